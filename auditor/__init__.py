@@ -1,0 +1,1 @@
+"""The auditor: from decoded tables through replay and rules to findings."""

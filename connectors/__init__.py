@@ -1,0 +1,1 @@
+"""Connectors: from bytes, wherever they are, to rows. They judge nothing."""

@@ -1,0 +1,1 @@
+"""One format a file: a buffer in, columns out. No Spark, no storage, no judgement."""

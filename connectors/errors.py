@@ -1,0 +1,50 @@
+"""How decoders say what they could not read: as values, never as exceptions.
+
+Bad *data* is a :class:`DecodeError` and ends as a row of the table ``decode_errors``. A user's mistake
+(a path that is not there, an option without sense) is an :class:`AuditInputError` and ends in one line and exit 2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class DecodeError(NamedTuple):
+    """A stretch of bytes that could not be decoded, and why.
+
+    ``file`` is relative to its log directory; ``position`` and ``length`` are bytes (length -1: unknown, to the end);
+    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload.
+    """
+
+    file: str
+    position: int
+    length: int
+    reason: str
+    detail: str
+
+
+REASONS = {
+    "crc_mismatch": "the stored checksum is not that of the bytes",
+    "truncated": "the bytes end before the structure does",
+    "zero_filled": "zeros where a structure should begin",
+    "bad_size": "a length field that no sound structure has",
+    "bad_magic": "a record format version that does not exist",
+    "bad_codec": "a compression codec that does not exist",
+    "bad_compression": "the compressed stream cannot be decompressed",
+    "bomb_limit": "decompression would exceed the limit in bytes or in ratio",
+    "batch_limit": "a batch larger than the limit",
+    "bad_record": "the records of a batch do not parse",
+    "bad_version": "a format version this reader does not know",
+    "bad_value": "a field with a value that its format forbids",
+    "bad_length": "a file whose length no whole number of entries gives",
+    "unknown_key_type": "a record of an internal topic with a key type this reader does not know",
+    "not_text": "a text file that is not text",
+    "bad_line": "a line that no known tool prints",
+    "unreadable": "the file could not be opened or read",
+    "vanished": "the file was there when the directory was listed and is gone now",
+    "limit": "a stated limit was reached",
+}
+
+
+class AuditInputError(Exception):
+    """A mistake of the user. The message is one line and ends with a hint on what to do."""

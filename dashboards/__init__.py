@@ -1,0 +1,1 @@
+"""How findings look: the report, the metrics file, the dashboards."""

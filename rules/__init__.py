@@ -1,0 +1,1 @@
+"""The audit rules: what counts as a finding, with its documentation beside its code."""
