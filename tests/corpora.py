@@ -1,0 +1,91 @@
+"""Real brokers' log directories with their ground truth: where they are and how a test gets at the files.
+
+Each folder of ``tests/data/corpora`` holds ``manifest.json`` and either ``data.tar.gz`` with ``oracle/`` beside it, or
+(text only) ``texts/``. See ``tests/data/corpora/README.md`` for what the manifests say.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent / "data" / "corpora"
+CONFORMANCE = Path(__file__).parent / "data" / "conformance"
+
+
+def names(*, text: bool = False) -> list[str]:
+    """The corpora that are log directories, sorted; with ``text``, those that are texts only."""
+    wanted = "texts" if text else "data.tar.gz"
+    return sorted(path.parent.name for path in ROOT.glob(f"*/{wanted}"))
+
+
+@functools.cache
+def manifest(name: str) -> dict[str, Any]:
+    """The ground truth of a corpus. Shared between callers: do not change it."""
+    content: dict[str, Any] = json.loads((ROOT / name / "manifest.json").read_text(encoding="utf-8"))
+    return content
+
+
+@functools.cache
+def rule_ids() -> dict[str, Any]:
+    """Which rule ids answer each finding name of the manifests."""
+    content: dict[str, Any] = json.loads((ROOT / "rules.json").read_text(encoding="utf-8"))
+    return content
+
+
+def oracle(name: str) -> Path:
+    """The folder with what Kafka's own tools said of a corpus."""
+    return ROOT / name / ("oracle" if (ROOT / name / "oracle").is_dir() else "texts")
+
+
+@functools.cache
+def unpack(name: str) -> Path:
+    """The folder a corpus is unpacked in (it holds ``broker-N/``). Shared by all tests of this user: never write to it.
+
+    Unpacked once for each content of the archive, into a private folder under the system's temporary one; a second
+    process doing the same at the same time is harmless, since the folder gets its name only when it is whole.
+    """
+    archive = ROOT / name / "data.tar.gz"
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
+    target = _cache() / f"{name}-{digest}"
+    if target.is_dir():
+        return target
+    staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=_cache()))
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(staging, filter="data")
+        _claim(staging, target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+def copy(name: str, target: Path) -> Path:
+    """A corpus unpacked into ``target``, for a test that alters its files. Returns ``target``."""
+    shutil.copytree(unpack(name), target, dirs_exist_ok=True)
+    return target
+
+
+def _claim(staging: Path, target: Path) -> None:
+    """Give a whole folder its name; whoever comes second keeps what the first one made."""
+    try:
+        staging.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+
+
+def _cache() -> Path:
+    """This user's own folder: nobody else may have put something there before us."""
+    folder = Path(tempfile.gettempdir()) / f"kafka-log-auditor-corpora-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user; set TMPDIR to a folder of your own")
+    return folder
