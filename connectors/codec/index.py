@@ -104,8 +104,17 @@ def decode_txn_index(data: bytes, file: str = "") -> tuple[AbortedTransactions, 
         start, length = int(run[0]) * TXN_ENTRY.itemsize, len(run) * TXN_ENTRY.itemsize
         detail = f"{len(run)} entries, the first of version {rows['version'][run[0]]}, known: 0"
         errors.append(DecodeError(file, start, length, "bad_version", detail))
-    columns = [rows[name].astype(TXN_ENTRY[name].newbyteorder("=")) for name in TXN_ENTRY.names or ()]
-    return AbortedTransactions(_positions(rows), *columns, rows.nbytes), errors
+    native = rows.astype(TXN_ENTRY.newbyteorder("="))
+    columns = AbortedTransactions(
+        _positions(rows),
+        native["version"],
+        native["producer_id"],
+        native["first_offset"],
+        native["last_offset"],
+        native["last_stable_offset"],
+        rows.nbytes,
+    )
+    return columns, errors
 
 
 def _rows(data: bytes, entry: np.dtype, file: str) -> tuple[np.ndarray, list[DecodeError]]:
