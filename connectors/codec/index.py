@@ -104,14 +104,13 @@ def decode_txn_index(data: bytes, file: str = "") -> tuple[AbortedTransactions, 
         start, length = int(run[0]) * TXN_ENTRY.itemsize, len(run) * TXN_ENTRY.itemsize
         detail = f"{len(run)} entries, the first of version {rows['version'][run[0]]}, known: 0"
         errors.append(DecodeError(file, start, length, "bad_version", detail))
-    native = rows.astype(TXN_ENTRY.newbyteorder("="))
     columns = AbortedTransactions(
         _positions(rows),
-        native["version"],
-        native["producer_id"],
-        native["first_offset"],
-        native["last_offset"],
-        native["last_stable_offset"],
+        rows["version"].astype(np.int16),
+        rows["producer_id"].astype(np.int64),
+        rows["first_offset"].astype(np.int64),
+        rows["last_offset"].astype(np.int64),
+        rows["last_stable_offset"].astype(np.int64),
         rows.nbytes,
     )
     return columns, errors

@@ -1,0 +1,192 @@
+"""The small text files of a log directory: checkpoints, leader epochs, ``meta.properties``, ids and quorum state."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from connectors.codec.lines import Line, decode_properties, parse_int, text_lines
+from connectors.errors import DecodeError
+
+CHECKPOINT_VERSION = 0
+OFFSET_CHECKPOINTS = {
+    "recovery-point-offset-checkpoint": "recovery-point",
+    "replication-offset-checkpoint": "high-watermark",
+    "log-start-offset-checkpoint": "log-start",
+    "cleaner-offset-checkpoint": "cleaner",
+}
+"""File name -> kind, as in the table ``checkpoints``."""
+
+MAX_JSON_BYTES = 1 << 20
+ZERO_ID = "A" * 22
+
+
+class EpochStart(NamedTuple):
+    """A line of ``leader-epoch-checkpoint``: the epoch begins at ``start_offset`` and ends where the next begins."""
+
+    epoch: int
+    start_offset: int
+
+
+class MetaProperties(NamedTuple):
+    """``meta.properties``; None where the file does not say. ``broker_id`` is node.id in a KRaft cluster."""
+
+    version: int
+    broker_id: int | None
+    cluster_id: str | None
+    directory_id: str | None
+
+
+class QuorumState(NamedTuple):
+    """``quorum-state`` of a KRaft node; -1 where there is none. ``voters`` is empty under a dynamic quorum."""
+
+    data_version: int
+    leader_id: int
+    leader_epoch: int
+    voted_id: int
+    voters: tuple[int, ...]
+
+
+def decode_offset_checkpoint(data: bytes, file: str = "") -> tuple[dict[tuple[str, int], int], list[DecodeError]]:
+    """(topic, partition) -> offset of a ``*-offset-checkpoint``; an empty file has none and is sound.
+
+    Errors, the other lines being read all the same: ``not_text``, ``bad_version`` (nothing is read), ``bad_line``,
+    ``bad_value`` (another number of lines than stated). Kafka refuses a file with any of them. Source: CheckpointFile.
+    """
+    found = {}
+    lines, errors = _entries(data, file, 3)
+    for line, words in lines:
+        partition, offset = parse_int(words[1], 32), parse_int(words[2])
+        if partition is None or partition < 0 or offset is None:
+            errors.append(_bad_line(line, file, "not: topic partition offset"))
+        else:
+            found[words[0], partition] = offset
+    return found, errors
+
+
+def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart], list[DecodeError]]:
+    """The lines of a ``leader-epoch-checkpoint`` in file order.
+
+    Errors as of :func:`decode_offset_checkpoint`; order is not judged here. Source: LeaderEpochCheckpointFile.
+    """
+    found = []
+    lines, errors = _entries(data, file, 2)
+    for line, words in lines:
+        epoch, start = parse_int(words[0], 32), parse_int(words[1])
+        if epoch is None or start is None:
+            errors.append(_bad_line(line, file, "not: epoch offset"))
+        else:
+            found.append(EpochStart(epoch, start))
+    return found, errors
+
+
+def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties, list[DecodeError]]:
+    """Who a log directory belongs to. Errors: ``not_text``, ``bad_line``, ``bad_version``, ``bad_value``.
+
+    A missing version is 0. What an unknown version says is given as far as the known keys go.
+    Source: Kafka's MetaProperties.
+    """
+    values, errors = decode_properties(data, file)
+    version = parse_int(values.get("version", "0"), 32)
+    if version not in (0, 1):
+        errors.append(DecodeError(file, 0, len(data), "bad_version", "meta.properties version is not 0 or 1"))
+    broker = values.get("node.id", values.get("broker.id"))
+    broker_id = parse_int(broker, 32) if broker is not None else None
+    if broker is not None and broker_id is None:
+        errors.append(DecodeError(file, 0, len(data), "bad_value", "the broker id is not a number"))
+    known_version = -1 if version is None else version
+    return MetaProperties(known_version, broker_id, values.get("cluster.id"), values.get("directory.id")), errors
+
+
+def decode_partition_metadata(data: bytes, file: str = "") -> tuple[str | None, list[DecodeError]]:
+    """The topic id (22 characters) of a ``partition.metadata``, None if there is no sound one.
+
+    Errors: ``not_text``, ``bad_line``, ``bad_value``. Source: PartitionMetadataFile, which takes any version.
+    """
+    lines, errors = text_lines(data, file)
+    values = {}
+    for line in lines:
+        key, colon, value = line.text.partition(":")
+        if not colon or key.strip() not in ("version", "topic_id"):
+            errors.append(_bad_line(line, file, "not: version or topic_id"))
+        values[key.strip()] = value.strip()
+    topic_id = values.get("topic_id", "")
+    if not is_uuid(topic_id) or topic_id == ZERO_ID or parse_int(values.get("version", ""), 32) is None:
+        if not errors:
+            errors.append(DecodeError(file, 0, len(data), "bad_value", "no version or no sound topic id"))
+        return None, errors
+    return topic_id, errors
+
+
+def decode_quorum_state(data: bytes, file: str = "") -> tuple[QuorumState | None, list[DecodeError]]:
+    """The JSON of ``quorum-state``. Errors: ``limit``, ``bad_value``, ``bad_version`` (then None)."""
+    values, errors = _json_object(data, file)
+    if values is None:
+        return None, errors
+    voters: list[Any] = [voter.get("voterId") for voter in _dicts(values.get("currentVoters"))]
+    numbers = [values.get(name, -1) for name in ("data_version", "leaderId", "leaderEpoch", "votedId")]
+    if not all(type(number) is int for number in [*numbers, *voters]):
+        return None, [DecodeError(file, 0, len(data), "bad_value", "ids and epochs that are not numbers")]
+    version, leader, epoch, voted = numbers
+    if version not in (0, 1):
+        return None, [DecodeError(file, 0, len(data), "bad_version", f"quorum state version {version}")]
+    return QuorumState(version, leader, epoch, voted, tuple(voters)), errors
+
+
+def decode_clean_shutdown(data: bytes, file: str = "") -> tuple[int | None, list[DecodeError]]:
+    """The broker epoch in ``.kafka_cleanshutdown`` (JSON since 3.7, empty before: None). Errors: ``bad_value``."""
+    if not data:
+        return None, []
+    values, errors = _json_object(data, file)
+    epoch = (values or {}).get("brokerEpoch")
+    if type(epoch) is int:
+        return epoch, errors
+    return None, errors or [DecodeError(file, 0, len(data), "bad_value", "no broker epoch")]
+
+
+def is_uuid(text: str) -> bool:
+    """Whether this is the text form of a Kafka Uuid: 16 bytes in URL-safe base64 without padding."""
+    return bool(re.fullmatch(r"[A-Za-z0-9_-]{22}", text)) and len(base64.urlsafe_b64decode(text + "==")) == 16
+
+
+def _entries(data: bytes, file: str, words: int) -> tuple[list[tuple[Line, list[str]]], list[DecodeError]]:
+    """The entry lines of a checkpoint as words, after checking version and number of lines."""
+    lines, errors = text_lines(data, file)
+    if not lines:
+        return [], errors
+    if parse_int(lines[0].text.strip(), 32) != CHECKPOINT_VERSION:
+        return [], [*errors, DecodeError(file, 0, len(data), "bad_version", "the first line is not 0")]
+    entries = []
+    for line in lines[2:]:
+        split = line.text.split()
+        if len(split) == words:
+            entries.append((line, split))
+        else:
+            errors.append(_bad_line(line, file, f"{len(split)} words instead of {words}"))
+    if len(lines) > 1 and parse_int(lines[1].text.strip(), 32) != len(lines) - 2:
+        detail = f"the second line does not state the {len(lines) - 2} lines that follow"
+        errors.append(DecodeError(file, lines[1].position, lines[1].length, "bad_value", detail))
+    return entries, errors
+
+
+def _bad_line(line: Line, file: str, detail: str) -> DecodeError:
+    return DecodeError(file, line.position, line.length, "bad_line", detail)
+
+
+def _json_object(data: bytes, file: str) -> tuple[dict[str, Any] | None, list[DecodeError]]:
+    if len(data) > MAX_JSON_BYTES:
+        return None, [DecodeError(file, 0, len(data), "limit", f"more than {MAX_JSON_BYTES} bytes of JSON")]
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        return None, [DecodeError(file, 0, len(data), "bad_value", "not a JSON object")]
+    return values, []
+
+
+def _dicts(value: object) -> Iterator[dict[str, Any]]:
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
