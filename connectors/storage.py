@@ -1,0 +1,290 @@
+"""Where bytes are: read-only listing and opening of local paths and of URIs (``file://``, ``s3://``, ``hdfs://``, ``gs://``).
+
+Local files are opened by the operating system; URIs by the driver that ``pyarrow.fs`` has for their scheme, else by
+``fsspec`` if it is installed. A file that cannot be read is a :class:`DecodeError`, since a running broker's directory
+changes while it is read; a PATH that is not there at all is the user's mistake.
+
+Symbolic links below a PATH are never followed: what they point at inside the PATH is listed by itself, and what lies
+outside was not asked for. Everything here is plain data, so that it travels to Spark workers.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import os
+import stat
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from connectors.errors import AuditInputError, DecodeError
+from connectors.limits import DEFAULT_LIMITS, Limits
+
+LINK = "symbolic link"
+SPECIAL = "not a regular file"
+NOT_UTF8 = "file name is not UTF-8"
+
+
+class BinaryFile(Protocol):
+    """What :func:`open_file` returns: ``io.FileIO`` or ``pyarrow.NativeFile``. Reads may raise ``OSError``."""
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill ``buffer`` as far as one read gives; 0 at the end of the file."""
+
+    def seek(self, position: int, whence: int = 0, /) -> int:
+        """Go to a byte."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class Place(NamedTuple):
+    """A file or folder: ``path`` in the file system that ``uri`` opens, or of this machine where ``uri`` is empty."""
+
+    uri: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, fit to be shown and stored."""
+        return printable(self.path.rstrip("/").rpartition("/")[2])
+
+    @property
+    def parent(self) -> Place:
+        """The folder above."""
+        head = self.path.rstrip("/").rpartition("/")[0]
+        return self._replace(path=head or ("/" if self.path.startswith("/") else ""))
+
+    def child(self, name: str) -> Place:
+        """What has the relative path ``name`` below this folder; an empty name is the folder itself."""
+        if not name:
+            return self
+        return self._replace(path=f"{self.path.rstrip('/')}/{name}" if self.path else name)
+
+    @property
+    def shown(self) -> str:
+        """For people: without the user, password and options that a URI may hold."""
+        scheme = urllib.parse.urlsplit(self.uri).scheme
+        return printable(f"{scheme}://{self.path.lstrip('/')}" if scheme else self.path)
+
+
+class Entry(NamedTuple):
+    """A file found: path relative to the listed folder, and its size in bytes then."""
+
+    name: str
+    size: int
+
+
+class Unused(NamedTuple):
+    """Something found that is not opened: path relative to the listed folder, size in bytes, and why."""
+
+    name: str
+    size: int
+    reason: str
+
+
+class Listing(NamedTuple):
+    """All that a folder holds, however deep, each list in the order of its names."""
+
+    files: list[Entry]
+    unused: list[Unused]
+    errors: list[DecodeError]
+
+
+def printable(name: str) -> str:
+    """``name`` with bytes that are not UTF-8 written as ``\\xNN``."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def place(path: str) -> Place:
+    """The place a PATH of the user names.
+
+    Errors: :class:`AuditInputError` when no driver opens its scheme or it names nothing.
+    """
+    parts = urllib.parse.urlsplit(path)
+    if "://" not in path or parts.scheme == "file":
+        local = urllib.parse.unquote(parts.path) if parts.scheme == "file" and "://" in path else path
+        found = Place("", os.path.realpath(os.path.expanduser(local)))
+        if not os.path.lexists(found.path):
+            raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
+        return found
+    _, inner = filesystem(path)
+    found = Place(path, inner.rstrip("/") or inner)
+    if _info(found).type == pafs.FileType.NotFound:
+        raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")
+    return found
+
+
+def is_folder(where: Place) -> bool:
+    """Whether the place is a folder now."""
+    return _info(where).type == pafs.FileType.Directory if where.uri else os.path.isdir(where.path)
+
+
+def listing(where: Place, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> Listing:
+    """The files of a folder with sizes, sorted by name; without ``deep`` only those directly in it.
+
+    Cost: one pass over the directory entries. Stops at ``limits.max_files`` with an error of reason ``limit``.
+    """
+    found = Listing([], [], [])
+    for item in _remote(where, deep) if where.uri else _local(where.path, deep):
+        if len(found.files) + len(found.unused) >= limits.max_files:
+            found.errors.append(DecodeError("", 0, -1, "limit", f"more than {limits.max_files} files: not all listed"))
+            break
+        _sort_in(item, found, limits)
+    found.files.sort()
+    found.unused.sort()
+    found.errors.sort()
+    return found
+
+
+def _sort_in(item: Entry | Unused | DecodeError, found: Listing, limits: Limits) -> None:
+    """Put what was met where it belongs; names that cannot be stored or are too long are not opened."""
+    if isinstance(item, DecodeError):
+        found.errors.append(item)
+    elif len(item.name) > limits.max_path_length:
+        detail = f"path of {len(item.name)} characters, limit {limits.max_path_length}"
+        found.errors.append(DecodeError(printable(item.name)[:200], 0, item.size, "limit", detail))
+    elif printable(item.name) != item.name:
+        found.unused.append(Unused(printable(item.name), item.size, NOT_UTF8))
+    elif isinstance(item, Unused):
+        found.unused.append(item)
+    else:
+        found.files.append(item)
+
+
+def _local(root: str, deep: bool) -> Iterator[Entry | Unused | DecodeError]:
+    """What a local folder holds, in no order; folders wait on a stack, so depth costs no recursion."""
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, folder)) as items:
+                for item in items:
+                    name = f"{folder}/{item.name}" if folder else item.name
+                    if item.is_dir(follow_symlinks=False):
+                        if deep:
+                            waiting.append(name)
+                    else:
+                        yield _local_file(name, item)
+        except OSError as error:
+            yield _problem(folder, error)
+
+
+def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeError:
+    """One directory entry that is no folder."""
+    if item.is_symlink():
+        return Unused(name, 0, LINK)
+    try:
+        status = item.stat(follow_symlinks=False)
+    except OSError as error:
+        return _problem(name, error)
+    return Entry(name, status.st_size) if stat.S_ISREG(status.st_mode) else Unused(name, 0, SPECIAL)
+
+
+def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
+    """What a folder of a remote file system holds."""
+    files, _ = filesystem(where.uri)
+    try:
+        infos = files.get_file_info(pafs.FileSelector(where.path, recursive=deep))
+    except OSError as error:
+        yield _problem("", error)
+        return
+    start = len(where.path.rstrip("/")) + 1
+    for info in infos:
+        if info.type == pafs.FileType.File:
+            yield Entry(info.path[start:], info.size or 0)
+
+
+def open_file(where: Place, name: str = "") -> BinaryFile | DecodeError:
+    """Open the file ``name`` below ``where`` (or ``where`` itself) for reading from byte 0.
+
+    ``name`` goes into the error as it is. A link, pipe or device that took a file's place is refused, not opened.
+    """
+    target = where.child(name)
+    try:
+        if where.uri:
+            files, _ = filesystem(where.uri)
+            return cast(BinaryFile, files.open_input_file(target.path))
+        return _open_local(target.path)
+    except OSError as error:
+        return _problem(name or where.name, error)
+
+
+def _open_local(path: str) -> io.FileIO:
+    """A regular file, not through a link, and without waiting for the other end of a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, SPECIAL)
+    return io.FileIO(descriptor, "rb")
+
+
+def read_file(where: Place, name: str = "", *, limit: int = DEFAULT_LIMITS.max_small_file_bytes) -> bytes | DecodeError:
+    """The whole content of a small file; more than ``limit`` bytes are an error of reason ``limit``."""
+    data = read_head(where, name, limit + 1)
+    if not isinstance(data, DecodeError) and len(data) > limit:
+        return DecodeError(name or where.name, 0, -1, "limit", f"file larger than the limit of {limit} bytes")
+    return data
+
+
+def read_head(where: Place, name: str, count: int) -> bytes | DecodeError:
+    """The first ``count`` bytes of a file, fewer if it is shorter."""
+    opened = open_file(where, name)
+    if isinstance(opened, DecodeError):
+        return opened
+    data = bytearray()
+    piece = memoryview(bytearray(min(count, 1 << 20)))
+    try:
+        while len(data) < count and (got := opened.readinto(piece[: count - len(data)])):
+            data += piece[:got]
+    except OSError as error:
+        return _problem(name or where.name, error)
+    finally:
+        opened.close()
+    return bytes(data)
+
+
+def _info(where: Place) -> pafs.FileInfo:
+    """Type and size of a remote place."""
+    files, _ = filesystem(where.uri)
+    try:
+        return files.get_file_info(where.path)
+    except OSError as error:
+        raise AuditInputError(f"{where.shown}: {error}; check the URI, its credentials and the network") from error
+
+
+@functools.lru_cache(maxsize=64)
+def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The file system behind a URI and the URI's path in it; one a process and URI.
+
+    Errors: :class:`AuditInputError` when neither ``pyarrow.fs`` nor ``fsspec`` can open it.
+    """
+    scheme = urllib.parse.urlsplit(uri).scheme
+    try:
+        files, path = pafs.FileSystem.from_uri(uri)
+        return files, path
+    except (OSError, ValueError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0].replace(uri, f"{scheme}://…")  # a URI may hold a password
+        if not isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError):
+            raise AuditInputError(f"{scheme}: {reason}; check the URI, its credentials and the network") from error
+    try:
+        fsspec = importlib.import_module("fsspec.core")  # no dependency: only where a URI needs it
+    except ImportError:
+        raise AuditInputError(f"{scheme}: {reason}; install fsspec and its driver, or copy the files") from None
+    try:
+        other, path = fsspec.url_to_fs(uri)
+    except (OSError, ValueError, ImportError) as error:
+        raise AuditInputError(f"{scheme}: {type(error).__name__}; install the fsspec driver of this scheme") from error
+    return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
+
+
+def _problem(name: str, error: OSError) -> DecodeError:
+    """An error of the storage as a value: gone since it was listed, or there and unreadable."""
+    gone = isinstance(error, FileNotFoundError)
+    detail = "gone since the directory was listed" if gone else (error.strerror or type(error).__name__)
+    return DecodeError(printable(name), 0, -1, "vanished" if gone else "unreadable", detail)
