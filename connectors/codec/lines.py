@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
 
 def text_lines(data: bytes, file: str) -> tuple[list[Line], list[DecodeError]]:
-    """The lines of a UTF-8 text, as Java's BufferedReader splits it. Error: ``not_text`` (then the lines up to there)."""
+    """The lines of a UTF-8 text, split as Java does. Error: ``not_text`` (then the lines up to there)."""
     errors = []
     try:
         text = data.decode()
