@@ -1,0 +1,52 @@
+# `make` alone lists the targets. Works with GNU make 3.81 (macOS) and newer.
+
+BIN = .venv/bin
+# In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
+WITH_JAVA = . scripts/java.sh &&
+
+.PHONY: help setup demo test check bench nightly dist lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.ready ## make .venv with the locked dependencies (the others do it by themselves)
+
+.venv/.ready: requirements.lock requirements-build.lock pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh
+
+demo: setup ## audit a small log directory of a real broker and write its report
+	@$(WITH_JAVA) $(BIN)/auditor demo
+
+test: setup ## all tests but those that start brokers, Spark clusters or browsers
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not cluster and not browser"
+
+check: setup ## style, types and the rules of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+bench: setup ## every benchmark, one after the other
+	@$(WITH_JAVA) set -e; for file in bench/[a-z]*.py; do \
+	  module=$$(basename $$file .py); echo "== $$module"; $(BIN)/python -m bench.$$module; done
+
+nightly: setup ## the tests with many more random cases
+	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=100000 HYPOTHESIS_PROFILE=nightly \
+	  $(BIN)/python -m pytest -m "not cluster and not browser"
+
+dist: setup ## the wheel, and the same as .zip for spark-submit --py-files
+	@rm -rf dist
+	$(BIN)/python -m hatchling build -t wheel
+	@for wheel in dist/*.whl; do cp $$wheel $${wheel%.whl}.zip; done; ls dist
+
+lock: ## choose the pinned versions anew (needs uv)
+	rm -f requirements.lock requirements-build.lock
+	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
+	$(LOCK) --group build --output-file requirements-build.lock
+
+LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 --constraint constraints.txt \
+  --no-emit-index-url --no-header --quiet
+
+clean: ## remove all that make made here, .venv too
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Makes .venv: the locked dependencies, and this project in place. Needs Python 3.11 to 3.14 and, for Spark, Java.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/java.sh
+
+usable() { # whether this Python has the version, and what makes an environment
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null
+}
+
+python=
+for candidate in python3.13 python3.12 python3.11 python3.14 python3; do
+    if usable "$candidate"; then python=$candidate; break; fi
+done
+if [ -z "$python" ]; then
+    echo "error: no Python 3.11 to 3.14 with venv and ensurepip on PATH" >&2
+    case "$(uname -s)" in
+        Darwin) echo 'hint: brew install python@3.13' >&2 ;;
+        *) echo 'hint: Debian or Ubuntu: apt-get install -y python3 python3-venv; Fedora: dnf install -y python3.13; Arch: pacman -S python' >&2 ;;
+    esac
+    exit 1
+fi
+
+if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+    rm -rf .venv
+    "$python" -m venv .venv
+fi
+echo "setup: installing into .venv with $(.venv/bin/python --version); the first time this fetches about 700 MB"
+if [ -t 1 ]; then quiet=; else quiet=--quiet; fi
+install() { .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet "$@"; }
+# What builds packages comes first and is pinned too, so that nothing unpinned is ever fetched.
+install --require-hashes -r requirements-build.lock
+install --require-hashes --no-build-isolation -r requirements.lock
+install --no-build-isolation --no-deps --no-index -e .
+touch .venv/.ready
+echo "setup: ready"
