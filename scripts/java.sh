@@ -2,7 +2,7 @@
 # Sets JAVA_HOME when it is the one to use and unsets it when PATH has the right Java instead.
 
 java_version() { # the major version that a java program says, or nothing
-    "$1" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1
+    "$1" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1
 }
 
 java_install_command() {
@@ -12,7 +12,7 @@ java_install_command() {
         return
     fi
     if [ "$(id -u)" = 0 ]; then sudo=; else sudo='sudo '; fi
-    like=$(. "${OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo " $ID $ID_LIKE $VERSION_CODENAME ")
+    like=$(. "${OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo " ${ID:-} ${ID_LIKE:-} ${VERSION_CODENAME:-} ") || like=
     case "$like" in
         *" bookworm "*) echo "${sudo}apt-get update && ${sudo}apt-get install -y openjdk-17-jre-headless" ;;
         *" debian "*) echo "${sudo}apt-get update && ${sudo}apt-get install -y openjdk-21-jre-headless" ;;
