@@ -1,0 +1,201 @@
+"""The rules of the house that no linter checks, each with a sample that breaks it.
+
+Ruff checks style, public docstrings, blind excepts and prints; here stand sizes, layers and what is never committed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("auditor", "connectors", "rules", "dashboards", "airflow_dags")
+OURS = (*PRODUCT, "tests", "bench")
+MAX_FUNCTION_LINES = 70
+MAX_FILE_LINES = 500
+MAX_FILE_BYTES = 5 << 20
+
+# Who must not import whom; what stands after "but" in an entry is let through. A room not named may import anything.
+LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "connectors": (frozenset({"auditor", "rules", "dashboards", "airflow_dags"}), frozenset()),
+    "connectors/codec": (
+        frozenset({"pyspark", "pandas", "pyarrow.fs", "fsspec", "kafka", "connectors"}),
+        frozenset({"connectors.codec", "connectors.errors", "connectors.limits", "connectors.schema"}),
+    ),
+    "auditor/model": (
+        frozenset({"pyspark", "pandas", "pyarrow", "connectors", "rules", "dashboards", "os", "io", "pathlib", "time"}),
+        frozenset(),
+    ),
+    "rules": (
+        frozenset({"connectors", "dashboards", "airflow_dags"}),
+        frozenset({"connectors.schema", "connectors.errors"}),
+    ),
+    "dashboards": (
+        frozenset({"connectors", "rules", "pyspark", "airflow_dags", "auditor.model", "auditor.replay"}),
+        frozenset({"connectors.errors"}),
+    ),
+}
+# A scheduler imports a DAG file every few seconds.
+HEAVY = frozenset({"pyspark", "pandas", "numpy", "numba", "pyarrow", "great_expectations", *PRODUCT})
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def committed() -> list[Path]:
+    """What git keeps; without git (an unpacked archive), every file outside hidden and cache folders."""
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+        paths = [ROOT / name for name in listed.decode().split("\0") if name]
+    else:
+        parts = ((path, path.relative_to(ROOT).parts) for path in ROOT.rglob("*"))
+        paths = [path for path, names in parts if not any(n.startswith(".") or n == "__pycache__" for n in names)]
+    return [path for path in paths if path.is_file()]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def long_functions(source: str) -> list[str]:
+    """Functions of more than 70 lines, decorators and docstring counted."""
+    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [f.name for f in functions if (f.end_lineno or 0) - f.lineno >= MAX_FUNCTION_LINES]
+
+
+def imports(source: str, package: str, *, top_only: bool = False) -> Iterator[str]:
+    """Dotted names of what a module of ``package`` imports; ``top_only`` leaves out imports inside functions."""
+    tree = ast.parse(source)
+    for node in tree.body if top_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: -(node.level - 1) or None] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def within(name: str, rooms: frozenset[str]) -> bool:
+    return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+def trespasses(source: str, folder: str, layer: str) -> list[str]:
+    forbidden, but = LAYERS[layer]
+    return [n for n in imports(source, folder.replace("/", ".")) if within(n, forbidden) and not within(n, but)]
+
+
+def machine_paths(text: str) -> list[str]:
+    """Absolute paths that exist on one machine only (temporary and home folders of those who built this)."""
+    return re.findall(r"(?<![\w.}\])*])/(?:" + "work|farm|root|tmp/lab|home/[a-z]+" + r")/[\w.-]*", text)
+
+
+def hosts(text: str) -> list[str]:
+    """Whatever in a lock file would tie it to one registry."""
+    return re.findall(r"\S+://\S+|--(?:extra-)?index-url|--find-links|--trusted-host|^-i .*", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sources(*OURS), ids=name_of)
+def test_functions_fit_on_a_screen(path: Path) -> None:
+    assert not long_functions(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", sources(*PRODUCT), ids=name_of)
+def test_files_have_one_subject(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_import_one_way(layer: str) -> None:
+    found = {name_of(p): trespasses(p.read_text(encoding="utf-8"), name_of(p.parent), layer) for p in sources(layer)}
+    assert found, f"no source under {layer}"
+    assert not {path: names for path, names in found.items() if names}
+
+
+@pytest.mark.parametrize("path", sources("airflow_dags"), ids=name_of)
+def test_dags_import_nothing_heavy(path: Path) -> None:
+    top = imports(path.read_text(encoding="utf-8"), name_of(path.parent).replace("/", "."), top_only=True)
+    assert not [name for name in top if within(name, HEAVY)]
+
+
+def test_no_large_file() -> None:
+    assert not [name_of(path) for path in committed() if path.stat().st_size > MAX_FILE_BYTES]
+
+
+def test_no_path_of_one_machine() -> None:
+    texts = [
+        p for p in committed() if not p.is_relative_to(ROOT / "tests" / "data") and p.suffix not in {".png", ".gz"}
+    ]
+    found = {name_of(path): machine_paths(path.read_text(encoding="utf-8", errors="ignore")) for path in texts}
+    assert not {path: paths for path, paths in found.items() if paths}
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
+def test_the_lock_names_no_host_and_every_hash(lock: str) -> None:
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    pins = re.split(r"^(?=\w)", text, flags=re.MULTILINE)[1:]
+    assert pins
+    assert not hosts(text)
+    assert not [pin.splitlines()[0] for pin in pins if "==" not in pin.splitlines()[0] or "--hash=sha256:" not in pin]
+
+
+def test_the_lock_pins_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    pinned = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
+    wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    assert {re.split(r"[\[<>=! ;]", name)[0].lower() for name in wanted} <= pinned
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"])
+def test_pages_name_what_exists(page: str) -> None:
+    """Every make target, test and relative link that a page names is there."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z]+)", text)) <= targets
+    assert not [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not (ROOT / link).exists()]
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+        assert (ROOT / file).is_file(), file
+        assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+def test_a_long_function_is_seen() -> None:
+    body = "\n".join(["    pass"] * MAX_FUNCTION_LINES)
+    assert long_functions(f"def long():\n{body}\n\ndef short():\n    pass\n") == ["long"]
+
+
+@pytest.mark.parametrize(
+    ("source", "folder", "layer"),
+    [
+        ("import pyspark.sql", "connectors/codec", "connectors/codec"),
+        ("def f():\n    from ..storage import opened", "connectors/codec", "connectors/codec"),
+        ("from auditor import tables", "connectors/text", "connectors"),
+        ("from connectors import schema", "auditor/model", "auditor/model"),
+        ("import time", "auditor/model", "auditor/model"),
+        ("from connectors.codec.snapshot import read", "rules", "rules"),
+        ("import rules", "dashboards", "dashboards"),
+    ],
+)
+def test_a_trespass_is_seen(source: str, folder: str, layer: str) -> None:
+    assert trespasses(source, folder, layer)
+
+
+def test_a_neighbour_is_no_trespass() -> None:
+    source = "from .columns import BatchColumns\nfrom connectors.limits import Limits\nimport pysparkle"
+    assert not trespasses(source, "connectors/codec", "connectors/codec")
+
+
+def test_an_import_inside_a_function_is_no_top_import() -> None:
+    source = "import json\ndef run():\n    import pyspark"
+    assert list(imports(source, "airflow_dags", top_only=True)) == ["json"]
+
+
+def test_a_path_and_a_host_are_seen() -> None:
+    assert machine_paths("open('" + "/work/" + "shared/x')") == ["/work/" + "shared"]
+    assert not machine_paths("spark/work/dir and {root}/root/x")
+    assert hosts("--index-url " + "https" + "://example.org/simple\n")
