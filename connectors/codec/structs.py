@@ -1,0 +1,252 @@
+"""Kafka's message structs, described as data and read from untrusted bytes.
+
+A :class:`Message` states fields, versions and tags in the terms of Kafka's own message definitions (KIP-482 for the
+flexible, compact form). Every length is checked before it is used; what cannot be read is a :class:`Problem`.
+Why this is not kafka-python's codec: docs/decisions/struct-codec.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+MAX_STRING_BYTES = 0x7FFF  # Kafka's own limit, also in the compact form
+MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element is dearer than its byte
+LAST_VERSION = 0x7FFF
+
+
+class Problem(NamedTuple):
+    """Why a value could not be read: a code of ``errors.REASONS``, the byte in the value, and the facts in words."""
+
+    reason: str
+    position: int
+    detail: str
+
+
+class Field(NamedTuple):
+    """A field: ``type`` is a fixed type, ``string``, ``bytes``, ``uuid``, ``struct`` or one of them after ``[]``.
+
+    ``fields`` are those of a struct. It is there from version ``since`` to ``until``; with a ``tag`` it is optional and
+    else has its ``default``. Null is allowed from version ``nullable`` on.
+    """
+
+    name: str
+    type: str
+    fields: tuple[Field, ...] = ()
+    since: int = 0
+    until: int = LAST_VERSION
+    nullable: int = LAST_VERSION
+    tag: int | None = None
+    default: Any = None
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity, so that a reader is found fast
+class Message:
+    """A message: its fields in the order of the bytes, its last version and the first flexible one."""
+
+    name: str
+    fields: tuple[Field, ...]
+    last_version: int = 0
+    flexible: int = 0
+
+
+class Cursor:
+    """A position in a value that never passes its end."""
+
+    __slots__ = ("data", "elements", "end", "position")
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data = data
+        self.position = position
+        self.end = len(data)
+        self.elements = 0
+
+    def advance(self, size: int) -> int:
+        """The position before the next ``size`` bytes, which are then behind."""
+        start = self.position
+        if size > self.end - start:
+            raise _Malformed("truncated", start, f"{size} bytes wanted, {self.end - start} left")
+        self.position = start + size
+        return start
+
+
+class _Malformed(Exception):
+    """Carries a problem from the depth of a struct to :func:`decode`, which turns it into a value."""
+
+    def __init__(self, reason: str, position: int, detail: str) -> None:
+        super().__init__(detail)
+        self.problem = Problem(reason, position, detail)
+
+
+Reader = Callable[[Cursor], Any]
+
+
+def decode(message: Message, version: int, data: bytes, position: int = 0) -> tuple[dict[str, Any], int] | Problem:
+    """The fields by name (tags with their defaults) and the position behind the last one, or why not.
+
+    Uuids are their 22-character text, strings with bytes that are no UTF-8 get U+FFFD as in Java. Cost: one pass.
+    Reasons: ``bad_version``, ``truncated``, ``bad_size``, ``bad_value`` (null where it may not be), ``limit``.
+    """
+    if not 0 <= version <= message.last_version:
+        detail = f"{message.name} version {version}, known: 0 to {message.last_version}"
+        return Problem("bad_version", position, detail)
+    cursor = Cursor(data, position)
+    try:
+        return _message_reader(message, version)(cursor), cursor.position
+    except _Malformed as malformed:
+        problem = malformed.problem
+        return problem._replace(detail=f"{message.name} v{version}: {problem.detail}")
+
+
+def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
+    """An unsigned varint and the position behind it, or why not."""
+    cursor = Cursor(data, position)
+    try:
+        return _uvarint(cursor), cursor.position
+    except _Malformed as malformed:
+        return malformed.problem
+
+
+def uuid_text(raw: bytes) -> str:
+    """The text form of Kafka's Uuid: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(raw)[:22].decode()
+
+
+@functools.cache
+def _message_reader(message: Message, version: int) -> Reader:
+    return _struct(message.fields, version, version >= message.flexible)
+
+
+def _struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Reader:
+    present = [field for field in fields if field.since <= version <= field.until]
+    steps = [(field.name, _field(field, version, flexible)) for field in present if field.tag is None]
+    tags = {f.tag: (f.name, _field(f, version, flexible)) for f in present if f.tag is not None}
+    defaults = {field.name: field.default for field in fields if field.tag is not None}
+
+    def read(cursor: Cursor) -> dict[str, Any]:
+        values = dict(defaults)
+        for name, step in steps:
+            values[name] = step(cursor)
+        if flexible:
+            _read_tags(cursor, tags, values)
+        return values
+
+    return read
+
+
+def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: dict[str, Any]) -> None:
+    """Tagged fields into ``values``; unknown ones are stepped over. A known one must fill its stated length."""
+    for _ in range(_uvarint(cursor)):
+        tag = _uvarint(cursor)
+        size = _uvarint(cursor)
+        start = cursor.advance(size)
+        if tag not in tags:
+            continue
+        name, read = tags[tag]
+        outer_end, cursor.end, cursor.position = cursor.end, start + size, start
+        values[name] = read(cursor)
+        if cursor.position != cursor.end:
+            raise _Malformed("bad_size", start, f"tag {tag} of {size} bytes ends after {cursor.position - start}")
+        cursor.end = outer_end
+
+
+def _field(field: Field, version: int, flexible: bool) -> Reader:
+    kind, nullable = field.type, version >= field.nullable
+    if kind.startswith("[]"):
+        element = _element(kind[2:], field.fields, version, flexible)
+        return _array(field.name, element, nullable, flexible)
+    if kind in ("string", "bytes"):
+        return _text_or_bytes(field.name, kind, nullable, flexible)
+    return _element(kind, field.fields, version, flexible)
+
+
+def _element(kind: str, fields: tuple[Field, ...], version: int, flexible: bool) -> Reader:
+    if kind == "struct":
+        return _struct(fields, version, flexible)
+    if kind in ("string", "bytes"):
+        return _text_or_bytes("element", kind, False, flexible)
+    return _SIMPLE[kind]
+
+
+def _array(name: str, element: Reader, nullable: bool, flexible: bool) -> Reader:
+    length = _uvarint if flexible else _SIMPLE["int32"]
+
+    def read(cursor: Cursor) -> list[Any] | None:
+        start = cursor.position
+        count = length(cursor) - flexible
+        if count < 0:
+            _allow_null(name, nullable, start)
+            return None
+        if count > cursor.end - cursor.position:  # every element takes a byte at least
+            raise _Malformed("bad_size", start, f"{name}: {count} elements in {cursor.end - cursor.position} bytes")
+        cursor.elements += count
+        if cursor.elements > MAX_ELEMENTS:
+            raise _Malformed("limit", start, f"{name}: more than {MAX_ELEMENTS} elements")
+        return [element(cursor) for _ in range(count)]
+
+    return read
+
+
+def _text_or_bytes(name: str, kind: str, nullable: bool, flexible: bool) -> Reader:
+    is_text = kind == "string"
+    length = _uvarint if flexible else _SIMPLE["int16" if is_text else "int32"]
+
+    def read(cursor: Cursor) -> str | bytes | None:
+        start = cursor.position
+        size = length(cursor) - flexible
+        if size < 0:
+            _allow_null(name, nullable, start)
+            return None
+        if is_text and size > MAX_STRING_BYTES:
+            raise _Malformed("bad_size", start, f"{name}: a string of {size} bytes")
+        begin = cursor.advance(size)
+        raw = cursor.data[begin : begin + size]
+        return raw.decode("utf-8", "replace") if is_text else raw
+
+    return read
+
+
+def _allow_null(name: str, nullable: bool, position: int) -> None:
+    if not nullable:
+        raise _Malformed("bad_value", position, f"{name} is null")
+
+
+def _fixed(code: str) -> Reader:
+    unpack, size = struct.Struct(">" + code).unpack_from, struct.calcsize(">" + code)
+
+    def read(cursor: Cursor) -> Any:
+        return unpack(cursor.data, cursor.advance(size))[0]
+
+    return read
+
+
+def _uuid(cursor: Cursor) -> str:
+    start = cursor.advance(16)
+    return uuid_text(cursor.data[start : start + 16])
+
+
+def _uvarint(cursor: Cursor) -> int:
+    start, value = cursor.position, 0
+    for shift in range(0, 35, 7):
+        byte = cursor.data[cursor.advance(1)]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0x7FFFFFFF:
+                break
+            return value
+    raise _Malformed("bad_size", start, "a varint above 2^31 - 1")
+
+
+_SIMPLE: dict[str, Reader] = {
+    "int8": _fixed("b"),
+    "int16": _fixed("h"),
+    "uint16": _fixed("H"),
+    "int32": _fixed("i"),
+    "int64": _fixed("q"),
+    "bool": _fixed("?"),
+    "uuid": _uuid,
+}
