@@ -102,6 +102,15 @@ def decode(message: Message, version: int, data: bytes, position: int = 0) -> tu
         return problem._replace(detail=f"{message.name} v{version}: {problem.detail}")
 
 
+def decode_versioned(message: Message, data: bytes) -> tuple[int, dict[str, Any], int] | Problem:
+    """Version, fields and end of a value that is led by its int16 version; else as :func:`decode`."""
+    version = read_int16(data)
+    if isinstance(version, Problem):
+        return version
+    decoded = decode(message, version, data, 2)
+    return decoded if isinstance(decoded, Problem) else (version, *decoded)
+
+
 def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
     """An unsigned varint and the position behind it, or why not."""
     cursor = Cursor(data, position)
@@ -109,6 +118,20 @@ def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
         return _uvarint(cursor), cursor.position
     except _Malformed as malformed:
         return malformed.problem
+
+
+def read_int16(data: bytes) -> int | Problem:
+    """The type or version that leads a key or value."""
+    if len(data) < 2:
+        return Problem("truncated", 0, f"{len(data)} of the 2 bytes of a type or version")
+    return int.from_bytes(data[:2], "big", signed=True)
+
+
+def left_over(data: bytes, end: int) -> Problem | None:
+    """A ``bad_length`` problem if bytes remain behind ``end``."""
+    if end == len(data):
+        return None
+    return Problem("bad_length", end, f"{len(data) - end} bytes after the last field")
 
 
 def uuid_text(raw: bytes) -> str:

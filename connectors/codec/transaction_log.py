@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from connectors.codec.structs import Field, Message, Problem, decode
+from connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
 from connectors.schema import TRANSACTION_STATES
 
 KEY = Message("TransactionLogKey", (Field("transactionalId", "string"),), flexible=1)
@@ -80,30 +80,13 @@ def decode_transaction_log(key: bytes | None, value: bytes | None) -> tuple[Tran
     transactional_id = key_fields["transactionalId"]
     if value is None:
         return TransactionLogRow(transactional_id, tombstone=True), left_over(key, key_end)
-    version = read_int16(value)
-    if isinstance(version, Problem):
-        return None, version
-    decoded = decode(VALUE, version, value, 2)
+    decoded = decode_versioned(VALUE, value)
     if isinstance(decoded, Problem):
         return None, decoded
-    fields, end = decoded
+    version, fields, end = decoded
     if any(len(topic["topic"]) > MAX_TOPIC_LENGTH for topic in fields["transactionPartitions"] or ()):
         return None, Problem("limit", 0, f"a topic name of more than {MAX_TOPIC_LENGTH} characters")
     return _row(transactional_id, version, fields), left_over(key, key_end) or left_over(value, end)
-
-
-def read_int16(data: bytes) -> int | Problem:
-    """The type or version that leads a key or value."""
-    if len(data) < 2:
-        return Problem("truncated", 0, f"{len(data)} of the 2 bytes of a type or version")
-    return int.from_bytes(data[:2], "big", signed=True)
-
-
-def left_over(data: bytes, end: int) -> Problem | None:
-    """A ``bad_length`` problem if bytes remain behind ``end``."""
-    if end == len(data):
-        return None
-    return Problem("bad_length", end, f"{len(data) - end} bytes after the last field")
 
 
 def _row(transactional_id: str, version: int, fields: dict[str, Any]) -> TransactionLogRow:
