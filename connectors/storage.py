@@ -114,7 +114,8 @@ def place(path: str) -> Place:
             raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
         return found
     _, inner = filesystem(path)
-    found = Place(path, inner.rstrip("/") or inner)
+    system = urllib.parse.urlunsplit(parts._replace(path=""))  # one for all PATHs in it, so that places compare equal
+    found = Place(system, inner.rstrip("/") or inner)
     if _info(found).type == pafs.FileType.NotFound:
         raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")
     return found
@@ -123,6 +124,16 @@ def place(path: str) -> Place:
 def is_folder(where: Place) -> bool:
     """Whether the place is a folder now."""
     return _info(where).type == pafs.FileType.Directory if where.uri else os.path.isdir(where.path)
+
+
+def file_size(where: Place) -> int:
+    """Bytes of one file that was named by itself. Errors: :class:`AuditInputError` if it is no regular file."""
+    if where.uri:
+        return _info(where).size or 0
+    status = os.lstat(where.path)
+    if not stat.S_ISREG(status.st_mode):
+        raise AuditInputError(f"{where.shown}: neither a file nor a folder; copy its content into a file")
+    return status.st_size
 
 
 def listing(where: Place, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> Listing:
@@ -172,7 +183,7 @@ def _local(root: str, deep: bool) -> Iterator[Entry | Unused | DecodeError]:
                     else:
                         yield _local_file(name, item)
         except OSError as error:
-            yield _problem(folder, error)
+            yield problem(folder, error)
 
 
 def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeError:
@@ -182,7 +193,7 @@ def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeErr
     try:
         status = item.stat(follow_symlinks=False)
     except OSError as error:
-        return _problem(name, error)
+        return problem(name, error)
     return Entry(name, status.st_size) if stat.S_ISREG(status.st_mode) else Unused(name, 0, SPECIAL)
 
 
@@ -192,7 +203,7 @@ def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
     try:
         infos = files.get_file_info(pafs.FileSelector(where.path, recursive=deep))
     except OSError as error:
-        yield _problem("", error)
+        yield problem("", error)
         return
     start = len(where.path.rstrip("/")) + 1
     for info in infos:
@@ -212,7 +223,7 @@ def open_file(where: Place, name: str = "") -> BinaryFile | DecodeError:
             return cast(BinaryFile, files.open_input_file(target.path))
         return _open_local(target.path)
     except OSError as error:
-        return _problem(name or where.name, error)
+        return problem(name or where.name, error)
 
 
 def _open_local(path: str) -> io.FileIO:
@@ -243,7 +254,7 @@ def read_head(where: Place, name: str, count: int) -> bytes | DecodeError:
         while len(data) < count and (got := opened.readinto(piece[: count - len(data)])):
             data += piece[:got]
     except OSError as error:
-        return _problem(name or where.name, error)
+        return problem(name or where.name, error)
     finally:
         opened.close()
     return bytes(data)
@@ -283,7 +294,7 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
 
 
-def _problem(name: str, error: OSError) -> DecodeError:
+def problem(name: str, error: OSError) -> DecodeError:
     """An error of the storage as a value: gone since it was listed, or there and unreadable."""
     gone = isinstance(error, FileNotFoundError)
     detail = "gone since the directory was listed" if gone else (error.strerror or type(error).__name__)

@@ -1,0 +1,152 @@
+"""What an inventory is made of: plain data about log directories, copies of partitions and their files.
+
+:func:`connectors.inventory.discover` fills it; it travels to Spark workers as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from connectors.codec.checkpoint import MetaProperties
+from connectors.errors import DecodeError
+from connectors.storage import Place
+
+
+class DataFile(NamedTuple):
+    """A file to decode: path relative to its log directory, size in bytes, kind (as its extension or fixed name says:
+    index, timeindex, txnindex, snapshot, checkpoint, ...), and the number in its name (-1: none).
+    """
+
+    name: str
+    size: int
+    kind: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A ``.log`` file and the indexes beside it. ``base_offset`` is the number in its name, -1 for another name."""
+
+    name: str
+    base_offset: int
+    size: int
+    index: DataFile | None = None
+    timeindex: DataFile | None = None
+    txnindex: DataFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of a partition: a folder of a log directory, or lone files (then topic and partition may be None).
+
+    ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
+    segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
+    """
+
+    log_dir: str
+    topic: str | None
+    partition: int | None
+    folder: str
+    kind: str = "live"
+    topic_id: str | None = None
+    segments: tuple[SegmentFile, ...] = ()
+    snapshots: tuple[DataFile, ...] = ()
+    leader_epochs: DataFile | None = None
+    partition_metadata: DataFile | None = None
+    others: tuple[DataFile, ...] = ()
+
+    def files(self) -> list[DataFile]:
+        """Every file of the copy, segments as kind ``log``."""
+        found = [*self.snapshots, *self.others]
+        found += [item for item in (self.leader_epochs, self.partition_metadata) if item]
+        for segment in self.segments:
+            found.append(DataFile(segment.name, segment.size, "log", segment.base_offset))
+            found += [item for item in (segment.index, segment.timeindex, segment.txnindex) if item]
+        return sorted(found)
+
+
+class TextFile(NamedTuple):
+    """A text dump: path relative to its log directory, size in bytes, ``kind`` as connectors.text.sniff says."""
+
+    name: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory, or a folder of text dumps, or a folder of lone files.
+
+    ``name`` is the column ``log_dir``. ``broker_id_source``: meta.properties, folder name, or none.
+    ``checkpoints``: kind -> (topic, partition) -> offset. ``small_files`` were read for what stands here.
+    ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories.
+    Log directories with one ``join_key`` belong to one cluster.
+    """
+
+    name: str
+    place: Place
+    join_key: str
+    cluster_id: str | None = None
+    broker_id: int | None = None
+    broker_id_source: str = "none"
+    clean_shutdown: bool = False
+    meta: MetaProperties | None = None
+    checkpoints: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+    copies: tuple[Copy, ...] = ()
+    aside: tuple[Copy, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
+    texts: tuple[TextFile, ...] = ()
+    small_files: tuple[DataFile, ...] = ()
+
+    def files(self) -> list[DataFile]:
+        """Every file of it that is decoded or was read, text dumps as kind dump or console."""
+        found = [item for copy in self.copies for item in copy.files()]
+        found += [DataFile(text.name, text.size, text.kind, -1) for text in self.texts]
+        return sorted([*found, *self.small_files])
+
+
+class Skipped(NamedTuple):
+    """A file that is not decoded: its log directory ("" outside of one, then ``file`` is relative to the folder above
+    all PATHs), size in bytes, and why.
+    """
+
+    log_dir: str
+    file: str
+    size: int
+    reason: str
+
+
+class Unreadable(NamedTuple):
+    """A file or folder that could not be listed or read, or a small file that does not parse."""
+
+    log_dir: str
+    error: DecodeError
+
+
+class BrokerSettings(NamedTuple):
+    """What a server.properties says: its path relative to the folder above all PATHs, size in bytes, the broker it is
+    of, and its settings that matter to logs (no sensitive one among them).
+    """
+
+    file: str
+    size: int
+    broker_id: int | None
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found."""
+
+    log_dirs: tuple[LogDir, ...]
+    settings: tuple[BrokerSettings, ...]
+    skipped: tuple[Skipped, ...]
+    errors: tuple[Unreadable, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def bytes_found(self) -> int:
+        """The sizes of all files listed, each once: to decode, skipped, or settings."""
+        decoded = sum(item.size for log_dir in self.log_dirs for item in log_dir.files())
+        return decoded + sum(item.size for item in self.skipped) + sum(item.size for item in self.settings)

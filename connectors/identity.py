@@ -1,0 +1,115 @@
+"""Who a log directory belongs to: cluster, broker, checkpoints at its top, and the settings of its broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from connectors import names, storage
+from connectors.codec.checkpoint import MetaProperties, decode_meta_properties, decode_offset_checkpoint
+from connectors.codec.lines import decode_properties, parse_int
+from connectors.errors import DecodeError
+from connectors.files import BrokerSettings, DataFile, LogDir
+from connectors.limits import Limits
+from connectors.naming import is_above
+from connectors.storage import Place
+
+_MAX_PROPERTIES_BYTES = 1 << 20
+
+# Settings that say how a broker treats logs and producers. An allow-list: whatever else a file holds, such as
+# passwords, key stores, addresses and licences, is not even kept in memory.
+_SETTINGS = re.compile(
+    r"(?:broker\.id|node\.id|process\.roles|log\.dirs?|broker\.rack"
+    r"|(?:log|producer\.id|transaction|transactional\.id|transaction\.state|offsets|group|message|replica|unclean|min"
+    r"|num|default|auto|compression|controlled|leader|metadata\.log|inter\.broker\.protocol|background|queued|remote\.log"
+    r"|share|unstable)\.[a-z0-9.]+)"
+)
+_SENSITIVE = re.compile(r"password|secret|jaas|key|store|credential|token|license", re.IGNORECASE)
+
+
+class Identity(NamedTuple):
+    """What the small files of a log directory say. ``note``: how the broker id was found, if not by its own word."""
+
+    meta: MetaProperties | None
+    broker_id: int | None
+    source: str
+    checkpoints: dict[str, dict[tuple[str, int], int]]
+    errors: list[DecodeError]
+    note: str
+
+
+def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) -> Identity:
+    """Read ``meta.properties`` and the offset checkpoints of a log directory; ``small``: name -> size in bytes."""
+    errors: list[DecodeError] = []
+    meta = None
+    checkpoints = {}
+    for name in sorted(small.keys() - {names.CLEAN_SHUTDOWN}):
+        data = storage.read_file(place, name, limit=limits.max_small_file_bytes)
+        if isinstance(data, DecodeError):
+            errors.append(data)
+        elif name == names.META:
+            meta, wrong = decode_meta_properties(data, name)
+            errors += wrong
+        else:
+            checkpoints[names.CHECKPOINT_KINDS[name]], wrong = decode_offset_checkpoint(data, name)
+            errors += wrong
+    if meta and meta.broker_id is not None:
+        return Identity(meta, meta.broker_id, names.META, checkpoints, errors, "")
+    digits = names.trailing_digits(place.name)
+    source, found = ("none", "no broker id: neither meta.properties nor its name gives one")
+    if digits is not None:
+        source, found = ("folder name", f"broker id {digits} taken from the folder's name, for want of meta.properties")
+    return Identity(meta, digits, source, checkpoints, errors, f"{log_dir}: {found}")
+
+
+def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
+    """The settings in a ``server.properties`` that matter to logs, none of them sensitive."""
+    data = storage.read_file(where, limit=_MAX_PROPERTIES_BYTES)
+    if isinstance(data, DecodeError):
+        return BrokerSettings(file, size, None, {}), [data._replace(file=file)]
+    values, errors = decode_properties(data, file)
+    kept = {
+        key: value for key, value in sorted(values.items()) if _SETTINGS.fullmatch(key) and not _SENSITIVE.search(key)
+    }
+    return BrokerSettings(file, size, parse_int(values.get("node.id", values.get("broker.id", "")), 32), kept), errors
+
+
+def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[Place, BrokerSettings]]) -> list[LogDir]:
+    """Give each log directory the settings of its broker that lie nearest above it."""
+    nearest_last = sorted(settings, key=lambda item: (item[0].path.count("/"), item[1].file))
+    result = []
+    for log_dir in log_dirs:
+        for where, found in nearest_last:
+            if (
+                found.broker_id is not None
+                and found.broker_id == log_dir.broker_id
+                and is_above(where.parent, log_dir.place)
+            ):
+                log_dir = replace(log_dir, configs=found.configs)
+        result.append(log_dir)
+    return result
+
+
+def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
+    """Live partitions that stand in two log directories of one broker: Kafka refuses to start then."""
+    seen: dict[tuple[str, int, str, int], str] = {}
+    notes = []
+    for log_dir in log_dirs:
+        for copy in log_dir.copies:
+            if log_dir.broker_id is None or copy.topic is None or copy.partition is None:
+                continue
+            key = (log_dir.join_key, log_dir.broker_id, copy.topic, copy.partition)
+            if key in seen:
+                where = f"{seen[key]} and {log_dir.name}"
+                notes.append(f"{copy.topic}-{copy.partition} is live in {where} of broker {log_dir.broker_id}")
+            seen.setdefault(key, log_dir.name)
+    return notes
+
+
+def small_files(small: dict[str, int]) -> tuple[DataFile, ...]:
+    """The small files of a log directory as data files, by name."""
+    return tuple(
+        DataFile(name, size, names.CHECKPOINT_KINDS.get(name, name), -1) for name, size in sorted(small.items())
+    )

@@ -1,0 +1,113 @@
+"""What is there: log directories, copies of partitions and text dumps below PATHs, with every file accounted for.
+
+:func:`discover` turns PATHs into an :class:`Inventory` of plain data, in an order that depends on names alone. Each
+file found is either part of a log directory (to be decoded), or in ``skipped`` with a reason, or in ``errors``.
+Contract section 1; reference/formats.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from connectors import identity
+from connectors.copies import BuiltCopy, folder_copy, loose_copy
+from connectors.errors import AuditInputError
+from connectors.files import Copy, Inventory, LogDir, Skipped, Unreadable
+from connectors.limits import DEFAULT_LIMITS, Limits
+from connectors.names import CLEAN_SHUTDOWN
+from connectors.naming import Naming
+from connectors.tree import Draft, Drafts, drafts
+
+_ASIDE = {
+    "deleted": "folder of a deleted partition",
+    "future": "folder of a replica being moved here",
+    "stray": "folder of a partition that did not belong here",
+}
+
+
+class _Built(NamedTuple):
+    """A log directory and what came up while it was made."""
+
+    log_dir: LogDir
+    skipped: list[Skipped]
+    errors: list[Unreadable]
+    note: str
+
+
+def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory:
+    """The inventory of PATHs: local paths or URIs, log directories, folders above some, partition folders, files.
+
+    Reads directory entries, the small files at the top of log directories, partition.metadata, and the first bytes of
+    files with unknown names. Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
+    """
+    found = drafts(paths, limits)
+    naming = Naming({place: draft.given for place, draft in found.found.items()})
+    built = [_build(draft, naming.name(place), limits) for place, draft in found.found.items()]
+    skipped = [item for one in built for item in one.skipped]
+    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
+    errors = [item for one in built for item in one.errors] + _outside(found, naming)
+    settings = []
+    for place, size in found.configs:
+        read, wrong = identity.read_settings(place, "/".join(filter(None, naming.owner(place))), size)
+        settings.append((place, read))
+        errors += [Unreadable("", error) for error in wrong]
+    log_dirs = identity.configure((one.log_dir for one in built), settings)
+    log_dirs.sort(key=lambda item: item.name)
+    if not log_dirs and not errors:
+        raise AuditInputError(f"nothing to audit in {', '.join(paths)}; name a Kafka log directory or a text dump")
+    notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
+    read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
+    return Inventory(tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes))
+
+
+def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
+    """Errors of the listing, each with the log directory it is in."""
+    errors = []
+    for place, error in found.errors:
+        log_dir, file = naming.owner(place)
+        errors.append(Unreadable(log_dir, error._replace(file=file)))
+    return errors
+
+
+def _build(draft: Draft, name: str, limits: Limits) -> _Built:
+    """One log directory from its files."""
+    who = identity.identify(draft.place, name, draft.small, limits)
+    copies = [folder_copy(draft.place, name, folder, files) for folder, files in draft.partitions.items()]
+    if draft.loose:
+        copies.append(loose_copy(name, draft.loose))
+    copies.sort(key=lambda item: (item.copy.topic or "", item.copy.partition or 0, item.copy.folder))
+    cluster_id = who.meta.cluster_id if who.meta else None
+    log_dir = LogDir(
+        name=name,
+        place=draft.place,
+        join_key=f"cluster {cluster_id}" if cluster_id else f"path {_path(draft, name)}",
+        cluster_id=cluster_id,
+        broker_id=who.broker_id,
+        broker_id_source=who.source,
+        clean_shutdown=CLEAN_SHUTDOWN in draft.small,
+        meta=who.meta,
+        checkpoints=who.checkpoints,
+        copies=tuple(item.copy for item in copies if item.copy.kind == "live"),
+        aside=tuple(item.copy for item in copies if item.copy.kind != "live"),
+        texts=tuple(sorted(draft.texts)),
+        small_files=identity.small_files(draft.small),
+    )
+    errors = [*who.errors, *(error for item in copies for error in item.errors)]
+    return _Built(log_dir, _skipped(name, copies), [Unreadable(name, error) for error in errors], who.note)
+
+
+def _path(draft: Draft, name: str) -> str:
+    """What joins log directories without a cluster id: the PATH they came from; text dumps only their own folder."""
+    return name if draft.texts else draft.given[0].shown
+
+
+def _skipped(name: str, copies: list[BuiltCopy]) -> list[Skipped]:
+    """What is left out of the copies of a log directory: dropped files, and folders that are no live replica."""
+    found = [(item, reason) for built in copies for item, reason in built.dropped]
+    found += [(item, _ASIDE[copy.kind]) for copy in _aside(copies) for item in copy.files()]
+    return [Skipped(name, item.name, item.size, reason) for item, reason in found]
+
+
+def _aside(copies: list[BuiltCopy]) -> list[Copy]:
+    return [item.copy for item in copies if item.copy.kind != "live"]

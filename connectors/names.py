@@ -1,0 +1,79 @@
+"""What the names of Kafka's folders and files say. Source: kafka.log.UnifiedLog, LogFileUtils."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+INDEX_KINDS = ("index", "timeindex", "txnindex")
+SEGMENT_KINDS = ("log", *INDEX_KINDS)
+METADATA_TOPIC = "__cluster_metadata"
+REMOTE_INDEX_CACHE = "remote-log-index-cache"
+META = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CHECKPOINT_KINDS = {
+    "recovery-point-offset-checkpoint": "recovery-point",
+    "replication-offset-checkpoint": "high-watermark",
+    "log-start-offset-checkpoint": "log-start",
+    "cleaner-offset-checkpoint": "cleaner",
+}
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+QUORUM_STATE = "quorum-state"
+
+_LIVE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_ASIDE = re.compile(r"([a-zA-Z0-9._-]*)-([0-9]{1,10})\.[0-9a-f]{32}-(delete|future|stray)")
+_DATA = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(?:\.(deleted|cleaned|swap))?")
+_METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}(?:-.*)?\.checkpoint(?:\.(part|deleted))?")
+_FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
+
+
+class PartitionFolder(NamedTuple):
+    """What a partition folder's name says; ``kind`` is live, future, stray or deleted.
+
+    The topic of a deleted or stray folder may be cut short, since Kafka keeps the name within 255 characters.
+    """
+
+    topic: str
+    partition: int
+    kind: str
+
+
+class DataName(NamedTuple):
+    """What the name of a file in a partition folder says.
+
+    ``offset`` is the number in it (-1: none), ``kind`` what it holds; ``state``: "", deleted, cleaned, swap or part.
+    """
+
+    offset: int
+    kind: str
+    state: str
+
+
+_FIXED = {name: DataName(-1, name, "") for name in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE)}
+
+
+def partition_folder(name: str) -> PartitionFolder | None:
+    """The partition a folder is for, by its name alone: the split is at the last ``-``."""
+    aside = _ASIDE.fullmatch(name)
+    found = aside or _LIVE.fullmatch(name)
+    if not found or int(found[2]) > 0x7FFFFFFF:
+        return None
+    return PartitionFolder(found[1], int(found[2]), _FOLDER_KINDS[aside[3]] if aside else "live")
+
+
+def data_name(name: str) -> DataName | None:
+    """What a file of a partition folder is, by its name alone (without folder)."""
+    if found := _DATA.fullmatch(name):
+        offset = int(found[1])
+        return DataName(offset, found[2], found[3] or "") if offset < 1 << 63 else None
+    if found := _METADATA_SNAPSHOT.fullmatch(name):
+        return DataName(int(found[1]), "checkpoint", found[2] or "")
+    return _FIXED.get(name)
+
+
+def trailing_digits(name: str) -> int | None:
+    """The number a folder's name ends with, as ``broker-3``; None if there is none or it is no broker id."""
+    found = re.search(r"[0-9]+$", name)
+    number = int(found[0]) if found and len(found[0]) <= 10 else None
+    return number if number is not None and number <= 0x7FFFFFFF else None

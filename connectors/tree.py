@@ -1,0 +1,203 @@
+"""From PATHs to drafts of log directories: which folder each file found belongs to.
+
+A folder is a partition folder when its name is one and it holds files that only such folders hold (so ``healthy-41``
+above a broker's directory is none). A log directory is a folder above partition folders, or one with the small files of
+a broker. Folders of text dumps and of lone files count as log directories too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from connectors import names, storage
+from connectors.errors import AuditInputError, DecodeError
+from connectors.files import TextFile
+from connectors.limits import DEFAULT_LIMITS, Limits
+from connectors.names import DataName
+from connectors.storage import Entry, Place, Unused
+from connectors.text.sniff import HEAD_BYTES, sniff
+
+SMALL_FILES = (names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS)
+REMOTE_CACHE = "cache of the tiered storage's indexes"
+UNKNOWN = "no file of Kafka's and no known text dump"
+TEXT_AMONG_LOGS = "text dump inside a log directory: give it in a folder of its own"
+_SERVER_PROPERTIES = re.compile(r"server.*\.properties")
+_NOT_DATA = {
+    ".lock": "lock file",
+    "bootstrap.checkpoint": "read by the very first controller only, stale afterwards",
+}
+
+
+@dataclass
+class Tree:
+    """What one PATH holds; names are relative to ``top``, which is the PATH or a folder above it (``given``)."""
+
+    top: Place
+    given: Place
+    files: list[Entry] = field(default_factory=list)
+    unused: list[Unused] = field(default_factory=list)
+    errors: list[DecodeError] = field(default_factory=list)
+
+
+@dataclass
+class Draft:
+    """A log directory in the making: its files by what they are, names relative to it."""
+
+    place: Place
+    given: list[Place]
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)  # folder -> file name -> size
+    small: dict[str, int] = field(default_factory=dict)
+    texts: list[TextFile] = field(default_factory=list)
+    loose: dict[str, tuple[int, DataName]] = field(default_factory=dict)
+
+
+@dataclass
+class Drafts:
+    """All drafts, and what lies outside of them: broker settings, and files (by full place) that nobody reads."""
+
+    found: dict[Place, Draft] = field(default_factory=dict)
+    configs: list[tuple[Place, int]] = field(default_factory=list)
+    unused: list[tuple[Place, int, str]] = field(default_factory=list)
+    errors: list[tuple[Place, DecodeError]] = field(default_factory=list)
+
+    def draft(self, place: Place, given: Place) -> Draft:
+        """The draft of a folder, made when it is first asked for."""
+        draft = self.found.setdefault(place, Draft(place, []))
+        if given not in draft.given:
+            draft.given.append(given)
+        return draft
+
+
+def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
+    """List all PATHs and sort every file into its log directory. Errors: :class:`AuditInputError` for a wrong PATH."""
+    if not paths:
+        raise AuditInputError("no PATH given; name a log directory, a folder above some, or a file")
+    result = Drafts()
+    for tree in [_tree(given, limits) for given in _outermost(storage.place(path) for path in paths)]:
+        _sort_files(tree, result)
+    return result
+
+
+def _outermost(places: Iterable[Place]) -> list[Place]:
+    """Each PATH once, without those that lie below another one."""
+    kept: list[Place] = []
+    for place in sorted(set(places), key=lambda item: (item.uri, item.path)):
+        if not any(_below(place, other) for other in kept):
+            kept.append(place)
+    return kept
+
+
+def _below(place: Place, folder: Place) -> bool:
+    return place.uri == folder.uri and f"{place.path}/".startswith(f"{folder.path.rstrip('/')}/")
+
+
+def _tree(given: Place, limits: Limits) -> Tree:
+    """The files of one PATH; a partition's are seen from its log directory, whose small files come too."""
+    if storage.is_folder(given):
+        files, unused, errors = storage.listing(given, limits=limits)
+        direct = [entry.name for entry in files if "/" not in entry.name]
+        tree = Tree(given, given, files, unused, errors)
+        if not _is_partition(given.name, direct):
+            return tree
+        return _with_small_files(_seen_from_above(tree, given.parent))
+    tree = Tree(given.parent, given, [Entry(given.name, storage.file_size(given))])
+    if not _is_partition(given.parent.name, [given.name]):
+        return tree
+    return _with_small_files(_seen_from_above(tree, given.parent.parent))
+
+
+def _seen_from_above(tree: Tree, top: Place) -> Tree:
+    prefix = tree.top.name + "/"
+    return Tree(
+        top,
+        tree.given,
+        [entry._replace(name=prefix + entry.name) for entry in tree.files],
+        [item._replace(name=prefix + item.name) for item in tree.unused],
+        [error._replace(file=prefix + error.file) for error in tree.errors],
+    )
+
+
+def _with_small_files(tree: Tree) -> Tree:
+    """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
+    around = storage.listing(tree.top, deep=False)
+    tree.files += [entry for entry in around.files if entry.name in SMALL_FILES]
+    return tree
+
+
+def _is_partition(folder: str, files: Iterable[str]) -> bool:
+    """Whether a folder is a partition's, by its name and what is directly in it."""
+    if not names.partition_folder(folder):
+        return False
+    direct = list(files)
+    return names.META not in direct and any(names.data_name(name) for name in direct)
+
+
+def _sort_files(tree: Tree, result: Drafts) -> None:
+    """Sort the files of one PATH into drafts."""
+    by_folder: dict[str, dict[str, int]] = {}
+    for entry in tree.files:
+        folder, _, name = entry.name.rpartition("/")
+        by_folder.setdefault(folder, {})[name] = entry.size
+    partitions = {folder for folder, files in by_folder.items() if _is_partition(_last(folder), files)}
+    roots = {_above(folder) for folder in partitions}
+    roots |= {folder for folder, files in by_folder.items() if not files.keys().isdisjoint(SMALL_FILES)}
+    for folder, files in by_folder.items():
+        if folder in partitions:
+            draft = result.draft(tree.top.child(_above(folder)), tree.given)
+            draft.partitions.setdefault(_last(folder), {}).update(files)
+        else:
+            _sort_folder(tree, folder, files, roots, result)
+    result.unused += [(tree.top.child(item.name), item.size, item.reason) for item in tree.unused]
+    result.errors += [(tree.top.child(error.file), error) for error in tree.errors]
+
+
+def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str], result: Drafts) -> None:
+    """Sort the files directly in a folder that is no partition's."""
+    place = tree.top.child(folder)
+    cache = _last(folder) == names.REMOTE_INDEX_CACHE and _above(folder) in roots
+    for name, size in files.items():
+        where = place.child(name)
+        if folder in roots and name in SMALL_FILES:
+            result.draft(place, tree.given).small[name] = size
+        elif _SERVER_PROPERTIES.fullmatch(name):
+            result.configs.append((where, size))
+        elif cache or name in _NOT_DATA:
+            result.unused.append((where, size, REMOTE_CACHE if cache else _NOT_DATA[name]))
+        elif says := _loose(where, tree.given):
+            result.draft(place, tree.given).loose[name] = (size, says)
+        else:
+            _sort_unknown(tree, folder, name, size, folder in roots, result)
+
+
+def _loose(where: Place, given: Place) -> DataName | None:
+    """What a data file outside of a partition folder is; one that was given by itself may have any name."""
+    says = names.data_name(where.name)
+    kind = where.name.rpartition(".")[2]
+    if says or where != given or kind not in (*names.SEGMENT_KINDS, "snapshot", "checkpoint"):
+        return says
+    head = storage.read_head(where, "", HEAD_BYTES)
+    return None if isinstance(head, bytes) and sniff(head) else DataName(-1, kind, "")
+
+
+def _sort_unknown(tree: Tree, folder: str, name: str, size: int, in_log_dir: bool, result: Drafts) -> None:
+    """A file whose name says nothing: a text dump if its first bytes look like one."""
+    place = tree.top.child(folder)
+    head = storage.read_head(place, name, HEAD_BYTES)
+    if isinstance(head, DecodeError):
+        result.errors.append((place.child(name), head))
+        return
+    kind = sniff(head)
+    if kind and not in_log_dir:
+        result.draft(place, tree.given).texts.append(TextFile(name, size, kind))
+    else:
+        result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else UNKNOWN))
+
+
+def _last(folder: str) -> str:
+    return folder.rpartition("/")[2]
+
+
+def _above(folder: str) -> str:
+    return folder.rpartition("/")[0]
