@@ -356,3 +356,40 @@ def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, tim
     p.coordinator_epoch[row] = coordinator_epoch
     p.last_timestamp[row] = timestamp
     return first_offset
+
+
+# --- several batches in one append -------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def begin(p: Producers, pending: Producers, producer_id: int) -> int:
+    """Row of the producer in ``pending``: at first what ``p`` knows of it but its batches. -1 when there is no room."""
+    row = find(pending, producer_id)
+    if row >= 0:
+        return row
+    row, known = insert(pending, producer_id), find(p, producer_id)
+    if row >= 0 and known >= 0:
+        pending.epoch[row] = p.epoch[known]
+        pending.coordinator_epoch[row] = p.coordinator_epoch[known]
+        pending.last_timestamp[row] = p.last_timestamp[known]
+        pending.txn_first_offset[row] = p.txn_first_offset[known]
+    return row
+
+
+@njit(cache=True)
+def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
+    """Apply what an append left pending: epoch, its batches in order, and the rest (ProducerStateEntry.update)."""
+    set_epoch(p, row, pending.epoch[pending_row])
+    for age in range(pending.cached[pending_row] - 1, -1, -1):
+        at = cached_slot(pending, pending_row, age)
+        remember_batch(
+            p,
+            row,
+            pending.last_sequence[pending_row, at],
+            pending.last_offset[pending_row, at],
+            pending.offset_delta[pending_row, at],
+            pending.timestamp[pending_row, at],
+        )
+    p.coordinator_epoch[row] = pending.coordinator_epoch[pending_row]
+    p.last_timestamp[row] = pending.last_timestamp[pending_row]
+    p.txn_first_offset[row] = pending.txn_first_offset[pending_row]

@@ -1,4 +1,4 @@
-"""``python -m tests.conformance PATH...``: a line a failing case, then ``N passed, N failed``; exit 0 if none failed."""
+"""``python -m tests.conformance PATH...``: a line a failing case, then ``N passed, N failed``; exit 0 if all passed."""
 
 from __future__ import annotations
 
