@@ -1,0 +1,248 @@
+"""The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
+
+Everything here is drawn from findings, open transactions and the summary; nothing is judged anew. One table says what
+each class of an open transaction (reference: the rule catalogue, *Classes of an open transaction*) means to an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboards.text import SEVERITIES, Finding, log_name, plural, size
+
+# What a class means, in one sentence an on-call engineer understands.
+CLASSES = {
+    "hanging": "Its coordinator has ended it, or never knew of this partition: no marker will come by itself.",
+    "orphan": "No transactional id owns this producer id: nobody will ever end it.",
+    "ghost": "Still open in the producer state, although its data lies below the log start.",
+    "late": "Open for longer than its time-out; its coordinator still knows it.",
+    "undecidable": "Hanging or merely slow: what would decide it was not among the inputs.",
+    "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
+}
+# Rules that say that somebody waits; they make a row of their own where no open transaction was handed in for them.
+BLOCKING_RULES = frozenset(
+    {
+        "hanging-transaction", "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start",
+        "stuck-prepare", "timeout-not-enforced", "pending-offsets-blocked",
+    }
+)  # fmt: skip
+_NEVER_ABORT = frozenset({"missing-marker", "stuck-prepare"})
+_STUCK = ("hanging", "orphan", "ghost")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about one open transaction: ``verdict`` in a few words, ``tone`` (act, wait, stop, ask) and its cost."""
+
+    verdict: str
+    tone: str
+    cost: str
+
+
+@dataclass(slots=True)
+class Open:
+    """An open transaction with what was found about it and how far its log has run on.
+
+    ``row`` as handed to the report; ``cluster`` id, where known; ``brokers`` that hold the same copy of it; ``findings`` about it, worst first;
+    ``log`` its row of the summary's ``logs``; ``waiting`` offsets between LSO and high watermark (None: unknown).
+    """
+
+    row: Mapping[str, Any]
+    cluster: str | None = None
+    brokers: list[int] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    log: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return log_name(self.row)
+
+    @property
+    def lso(self) -> int | None:
+        """The last stable offset that readers stop at."""
+        return (self.log or {}).get("lso", self.row.get("first_offset"))
+
+    @property
+    def waiting(self) -> int | None:
+        """How many offsets lie between the LSO and the high watermark (or log end), if known."""
+        end = next((v for v in ((self.log or {}).get(key) for key in ("hw", "log_end")) if v is not None), None)
+        return None if end is None or self.lso is None else max(0, end - self.lso)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether its readers are held up for longer than is normal.
+
+        A finding above info says so. One that may have been in flight, or is too young to tell, is not said to block;
+        without any finding about it (rules can be skipped) its class decides.
+        """
+        if self.findings:
+            return any(f["severity"] != "info" for f in self.findings)
+        return self.row["class"] in (*_STUCK, "late")
+
+    @property
+    def advice(self) -> Advice:
+        """Whether to abort it, and what that costs."""
+        return advise(self.row, self.findings)
+
+
+@dataclass(slots=True)
+class Blocked:
+    """A partition whose read_committed readers stand still: the transaction that holds it, and how many more do."""
+
+    holder: Open
+    others: int = 0
+    groups: list[str] = field(default_factory=list)
+
+
+def open_transactions(
+    transactions: Iterable[Mapping[str, Any]], findings: Sequence[Finding], summary: Mapping[str, Any]
+) -> list[Open]:
+    """Every open transaction once (copies on several brokers joined), with its findings: worst class, oldest first."""
+    clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
+    logs = {(row.get("log_dir"), row["topic"], row["partition"]): row for row in summary.get("logs", ())}
+    about = _by_log(findings)
+    found: dict[tuple[Any, ...], Open] = {}
+    for row in transactions:
+        cluster = clusters.get(row.get("log_dir"))
+        key = (cluster, *(row[k] for k in ("topic", "partition", "producer_id", "producer_epoch", "first_offset")))
+        entry = found.get(key)
+        if entry is None:
+            log = logs.get((row.get("log_dir"), row["topic"], row["partition"]))
+            entry = found[key] = Open(row, cluster, log=log, findings=_about(row, about))
+        if row.get("broker_id") is not None and row["broker_id"] not in entry.brokers:
+            entry.brokers.append(row["broker_id"])
+    order = list(CLASSES)
+    return sorted(found.values(), key=lambda o: (order.index(o.row["class"]), -(o.row.get("age_ms") or 0), o.name))
+
+
+def blocked(transactions: Sequence[Open], findings: Sequence[Finding]) -> list[Blocked]:
+    """The partitions whose readers stand still, oldest first: see :attr:`Open.blocks`.
+
+    A finding of a blocking rule that no open transaction was handed in for makes a row of its own.
+    """
+    held: dict[tuple[str | None, str], list[Open]] = {}
+    known = {entry.name for entry in transactions}
+    for entry in transactions:
+        if entry.blocks:
+            held.setdefault((entry.cluster, entry.name), []).append(entry)
+    for finding in findings:
+        if finding["rule"] in BLOCKING_RULES and _speaks_of_log(finding) and log_name(finding) not in known:
+            held.setdefault((None, log_name(finding)), []).append(Open(_as_transaction(finding), findings=[finding]))
+    rows = []
+    for (_, name), entries in held.items():
+        holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
+        groups = sorted({str(f["group_id"]) for f in findings if f["group_id"] is not None and _blocks(f, name)})
+        rows.append(Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1, groups))
+    return sorted(rows, key=lambda b: (-(b.holder.row.get("age_ms") or 0), b.holder.name))
+
+
+def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Advice:
+    """What is safe to do about an open transaction, from its class, its coordinator's state and the findings about it."""
+    state = str(row.get("state") or "")
+    kind = row["class"]
+    if state == "PrepareCommit" or (state == "CompleteCommit" and _says(findings, {"missing-marker"})):
+        return Advice("Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was told are in.")
+    if state == "PrepareAbort" or _says(findings, _NEVER_ABORT):
+        return Advice("Let the coordinator finish", "wait", "Nothing is lost by it; consumers wait until its marker is written.")
+    if kind == "active":
+        return Advice("Wait", "wait", "Nothing: it ends by itself, at its time-out at the latest.")
+    if kind == "late":
+        return Advice("Find its client first", "ask", "An abort cuts off a client that may still be at work; waiting costs its readers' time.")
+    if kind == "undecidable" or any(_unsure(f) for f in findings):
+        return Advice("Confirm before aborting", "ask", "It may be alive: an abort then drops records that its client is about to commit.")
+    return Advice("Abort it" if kind in _STUCK else "Confirm before aborting", "act", _cost_of_abort(row, state))
+
+
+def tally(findings: Iterable[Finding], summary: Mapping[str, Any]) -> dict[str, int]:
+    """Findings by severity, worst first, zeros included: the summary's counts, or counted where it has none."""
+    given = summary.get("counts", {}).get("by_severity")
+    counts = dict.fromkeys(SEVERITIES, 0) | dict(given or {})
+    if given is None:
+        for finding in findings:
+            counts[finding["severity"]] += 1
+    return counts
+
+
+def undecided(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that say themselves that they could not be decided, or that rest on what may have been in flight."""
+    return [f for f in findings if _unsure(f)]
+
+
+def missing(findings: Iterable[Finding]) -> list[str]:
+    """What the undecided findings name as that which would decide them, each once, in the order given."""
+    named: dict[str, None] = {}
+    for finding in undecided(findings):
+        told = (finding.get("evidence") or {}).get("missing") or ()
+        for item in (told,) if isinstance(told, str) else told if isinstance(told, list) else ():
+            named[str(item)] = None
+    return list(named)
+
+
+def _unsure(finding: Finding) -> bool:
+    evidence = finding.get("evidence") or {}
+    said = (evidence.get("confidence"), evidence.get("class"))
+    return "undecidable" in said or bool(evidence.get("in_flight"))
+
+
+def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
+    count, volume = row.get("records"), row.get("bytes")
+    lost = "Its records" if count is None else plural(count, "record")
+    if volume is not None:
+        lost += f" ({size(volume)})"
+    said = f"{lost} of this producer become aborted: read_committed readers never see them. Nothing committed is touched."
+    if state == "CompleteCommit":
+        said += " Its last transaction ended in COMMIT, so the application may count on them: ask its owner, send them again."
+    return said
+
+
+def _by_log(findings: Iterable[Finding]) -> dict[tuple[Any, Any], list[Finding]]:
+    about: dict[tuple[Any, Any], list[Finding]] = {}
+    for finding in findings:
+        if finding["producer_id"] is not None and finding["topic"] is not None:
+            about.setdefault((finding["topic"], finding["partition"]), []).append(finding)
+    return about
+
+
+def _about(row: Mapping[str, Any], about: Mapping[tuple[Any, Any], list[Finding]]) -> list[Finding]:
+    """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
+    mine = [
+        f
+        for f in about.get((row["topic"], row["partition"]), ())
+        if f["producer_id"] == row["producer_id"] and _overlaps(f, row)
+    ]
+    return sorted(mine, key=lambda f: f["rule"] not in BLOCKING_RULES)
+
+
+def _overlaps(finding: Finding, row: Mapping[str, Any]) -> bool:
+    if finding["offset"] is None or row["first_offset"] is None:
+        return True
+    last = finding["offset"] if finding["last_offset"] is None else finding["last_offset"]
+    return bool(last >= row["first_offset"])
+
+
+def _says(findings: Iterable[Finding], rules: Iterable[str]) -> bool:
+    return any(f["rule"] in rules for f in findings)
+
+
+def _speaks_of_log(finding: Finding) -> bool:
+    """Coordinator rules point into ``__transaction_state``, which nobody reads committed: they block no row of their own."""
+    return finding["topic"] not in (None, "__transaction_state") and finding["severity"] != "info"
+
+
+def _blocks(finding: Finding, name: str) -> bool:
+    return finding["rule"] == "pending-offsets-blocked" and log_name(finding) == name
+
+
+def _as_transaction(finding: Finding) -> dict[str, Any]:
+    evidence = finding.get("evidence") or {}
+    kind = evidence.get("class")
+    return {
+        **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
+        "transactional_id": finding["transactional_id"], "first_offset": finding["offset"],
+        "last_offset": finding["last_offset"], "since": finding["timestamp"], "age_ms": evidence.get("age_ms"),
+        "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("state"),
+        "records": None, "bytes": None,
+    }  # fmt: skip

@@ -1,0 +1,151 @@
+"""How values look to people, the same on every surface: names made harmless, sizes, durations, instants, remedies.
+
+Names come from untrusted input. :func:`visible` makes control, direction-changing and invisible characters show as
+escapes, so that a name can neither move a terminal's cursor nor pass for another one. HTML escaping is the template
+engine's business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Finding = Mapping[str, Any]
+
+SEVERITIES = ("critical", "error", "warning", "info")
+
+# C0, C1, soft hyphen, marks and overrides of writing direction, zero-width characters, line separators, tags,
+# non-characters and lone surrogates (which UTF-8 cannot even encode).
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_CODE = re.compile(
+    r"`([^`\n]+)`"
+    r"|(\bkafka-[a-z-]+\.sh(?: (?:--[\w.-]+(?: (?:'[^'\n]*'|[^-\s'][^\s']*))?|[a-z][a-z-]*(?= --)))*)"
+)
+_SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def visible(text: str) -> str:
+    """``text`` with every control, direction-changing or invisible character as ``\\xNN`` or ``\\uNNNN``."""
+    return _HIDDEN.sub(_escape, text)
+
+
+def clip(text: str, limit: int) -> str:
+    """At most ``limit`` characters of ``text``; says how many were left out."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def number(value: float | None) -> str:
+    """A count with its thousands set apart; an en dash for none."""
+    return "–" if value is None else f"{value:,}"
+
+
+def size(count: int | None) -> str:
+    """A number of bytes in binary units, three digits at most: ``1.53 MiB``."""
+    if count is None:
+        return "–"
+    value, unit = float(count), 0
+    while value >= 1000 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{count} {'byte' if count == 1 else 'bytes'}" if unit == 0 else f"{value:.3g} {_SIZES[unit]}"
+
+
+def duration(ms: int | None) -> str:
+    """Milliseconds as the two largest units that are not zero: ``2 h 1 min``; below a second in ``ms``."""
+    if ms is None:
+        return "–"
+    parts, rest = [], abs(int(ms))
+    for unit, length in _DURATIONS:
+        count, rest = divmod(rest, length)
+        if count or parts:
+            parts.append(f"{count:,} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    said = " ".join(part for part in parts if part) or f"{rest} ms"
+    return f"−{said}" if ms < 0 else said
+
+
+def instant(iso: str | None) -> str:
+    """``2026-11-21T04:00:00.123Z`` as ``2026-11-21 04:00:00 UTC``; what is not of that form as it is."""
+    match = re.fullmatch(r"(\d{4,}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)", iso or "")
+    return f"{match[1]} {match[2]} UTC" if match else (iso or "–")
+
+
+def value(content: object) -> str:
+    """A fact of the evidence on one line: words as they are, structures as compact JSON with sorted keys."""
+    if content is None:
+        return "–"
+    if isinstance(content, bool):
+        return "yes" if content else "no"
+    if isinstance(content, str | int | float):
+        return str(content)
+    if isinstance(content, list | tuple) and all(isinstance(item, str | int) for item in content):
+        return ", ".join(str(item) for item in content)
+    return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def log_name(row: Mapping[str, Any]) -> str:
+    """``topic-partition`` of a finding, transaction, timeline or log; empty where there is no topic."""
+    topic, partition = row.get("topic"), row.get("partition")
+    if topic is None:
+        return ""
+    return str(topic) if partition is None else f"{topic}-{partition}"
+
+
+def offsets(first: int | None, last: int | None) -> str:
+    """``71–117``, or one offset where first and last are the same or one is missing; empty for none."""
+    if first is None or last is None or first == last:
+        return "" if first is None and last is None else str(last if first is None else first)
+    return f"{first}–{last}"
+
+
+def who(row: Mapping[str, Any]) -> str:
+    """The producer, transactional id and group that a row names, in words; empty for none."""
+    parts = []
+    if row.get("transactional_id") is not None:
+        parts.append(clip(str(row["transactional_id"]), 200))
+    if row.get("producer_id") is not None:
+        epoch = "" if row.get("producer_epoch") is None else f" epoch {row['producer_epoch']}"
+        parts.append(f"producer {row['producer_id']}{epoch}")
+    if row.get("group_id") is not None:
+        parts.append(f"group {clip(str(row['group_id']), 200)}")
+    return " · ".join(parts)
+
+
+def pieces(remedy: str) -> list[tuple[str, str]]:
+    """A remedy as ``(kind, text)`` in reading order: kind is ``text``, ``code`` (a name) or ``command`` (to be copied).
+
+    What stands in backticks is code; a ``kafka-*.sh`` call with arguments is a command, with or without backticks.
+    """
+    found: list[tuple[str, str]] = []
+    end = 0
+    for match in _CODE.finditer(remedy):
+        code = match[1] or match[2].rstrip(".,;:)")
+        stop = match.end() if match[1] else match.start() + len(code)
+        found += [("text", remedy[end : match.start()]), ("command" if _is_command(code) else "code", code)]
+        end = stop
+    found.append(("text", remedy[end:]))
+    return [(kind, text) for kind, text in found if text]
+
+
+def _is_command(code: str) -> bool:
+    return bool(re.match(r"(?:bin/)?kafka-[a-z-]+(?:\.sh)? ", code))
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
