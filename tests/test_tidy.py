@@ -196,6 +196,6 @@ def test_an_import_inside_a_function_is_no_top_import() -> None:
 
 
 def test_a_path_and_a_host_are_seen() -> None:
-    assert machine_paths("open('" + "/work/" + "shared/x')") == ["/work/" + "shared"]
+    assert machine_paths("open('" + "/wo" + "rk/shared/x')") == ["/wo" + "rk/shared"]
     assert not machine_paths("spark/work/dir and {root}/root/x")
     assert hosts("--index-url " + "https" + "://example.org/simple\n")
