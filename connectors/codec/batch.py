@@ -1,0 +1,192 @@
+"""The walk over a buffer of batches: magic 0, 1 and 2 in any mix, headers and control records into columns.
+
+Record batch: KIP-98 and ``DefaultRecordBatch``; messages: ``LegacyRecord``; end markers: ``EndTransactionMarker``.
+A wrapper of magic 0 or 1 is left with its last offset here; :mod:`connectors.codec.legacy` opens it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from connectors.codec import columns as col
+from connectors.codec.columns import BatchColumns
+from connectors.codec.crc32c import crc32, crc32c
+from connectors.codec.primitives import be16, be32, be64, kernel, varint, varlong
+
+OVERHEAD = 12  # offset and size, which the size does not count
+PREFIX = 17  # bytes that show a batch's size and magic
+HEADER = 61  # of magic 2
+MIN_SIZES = (14, 22, 49)  # smallest size field by magic
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2 alone
+
+# Why a walk stopped.
+MORE = 0  # the buffer ends before the batch does
+FULL = 1  # no row is free
+BAD_SIZE = 2
+BAD_MAGIC = 3
+OVER_LIMIT = 4
+
+
+@kernel
+def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: BatchColumns) -> None:
+    """Fill ``row`` with the message at ``at``."""
+    attributes = np.int64(buf[at + 17])
+    timestamp = be64(buf, at + 18) if magic == 1 else -1
+    crc = np.uint32(be32(buf, at + 12))
+    flaws = 0
+    if attributes & CODEC_MASK > MAX_CODEC[0]:
+        flaws |= col.FLAW_CODEC_UNKNOWN
+    if check and crc32(buf, at + 16, at + total) != crc:
+        flaws |= col.FLAW_CRC
+    out.attributes[row] = attributes
+    out.base_offset[row] = be64(buf, at)
+    out.last_offset[row] = out.base_offset[row]
+    out.record_count[row] = 1
+    out.partition_leader_epoch[row] = -1
+    out.crc[row] = crc
+    out.base_timestamp[row] = timestamp
+    out.max_timestamp[row] = timestamp
+    out.producer_id[row] = -1
+    out.producer_epoch[row] = -1
+    out.base_sequence[row] = -1
+    out.control_type[row] = -1
+    out.coordinator_epoch[row] = -1
+    out.flaws[row] = flaws
+
+
+@kernel
+def _header_flaws(attributes: int, delta: int, count: int, producer: int, epoch: int, sequence: int) -> int:
+    """The FLAW_* bits that the header alone shows."""
+    flaws = 0
+    if attributes & CODEC_MASK > MAX_CODEC[2]:
+        flaws |= col.FLAW_CODEC_UNKNOWN
+    if delta < 0 or count < 0:
+        flaws |= col.FLAW_NEGATIVE_SPAN
+    elif count > delta + 1:
+        flaws |= col.FLAW_COUNT_ABOVE_SPAN
+    elif count < delta + 1:
+        flaws |= col.FLAW_COUNT_BELOW_SPAN
+    if producer < 0:
+        if epoch >= 0 or sequence >= 0 or attributes & TRANSACTIONAL:
+            flaws |= col.FLAW_NO_PRODUCER_FIELDS
+    elif epoch < 0:
+        flaws |= col.FLAW_PRODUCER_EPOCH
+    if not attributes & CONTROL:
+        if producer >= 0 and sequence < 0:
+            flaws |= col.FLAW_PRODUCER_SEQUENCE
+        return flaws
+    if producer < 0:
+        flaws |= col.FLAW_CONTROL_NO_PRODUCER
+    if sequence >= 0:
+        flaws |= col.FLAW_CONTROL_SEQUENCE
+    if count > 1:
+        flaws |= col.FLAW_CONTROL_RECORDS
+    if not attributes & TRANSACTIONAL:
+        flaws |= col.FLAW_CONTROL_NOT_TRANSACTIONAL
+    if attributes & CODEC_MASK:
+        flaws |= col.FLAW_CONTROL_COMPRESSED
+    return flaws
+
+
+@kernel
+def control_record(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
+    """Type, coordinator epoch and FLAW_* bits of the control record at ``at`` (after decompression), ending by ``end``.
+
+    Type and epoch are -1 where they cannot be read; the epoch also where the type is no end marker's.
+    """
+    _length, at = varint(buf, at, end)
+    if at < 0 or at >= end:
+        return -1, -1, col.FLAW_CONTROL_KEY
+    _timestamp, at = varlong(buf, at + 1, end)  # after one byte of attributes
+    if at >= 0:
+        _delta, at = varint(buf, at, end)
+    if at < 0:
+        return -1, -1, col.FLAW_CONTROL_KEY
+    key_size, at = varint(buf, at, end)
+    if at < 0 or key_size < 4 or key_size > end - at or be16(buf, at) < 0:
+        return -1, -1, col.FLAW_CONTROL_KEY
+    kind = be16(buf, at + 2)
+    if kind != 0 and kind != 1:
+        return kind, -1, col.FLAW_CONTROL_TYPE
+    value_size, at = varint(buf, at + key_size, end)
+    if at < 0 or value_size < 6 or value_size > end - at or be16(buf, at) < 0:
+        return kind, -1, col.FLAW_CONTROL_VALUE
+    return kind, be32(buf, at + 2), 0
+
+
+@kernel
+def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: BatchColumns) -> None:
+    """Fill ``row`` with the record batch (magic 2) at ``at``."""
+    attributes = be16(buf, at + 21)
+    delta = be32(buf, at + 23)
+    producer = be64(buf, at + 43)
+    epoch = be16(buf, at + 51)
+    sequence = be32(buf, at + 53)
+    count = be32(buf, at + 57)
+    crc = np.uint32(be32(buf, at + 17))
+    flaws = _header_flaws(attributes, delta, count, producer, epoch, sequence)
+    kind, coordinator_epoch = -1, -1
+    if attributes & CONTROL and count > 0 and not attributes & CODEC_MASK:
+        kind, coordinator_epoch, more = control_record(buf, at + HEADER, at + total)
+        flaws |= more
+    if check and crc32c(buf, at + 21, at + total) != crc:
+        flaws |= col.FLAW_CRC
+    out.attributes[row] = attributes
+    out.base_offset[row] = be64(buf, at)
+    out.last_offset[row] = out.base_offset[row] + delta
+    out.record_count[row] = count
+    out.partition_leader_epoch[row] = be32(buf, at + 12)
+    out.crc[row] = crc
+    out.base_timestamp[row] = be64(buf, at + 27)
+    out.max_timestamp[row] = be64(buf, at + 35)
+    out.producer_id[row] = producer
+    out.producer_epoch[row] = epoch
+    out.base_sequence[row] = sequence
+    out.control_type[row] = kind
+    out.coordinator_epoch[row] = coordinator_epoch
+    out.flaws[row] = flaws
+
+
+@kernel
+def walk(
+    buf: np.ndarray, at: int, end: int, position: int, until: int, limit: int, check: bool, row: int, out: BatchColumns
+) -> tuple[int, int, int]:
+    """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why.
+
+    ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or after position ``until`` is taken.
+    ``limit`` is the largest batch in bytes; ``check`` says whether checksums are computed. A batch with a wrong one is
+    a row like any other. Cost: one pass over the bytes with ``check``, else over the headers.
+    """
+    while position + at < until:
+        if end - at < PREFIX:
+            return row, at, MORE
+        size = be32(buf, at + 8)
+        if size < MIN_SIZES[0]:
+            return row, at, BAD_SIZE
+        magic = np.int64(np.int8(buf[at + 16]))
+        if magic < 0 or magic > 2:
+            return row, at, BAD_MAGIC
+        if size < MIN_SIZES[magic]:
+            return row, at, BAD_SIZE
+        total = size + OVERHEAD
+        if total > limit:
+            return row, at, OVER_LIMIT
+        if total > end - at:
+            return row, at, MORE
+        if row >= out.position.size:
+            return row, at, FULL
+        out.position[row] = position + at
+        out.size[row] = total
+        out.magic[row] = magic
+        if magic == 2:
+            _fill_batch(buf, at, total, check, row, out)
+        else:
+            _fill_legacy(buf, at, total, magic, check, row, out)
+        row += 1
+        at += total
+    return row, at, MORE

@@ -1,0 +1,166 @@
+"""Bounded decompression of record bodies: gzip, snappy, lz4 and zstd as Kafka frames them.
+
+Every codec writes into a buffer of the caller's and never past it, so that memory is bounded whatever a stream claims.
+Sources: ``org.apache.kafka.common.compress``; snappy-java's ``SnappyInputStream``; KIP-110 (zstd), KIP-57 (lz4).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import cramjam
+import numpy as np
+
+from connectors.codec.xxh32 import xxh32
+from connectors.limits import DEFAULT_LIMITS, Limits
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+XERIAL_MAGIC = bytes.fromhex("82534e4150505900")
+XERIAL_HEADER = 16  # magic, int32 version, int32 oldest compatible version
+LZ4_MAGIC = 0x184D2204
+LZ4_RAW_BLOCK = 0x80000000
+OUT_OF_ROOM = "failed to write whole buffer"  # what cramjam says when the output does not fit
+
+
+class Failure(NamedTuple):
+    """Why a stream was not decompressed: ``reason`` is ``bad_codec``, ``bad_compression`` or ``bomb_limit``."""
+
+    reason: str
+    detail: str
+
+
+def decompress(
+    codec: int, data: np.ndarray, *, magic: int = 2, limits: Limits = DEFAULT_LIMITS
+) -> np.ndarray | Failure:
+    """The plain bytes of ``data`` (uint8), at most ``limits.decompressed_cap`` of them, in an array of their own.
+
+    ``codec`` is the number in the batch's attributes, ``magic`` the batch's. The array is as long as the plain bytes;
+    memory is touched only as far as it is written.
+    """
+    out = np.empty(limits.decompressed_cap(len(data)), np.uint8)
+    size = decompress_into(codec, data, out, magic=magic)
+    return size if isinstance(size, Failure) else out[:size]
+
+
+def decompress_into(codec: int, data: np.ndarray, out: np.ndarray, *, magic: int = 2) -> int | Failure:
+    """Decompress ``data`` into ``out``; return the number of bytes written.
+
+    ``bomb_limit`` means that ``out`` is too small, and nothing of its content then counts.
+    """
+    try:
+        if codec == ZSTD:
+            return int(cramjam.zstd.decompress_into(data.data, out.data))
+        if codec == GZIP:
+            return int(cramjam.gzip.decompress_into(data.data, out.data))
+        if codec == SNAPPY:
+            return _snappy(data, out)
+        if codec == LZ4:
+            return _lz4(data, out, check_header=magic > 0)
+    except cramjam.DecompressionError as error:
+        if OUT_OF_ROOM in str(error):
+            return _too_large(out)
+        return Failure("bad_compression", f"{NAMES[codec]}: {error}")
+    return Failure("bad_codec", f"compression codec {codec} does not exist")
+
+
+def _too_large(out: np.ndarray) -> Failure:
+    return Failure("bomb_limit", f"more than {len(out)} bytes after decompression")
+
+
+def _snappy(data: np.ndarray, out: np.ndarray) -> int | Failure:
+    """A xerial stream, or one bare block where its magic is missing."""
+    stored = data.data
+    if bytes(stored[:8]) != XERIAL_MAGIC:
+        return _snappy_block(stored, out)
+    at, written = 0, 0
+    while at + 4 <= len(stored):
+        if bytes(stored[at : at + 8]) == XERIAL_MAGIC:  # streams may follow each other
+            if at + XERIAL_HEADER > len(stored) or struct.unpack_from(">i", stored, at + 8)[0] < 1:
+                return Failure("bad_compression", "snappy: an incomplete header or one of version 0")
+            at += XERIAL_HEADER
+            continue
+        (size,) = struct.unpack_from(">i", stored, at)
+        at += 4
+        if size < 0 or size > len(stored) - at:
+            return Failure("bad_compression", f"snappy: a chunk of {size} bytes where {len(stored) - at} are left")
+        grown = _snappy_block(stored[at : at + size], out[written:])
+        if isinstance(grown, Failure):
+            return grown
+        at += size
+        written += grown
+    return written
+
+
+def _snappy_block(block: memoryview, out: np.ndarray) -> int | Failure:
+    if cramjam.snappy.decompress_raw_len(block) > len(out):
+        return _too_large(out)
+    return int(cramjam.snappy.decompress_raw_into(block, out.data))
+
+
+class _Lz4Frame(NamedTuple):
+    """What a frame's header says: where its blocks begin, their largest plain size, whether they carry checksums."""
+
+    start: int
+    max_block: int
+    checksums: bool
+
+
+def _lz4_header(data: np.ndarray, check_header: bool) -> _Lz4Frame | Failure:
+    """Read a frame's header, with Kafka's restrictions: version 1, independent blocks, no dictionary."""
+    if len(data) < 7 or struct.unpack_from("<I", data.data)[0] != LZ4_MAGIC:
+        return Failure("bad_compression", "lz4: no frame")
+    flags, sizes = int(data[4]), int(data[5])
+    if flags >> 6 != 1 or flags & 0x03 or sizes & 0x8F or sizes >> 4 < 4:
+        return Failure("bad_compression", f"lz4: frame descriptor {flags:02x} {sizes:02x} is not supported")
+    if not flags & 0x20:
+        return Failure("bad_compression", "lz4: blocks depend on each other")
+    end = 14 if flags & 0x08 else 6  # a content size of 8 bytes may follow
+    if len(data) <= end:
+        return Failure("bad_compression", "lz4: the header is cut")
+    if check_header and (int(xxh32(data, 4, end)) >> 8) & 0xFF != data[end]:
+        return Failure("bad_compression", "lz4: the header's checksum is wrong")
+    return _Lz4Frame(end + 1, 1 << (2 * (sizes >> 4) + 8), bool(flags & 0x10))
+
+
+def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Failure:
+    """The first frame; what follows it is ignored, as Kafka does."""
+    frame = _lz4_header(data, check_header)
+    if isinstance(frame, Failure):
+        return frame
+    at, written = frame.start, 0
+    while at + 4 <= len(data):
+        (word,) = struct.unpack_from("<I", data.data, at)
+        size = word & ~LZ4_RAW_BLOCK
+        at += 4
+        if size == 0:
+            return written
+        after = at + size + 4 * frame.checksums
+        if size > frame.max_block or after > len(data):
+            return Failure("bad_compression", f"lz4: a block of {size} bytes where {len(data) - at} are left")
+        if frame.checksums and struct.unpack_from("<I", data.data, at + size)[0] != xxh32(data, at, at + size):
+            return Failure("bad_compression", "lz4: a block's checksum is wrong")
+        grown = _lz4_block(data[at : at + size], out[written:], frame.max_block, raw=word != size)
+        if isinstance(grown, Failure):
+            return grown
+        written += grown
+        at = after
+    return Failure("bad_compression", "lz4: the frame has no end mark")
+
+
+def _lz4_block(block: np.ndarray, out: np.ndarray, max_block: int, *, raw: bool) -> int | Failure:
+    if raw:
+        if len(block) > len(out):
+            return _too_large(out)
+        out[: len(block)] = block
+        return len(block)
+    if len(out) >= max_block:
+        return int(cramjam.lz4.decompress_block_into(block.data, out[:max_block].data))
+    room = np.empty(max_block, np.uint8)  # little is left: a block that is too long must not look like a broken one
+    size = int(cramjam.lz4.decompress_block_into(block.data, room.data))
+    if size > len(out):
+        return _too_large(out)
+    out[:size] = room[:size]
+    return size
