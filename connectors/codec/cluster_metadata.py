@@ -1,0 +1,257 @@
+"""The state that ``__cluster_metadata`` describes: its newest complete snapshot and the log behind it, folded.
+
+Only what an audit asks is kept: topics, their partitions and settings, brokers' settings, feature levels and the
+producer id allocator. Secrets are never decoded or, for settings, withheld (value None).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
+from connectors.codec.settings import may_show
+from connectors.codec.structs import Problem
+from connectors.errors import DecodeError
+
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # ConfigResource.Type
+_SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+
+
+class MetadataEntry(NamedTuple):
+    """A record of the metadata log or a snapshot, with the place of its batch (``position``, ``size``: bytes)."""
+
+    file: str
+    position: int
+    size: int
+    is_control: bool
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class PartitionState(NamedTuple):
+    """A partition as the controller last knew it. ``leader`` is -1 where there is none."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+class FeatureLevel(NamedTuple):
+    """A feature's level; ``offset`` and ``timestamp`` (ms) of its record in the log, None if a snapshot says it."""
+
+    level: int
+    offset: int | None
+    timestamp: int | None
+
+
+class ProducerIdBlock(NamedTuple):
+    """The last block of producer ids given out: ``next_producer_id`` is the first id behind it."""
+
+    broker_id: int
+    next_producer_id: int
+    offset: int | None
+    timestamp: int | None
+
+
+class ClusterMetadata:
+    """State as of the records applied so far.
+
+    ``topics`` name -> id; ``partitions`` (topic id, partition) -> state; ``topic_configs`` topic -> name -> value;
+    ``broker_configs`` broker id as text ("" for the cluster's default) -> name -> value, None where withheld;
+    ``features`` name -> level (absent: 0); ``producer_ids`` None before the first block. ``end_offset`` is the first
+    offset behind the state; ``snapshot_timestamp`` (ms) the last record's in the snapshot it starts from. ``gaps`` are
+    stretches [first, end) of offsets that were not there to read: what they said is not in the state.
+    """
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.end_offset = end_offset
+        self.snapshot_timestamp: int | None = None
+        self.snapshot_complete = False
+        self.topics: dict[str, str] = {}
+        self.partitions: dict[tuple[str, int], PartitionState] = {}
+        self.topic_configs: dict[str, dict[str, str]] = {}
+        self.broker_configs: dict[str, dict[str, str | None]] = {}
+        self.features: dict[str, FeatureLevel] = {}
+        self.producer_ids: ProducerIdBlock | None = None
+        self.gaps: list[tuple[int, int]] = []
+        self._names: dict[str, str] = {}  # topic id -> name
+        self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
+
+    def snapshot_entry(self, entry: MetadataEntry) -> Problem | None:
+        """Apply a record of a snapshot; offsets in it mean nothing. ``snapshot_complete`` after its footer."""
+        if not entry.is_control:
+            return self._value(entry, None, None)
+        record = decode_control_record(entry.key, entry.value)
+        if isinstance(record, Problem):
+            return record
+        if record.name == "SnapshotHeaderRecord":
+            self.snapshot_timestamp = record.fields["lastContainedLogTimestamp"]
+        self.snapshot_complete = record.name == "SnapshotFooterRecord"
+        return None
+
+    def log_entry(self, entry: MetadataEntry) -> Problem | None:
+        """Apply a record of the log; one below ``end_offset`` is in the snapshot already."""
+        if entry.offset < self.end_offset:
+            return None
+        missing = None
+        if entry.offset > self.end_offset:  # this log is never compacted, so its offsets have no holes
+            self.gaps.append((self.end_offset, entry.offset))
+            missing = Problem("bad_value", 0, f"offsets {self.end_offset} to {entry.offset - 1} are missing before it")
+        self.end_offset = entry.offset + 1
+        if entry.is_control:
+            record = decode_control_record(entry.key, entry.value)
+            return record if isinstance(record, Problem) else missing
+        return self._value(entry, entry.offset, entry.timestamp) or missing
+
+    def next_producer_id(self) -> int | None:
+        """The first producer id never given out so far; None if the log does not say (ZooKeeper, or none yet)."""
+        return self.producer_ids.next_producer_id if self.producer_ids else None
+
+    def _value(self, entry: MetadataEntry, offset: int | None, timestamp: int | None) -> Problem | None:
+        record = decode_metadata_record(entry.value)
+        if isinstance(record, Problem):
+            return record
+        if record.name == "BeginTransactionRecord":
+            self._pending = []
+            return None
+        if record.name == "AbortTransactionRecord":
+            self._pending = None
+            return None
+        if record.name == "EndTransactionRecord":
+            pending, self._pending = self._pending or [], None
+            problems = [self._apply(*change) for change in pending]
+            return next((problem for problem in problems if problem), None)
+        if self._pending is not None:
+            self._pending.append((record, offset, timestamp))
+            return None
+        return self._apply(record, offset, timestamp)
+
+    def _apply(self, record: MetadataRecord, offset: int | None, timestamp: int | None) -> Problem | None:
+        fields = record.fields
+        match record.name:
+            case "TopicRecord":
+                self.topics[fields["name"]] = fields["topicId"]
+                self._names[fields["topicId"]] = fields["name"]
+            case "RemoveTopicRecord":
+                return self._remove_topic(fields["topicId"])
+            case "PartitionRecord":
+                return self._partition(fields)
+            case "PartitionChangeRecord":
+                return self._change_partition(fields)
+            case "ConfigRecord":
+                self._config(fields)
+            case "FeatureLevelRecord":
+                self.features[fields["name"]] = FeatureLevel(fields["featureLevel"], offset, timestamp)
+            case "ProducerIdsRecord":
+                self.producer_ids = ProducerIdBlock(fields["brokerId"], fields["nextProducerId"], offset, timestamp)
+        return None
+
+    def _partition(self, fields: dict[str, Any]) -> Problem | None:
+        name = self._names.get(fields["topicId"])
+        if name is None:
+            return self._unknown("a partition of a topic that does not exist")
+        key = (fields["topicId"], fields["partitionId"])
+        self.partitions[key] = PartitionState(
+            name,
+            fields["partitionId"],
+            fields["topicId"],
+            tuple(fields["replicas"]),
+            tuple(fields["isr"]),
+            fields["leader"],
+            fields["leaderEpoch"],
+            fields["partitionEpoch"],
+        )
+        return None
+
+    def _change_partition(self, fields: dict[str, Any]) -> Problem | None:
+        key = (fields["topicId"], fields["partitionId"])
+        state = self.partitions.get(key)
+        if state is None:
+            return self._unknown("a change of a partition that does not exist")
+        state = state._replace(partition_epoch=state.partition_epoch + 1)
+        if fields["leader"] is not None:  # also when it names the leader there was
+            state = state._replace(leader=fields["leader"], leader_epoch=state.leader_epoch + 1)
+        if fields["isr"] is not None:
+            state = state._replace(isr=tuple(fields["isr"]))
+        if fields["replicas"] is not None:
+            state = state._replace(replicas=tuple(fields["replicas"]))
+        self.partitions[key] = state
+        return None
+
+    def _remove_topic(self, topic_id: str) -> Problem | None:
+        name = self._names.pop(topic_id, None)
+        if name is None:
+            return self._unknown("a removal of a topic that does not exist")
+        if self.topics.get(name) == topic_id:
+            del self.topics[name]
+        self.topic_configs.pop(name, None)
+        for key in [key for key in self.partitions if key[0] == topic_id]:
+            del self.partitions[key]
+        return None
+
+    def _unknown(self, detail: str) -> Problem | None:
+        """A reference to nothing: an error, unless it may have been in a gap."""
+        return None if self.gaps else Problem("bad_value", 0, detail)
+
+    def _config(self, fields: dict[str, Any]) -> None:
+        kind, entity, name, value = (fields[key] for key in ("resourceType", "resourceName", "name", "value"))
+        if kind == TOPIC_RESOURCE:
+            _put(self.topic_configs, entity, name, value)
+        elif kind == BROKER_RESOURCE:
+            if value is not None and not may_show(name):
+                self.broker_configs.setdefault(entity, {})[name] = None
+            else:
+                _put(self.broker_configs, entity, name, value)
+
+
+def snapshot_end_offset(name: str) -> int | None:
+    """The first offset behind a snapshot, by its file's name; None for another file (also ``bootstrap.checkpoint``)."""
+    match = _SNAPSHOT_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def fold_metadata(
+    snapshots: Iterable[tuple[int, Iterable[MetadataEntry]]], log: Iterable[MetadataEntry]
+) -> tuple[ClusterMetadata, list[DecodeError]]:
+    """The state after the newest complete snapshot and the log behind it, and what could not be read.
+
+    ``snapshots``: (end offset, records), the newest first; those without their footer are passed over. ``log`` in order
+    of offsets. Cost: every record once, no-ops too. Source: Kafka's MetadataImage and its deltas.
+    """
+    errors: list[DecodeError] = []
+    metadata = ClusterMetadata()
+    for end_offset, entries in snapshots:
+        candidate = ClusterMetadata(end_offset)
+        for entry in entries:
+            _report(candidate.snapshot_entry(entry), entry, errors)
+        if candidate.snapshot_complete:
+            metadata = candidate
+            break
+    for entry in log:
+        _report(metadata.log_entry(entry), entry, errors)
+    return metadata, errors
+
+
+def _report(problem: Problem | None, entry: MetadataEntry, errors: list[DecodeError]) -> None:
+    if problem:
+        detail = f"record at offset {entry.offset}: {problem.detail}"
+        errors.append(DecodeError(entry.file, entry.position, entry.size, problem.reason, detail))
+
+
+def _put(configs: dict[str, dict[str, Any]], entity: str, name: str, value: str | None) -> None:
+    """Set a setting, or with None delete it and the entity that then has none."""
+    if value is not None:
+        configs.setdefault(entity, {})[name] = value
+        return
+    configs.get(entity, {}).pop(name, None)
+    if not configs.get(entity, True):
+        del configs[entity]
