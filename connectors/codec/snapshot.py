@@ -10,8 +10,8 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
-from kafka.record.util import calc_crc32c as crc32c
 
+from connectors.codec.crc32c import crc32c
 from connectors.errors import DecodeError
 
 VERSION = 1
@@ -63,7 +63,7 @@ def decode_snapshot(data: bytes, file: str = "") -> tuple[ProducerEntries, list[
     if version != VERSION:
         return _entries(b""), [DecodeError(file, 0, len(data), "bad_version", f"snapshot version {version}, known: 1")]
     errors = []
-    actual_crc = crc32c(memoryview(data)[CRC_START:])
+    actual_crc = _crc(data, CRC_START)
     if actual_crc != stored_crc:
         detail = f"stored checksum {stored_crc}, computed {actual_crc}"
         errors.append(DecodeError(file, 0, len(data), "crc_mismatch", detail))
@@ -81,9 +81,13 @@ def encode_snapshot(entries: ProducerEntries) -> bytes:
     for name, column in entries._asdict().items():
         rows[name] = column
     body = struct.pack(">i", len(rows)) + rows.tobytes()
-    return struct.pack(">hI", VERSION, crc32c(body)) + body
+    return struct.pack(">hI", VERSION, _crc(body, 0)) + body
 
 
 def _entries(data: bytes) -> ProducerEntries:
     rows = np.frombuffer(data, ENTRY)
     return ProducerEntries(*(rows[name].astype(ENTRY[name].newbyteorder("=")) for name in ProducerEntries._fields))
+
+
+def _crc(data: bytes, start: int) -> int:
+    return int(crc32c(np.frombuffer(data, np.uint8), start, len(data)))
