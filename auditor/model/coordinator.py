@@ -1,7 +1,8 @@
 """The transaction coordinator's decisions: InitProducerId, AddPartitionsToTxn, EndTxn, markers and time-outs.
 
 Every refusal is a :class:`auditor.model.refusal.Refused` that leaves no trace, except where an error of the log leaves
-one by design (a fencing epoch that was taken). Internal errors are told as such, not as a client would see them. Times are arguments, epoch milliseconds.
+one by design (a fencing epoch that was taken). Internal errors are told as such, not as a client would see them.
+Times are arguments, epoch milliseconds.
 Source: TransactionCoordinator of Kafka's trunk of October 2024; KIP-98, KIP-360, KIP-890; semantics section 3.
 """
 
@@ -78,8 +79,8 @@ class Coordinator:
     """One coordinator over one store.
 
     `server_tv`: the cluster's transaction.version, with which the coordinator aborts on its own; `next_producer_ids`:
-    ids to hand out, oldest first. `markers_sent` is everything sent since the start, `transitions` the last transition of
-    each id that was prepared to be written later, such as the completion that waits for its markers.
+    ids to hand out, oldest first. `markers_sent` is everything sent since the start; `transitions` holds for each id
+    the last transition that was prepared to be written later, such as the completion that waits for its markers.
     """
 
     def __init__(
