@@ -5,31 +5,19 @@ A wrapper states its last offset; the first one is inside (``AbstractLegacyRecor
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from connectors.codec import columns as col
-from connectors.codec.batch import CODEC_MASK, MIN_SIZES, OVERHEAD
-from connectors.codec.columns import BatchColumns, RecordColumns
+from connectors.codec.batch import CODEC_MASK, HEADER, MIN_SIZES, OVERHEAD
+from connectors.codec.columns import BatchColumns
 from connectors.codec.compression import Failure, decompress
 from connectors.codec.crc32c import crc32
 from connectors.codec.primitives import be32, be64, kernel
 from connectors.limits import Limits
 
 
-class Span(NamedTuple):
-    """What a stretch of messages holds: how many, the first and last offset as stored, RECORD_* bits, first culprit."""
-
-    messages: int
-    first_offset: int
-    last_offset: int
-    flaws: int
-    first_flaw: int
-
-
 @kernel
-def value_bounds(buf: np.ndarray, at: int, end: int) -> tuple[int, np.int64, int, np.int64]:
+def value_bounds(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int, int]:
     """Key start and size, value start and size of the message at ``at`` that ends at ``end``; sizes -1 for null.
 
     The first is -1 where the lengths do not add up to the message.
@@ -37,71 +25,71 @@ def value_bounds(buf: np.ndarray, at: int, end: int) -> tuple[int, np.int64, int
     key_start = at + (30 if buf[at + 16] == 1 else 22)
     key_size = be32(buf, key_start - 4)
     if key_size < -1 or key_size > end - key_start - 4:
-        return -1, np.int64(-1), -1, np.int64(-1)
+        return -1, -1, -1, -1
     value_start = key_start + max(key_size, 0) + 4
     value_size = be32(buf, value_start - 4)
     if value_size < -1 or max(value_size, 0) != end - value_start:
-        return -1, np.int64(-1), -1, np.int64(-1)
+        return -1, -1, -1, -1
     return key_start, key_size, value_start, value_size
 
 
 @kernel
-def scan(
-    buf: np.ndarray, at: int, end: int, magic: int, row: int, out: RecordColumns
-) -> tuple[int, int, int, int, int]:
-    """Read the messages of ``buf[at:end]`` and return the fields of their :class:`Span`.
+def next_message(buf: np.ndarray, at: int, end: int, magic: int) -> tuple[int, int, int, int, int, int, int, int]:
+    """The message at ``at``: index after it, offset as stored, timestamp, key and value as above, RECORD_* bits.
 
-    With ``row`` >= 0 they also fill ``out`` from that row on, with offsets as stored and starts within ``buf``.
-    ``magic`` is the wrapper's. The caller gives rows for a first scan's count.
+    The index is -1 where no message fits before ``end``. ``magic`` is the wrapper's.
     """
-    count, first, last, flaws, culprit = 0, -1, -1, 0, -1
+    size = be32(buf, at + 8) if end - at >= OVERHEAD + MIN_SIZES[0] else -1
+    inner = np.int8(buf[at + 16]) if size >= MIN_SIZES[0] else 0
+    if size < MIN_SIZES[1 if inner == 1 else 0] or size > end - at - OVERHEAD:
+        return -1, -1, -1, -1, -1, -1, -1, col.RECORD_LENGTH
+    after = at + OVERHEAD + size
+    flaws = 0
+    if inner != magic:
+        flaws |= col.RECORD_INNER_MAGIC
+    if buf[at + 17] & CODEC_MASK:
+        flaws |= col.RECORD_INNER_CODEC
+    if np.int64(crc32(buf, at + 16, after)) != be32(buf, at + 12) & 0xFFFFFFFF:
+        flaws |= col.RECORD_INNER_CRC
+    key_start, key_size, value_start, value_size = value_bounds(buf, at, after)
+    if key_start < 0:
+        flaws |= col.RECORD_LENGTH
+    timestamp = be64(buf, at + 18) if inner == 1 else -1
+    return after, be64(buf, at), timestamp, key_start, key_size, value_start, value_size, flaws
+
+
+@kernel
+def offset_span(buf: np.ndarray, end: int, magic: int) -> tuple[int, np.int64, np.int64]:
+    """How many messages lie in ``buf[:end]``, and the first and last of their stored offsets (-1 for none)."""
+    count, at, first, last = 0, 0, np.int64(-1), np.int64(-1)
     while at < end:
-        flaw = 0
-        size = be32(buf, at + 8) if end - at >= OVERHEAD + MIN_SIZES[0] else -1
-        inner = np.int64(np.int8(buf[at + 16])) if size >= MIN_SIZES[0] else 0
-        if size < MIN_SIZES[1 if inner == 1 else 0] or size > end - at - OVERHEAD:
-            return count, first, last, flaws | col.RECORD_LENGTH, culprit if culprit >= 0 else count
-        after = at + OVERHEAD + size
-        if inner != magic:
-            flaw |= col.RECORD_INNER_MAGIC
-        if buf[at + 17] & CODEC_MASK:
-            flaw |= col.RECORD_INNER_CODEC
-        if crc32(buf, at + 16, after) != np.uint32(be32(buf, at + 12)):
-            flaw |= col.RECORD_INNER_CRC
-        key_start, key_size, value_start, value_size = value_bounds(buf, at, after)
-        if key_start < 0:
-            flaw |= col.RECORD_LENGTH
-        offset = be64(buf, at)
-        if count > 0 and offset <= last:
-            flaw |= col.RECORD_OFFSET_DELTA
-        if row >= 0:
-            at_row = row + count
-            out.index[at_row] = count
-            out.offset[at_row] = offset
-            out.timestamp[at_row] = be64(buf, at + 18) if inner == 1 else -1
-            out.key_size[at_row], out.value_size[at_row] = key_size, value_size
-            out.key_start[at_row] = key_start if key_size >= 0 else -1
-            out.value_start[at_row] = value_start if value_size >= 0 else -1
-            out.header_count[at_row] = 0
-            out.flaws[at_row] = flaw
+        at, offset, _t, _ks, _k, _vs, _v, _flaws = next_message(buf, at, end, magic)
+        if at < 0:
+            break
         first = offset if count == 0 else first
         last = offset
-        culprit = count if flaw and culprit < 0 else culprit
-        flaws |= flaw
         count += 1
-        at = after
-    return count, first, last, flaws, culprit
+    return count, first, last
+
+
+def compressed_part(batch: np.ndarray, magic: int) -> np.ndarray | Failure:
+    """The compressed bytes of a whole stored batch or wrapper."""
+    if magic == 2:
+        return batch[HEADER:]
+    key_start, _key_size, value_start, value_size = value_bounds(batch, 0, len(batch))
+    if key_start < 0 or value_size < 0:
+        return Failure("bad_record", "the lengths of a wrapper do not add up to its size")
+    return batch[value_start : value_start + value_size]
 
 
 def unwrap(message: np.ndarray, limits: Limits) -> np.ndarray | Failure:
-    """The messages inside a wrapper (whole stored message, sizes proved), decompressed."""
-    key_start, _key_size, value_start, value_size = value_bounds(message, 0, len(message))
-    if key_start < 0 or value_size < 0:
-        return Failure("bad_record", "the lengths of a wrapper do not add up to its size")
+    """The messages inside a whole stored wrapper, decompressed."""
     magic, codec = int(message[16]), int(message[17]) & CODEC_MASK
-    return decompress(codec, message[value_start : value_start + value_size], magic=magic, limits=limits)
+    stored = compressed_part(message, magic)
+    return stored if isinstance(stored, Failure) else decompress(codec, stored, magic=magic, limits=limits)
 
 
+@kernel
 def offset_shift(magic: int, wrapper_offset: int, last_inner: int) -> int:
     """What to add to a stored inner offset. Magic 0 stores absolute ones, magic 1 relative ones.
 
@@ -123,25 +111,12 @@ def open_wrappers(buf: np.ndarray, origin: int, batches: BatchColumns, limits: L
         start = int(batches.position[row]) - origin
         plain = unwrap(buf[start : start + int(batches.size[row])], limits)
         if not isinstance(plain, Failure):
-            span = Span(*scan(plain, 0, len(plain), int(batches.magic[row]), -1, NO_RECORDS))
-            if span.messages:
-                shift = offset_shift(int(batches.magic[row]), int(batches.last_offset[row]), span.last_offset)
-                batches.base_offset[row] = span.first_offset + shift
-                batches.record_count[row] = span.messages
+            count, first, last = offset_span(plain, len(plain), int(batches.magic[row]))
+            if count:
+                batches.base_offset[row] = first + offset_shift(batches.magic[row], batches.last_offset[row], last)
+                batches.record_count[row] = count
                 continue
             plain = Failure("bad_record", "a wrapper without a message inside")
         batches.flaws[row] |= col.FLAW_LEGACY_WRAPPER
         failures.append((int(row), plain))
     return failures
-
-
-RECORD_DTYPES = tuple(np.dtype(name) for name in ("i4", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i8", "i8"))
-
-
-def empty_records(rows: int = 0, payload: np.ndarray | None = None) -> RecordColumns:
-    """Uninitialised columns of ``rows`` rows, over ``payload``."""
-    payload = np.empty(0, np.uint8) if payload is None else payload
-    return RecordColumns._make([*(np.empty(rows, dtype) for dtype in RECORD_DTYPES), payload])
-
-
-NO_RECORDS = empty_records()

@@ -15,6 +15,7 @@ from connectors.codec.columns import BatchColumns, RecordSummary, empty_batches
 from connectors.codec.compression import Failure
 from connectors.codec.legacy import open_wrappers
 from connectors.codec.primitives import be32
+from connectors.codec.summary import joined, summarise
 from connectors.errors import DecodeError
 from connectors.limits import DEFAULT_LIMITS, MIB, Limits
 
@@ -117,10 +118,11 @@ class _Window:
 class _Building:
     """The chunk being filled."""
 
-    def __init__(self, file: str, limits: Limits, *, raw: bool) -> None:
+    def __init__(self, file: str, limits: Limits, *, records: bool, raw: bool) -> None:
         self.file = file
         self.limits = limits
         self.columns = empty_batches(ROWS)
+        self.summaries: list[RecordSummary] | None = [] if records else None
         self.raw: list[bytes] | None = [] if raw else None
         self.rows = self.bytes = 0
         self.errors: list[DecodeError] = []
@@ -136,6 +138,10 @@ class _Building:
             return
         if fresh.magic.min() < 2:
             self._tell(fresh, open_wrappers(window.data, window.origin, fresh, self.limits))
+        if self.summaries is not None:
+            summary, failures = summarise(window.data, window.origin, fresh, self.limits)
+            self.summaries.append(summary)
+            self._tell(fresh, [(row, failure) for row, failure in failures if fresh.magic[row] == 2])  # once is enough
         if self.raw is not None:
             view = window.data.data
             starts = fresh.position - window.origin
@@ -154,7 +160,8 @@ class _Building:
     def chunk(self, end: int) -> Chunk:
         """The chunk as it is, and begin the next one."""
         batches = BatchColumns(*(column[: self.rows].copy() for column in self.columns))
-        done = Chunk(batches, self.errors, self.body_errors, None, self.raw, end)
+        done = Chunk(batches, self.errors, self.body_errors, joined(self.summaries), self.raw, end)
+        self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []
         self.rows = self.bytes = 0
         self.errors, self.body_errors = [], []
@@ -169,21 +176,22 @@ def read_segment(
     start: int = 0,
     stop: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    records: bool = False,
     raw: bool = False,
     crc: bool = True,
 ) -> Iterator[Chunk]:
     """The batches of a segment that begin in ``[start, stop)``, in chunks, of which there is at least one.
 
     ``f`` is the file, ``size`` its length in bytes as listed (what it grows beyond is left alone), ``file`` its name
-    for errors. ``start`` must be a batch's position; the batch that begins before ``stop`` is read whole. ``raw`` hands
-    out the stored bytes, ``crc=False`` leaves checksums unchecked. Batch sizes and error lengths add up to
-    ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is given. Raises nothing: a file that cannot be
-    read is an error of reason ``unreadable``. Memory: a buffer of 1 MiB, or of the largest batch up to
-    ``limits.max_batch_bytes``.
+    for errors. ``start`` must be a batch's position; the batch that begins before ``stop`` is read whole. ``records``
+    reads all records for the summary, ``raw`` hands out the stored bytes, ``crc=False`` leaves checksums unchecked.
+    Batch sizes and error lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is
+    given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``. Memory: a buffer of 1 MiB,
+    or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``, also the chunk.
     """
     window = _Window(f, start, size)
     until = size if stop is None else min(stop, size)
-    building = _Building(file, limits, raw=raw)
+    building = _Building(file, limits, records=records, raw=raw)
     handed_out = False
     while window.position < until:
         rows, at, why = walking.walk(

@@ -1,0 +1,144 @@
+"""What reading all records of a batch shows, summed up in one row a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from connectors.codec import columns as col
+from connectors.codec.batch import CODEC_MASK
+from connectors.codec.bodies import Bodies, plain_bodies
+from connectors.codec.columns import BatchColumns, RecordSummary
+from connectors.codec.compression import Failure
+from connectors.codec.legacy import next_message
+from connectors.codec.primitives import kernel
+from connectors.codec.record import next_record
+from connectors.limits import Limits
+
+DTYPES = ("i4", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i8")
+NOTHING = (0, -1, -1, -1, 0, -1, 0, -1, 0)  # of a batch without records
+
+
+@kernel
+def _note(row: int, index: int, timestamp: int, key_size: int, flaws: int, out: RecordSummary) -> None:
+    """Add record ``index`` to the summary of its batch."""
+    if index == 0:
+        out.first_timestamp[row] = timestamp
+        out.min_timestamp[row] = timestamp
+        out.max_timestamp[row] = timestamp
+    out.min_timestamp[row] = min(out.min_timestamp[row], timestamp)
+    out.max_timestamp[row] = max(out.max_timestamp[row], timestamp)
+    if key_size < 0:
+        if out.null_keys[row] == 0:
+            out.first_null_key[row] = index
+        out.null_keys[row] += 1
+    _flag(row, index, flaws, out)
+
+
+@kernel
+def _flag(row: int, index: int, flaws: int, out: RecordSummary) -> None:
+    """Add RECORD_* bits of record ``index``."""
+    if flaws and out.first_flaw[row] < 0:
+        out.first_flaw[row] = index
+    out.flaws[row] |= flaws
+
+
+@kernel
+def _summarise_records(buf: np.ndarray, at: int, end: int, row: int, batches: BatchColumns, out: RecordSummary) -> None:
+    """Fill the summary of a batch (magic 2) from its body. Behind the declared records only sound ones count."""
+    declared = batches.record_count[row]
+    span = batches.last_offset[row] - batches.base_offset[row]
+    base = batches.base_timestamp[row]
+    previous = np.int64(-1)
+    count = 0
+    while at < end:
+        at, timestamp, delta, _ks, key_size, _vs, _v, _headers, flaws = next_record(buf, at, end)
+        if count >= declared:
+            _flag(row, count, col.RECORD_BYTES_LEFT, out)
+            if at < 0 or flaws:
+                break
+        elif at < 0:
+            _flag(row, count, col.RECORD_LENGTH, out)
+            break
+        if delta <= previous or delta > span:
+            flaws |= col.RECORD_OFFSET_DELTA
+        previous = max(previous, delta)
+        _note(row, count, base + timestamp, key_size, flaws, out)
+        count += 1
+    out.present[row] = count
+    if count != declared:
+        _flag(row, min(count, max(declared, 0)), col.RECORD_COUNT_MISMATCH, out)
+
+
+@kernel
+def _summarise_messages(
+    buf: np.ndarray, at: int, end: int, row: int, batches: BatchColumns, out: RecordSummary
+) -> None:
+    """Fill the summary of a message, or of a wrapper from the messages inside."""
+    magic = np.int64(batches.magic[row])
+    wrapped = batches.attributes[row] & CODEC_MASK != 0
+    last = np.int64(-1)
+    count = 0
+    while at < end:
+        at, offset, timestamp, _ks, key_size, _vs, _v, flaws = next_message(buf, at, end, magic)
+        if at < 0:
+            _flag(row, count, col.RECORD_LENGTH, out)
+            break
+        if not wrapped:
+            flaws &= col.RECORD_LENGTH  # its checksum and codec are the batch's own
+        elif count > 0 and offset <= last:
+            flaws |= col.RECORD_OFFSET_DELTA
+        last = offset
+        _note(row, count, timestamp, key_size, flaws, out)
+        count += 1
+    out.present[row] = count
+    if count == 0:
+        _flag(row, 0, col.RECORD_COUNT_MISMATCH, out)
+    wrapper = batches.last_offset[row]
+    if wrapped and magic == 1 and wrapper != 0 and wrapper < last:
+        _flag(row, max(count - 1, 0), col.RECORD_WRAPPER_OFFSET, out)
+
+
+@kernel
+def _summarise(bodies: Bodies, batches: BatchColumns, out: RecordSummary) -> None:
+    """Fill the summaries of the batches that ``bodies`` has."""
+    for i in range(bodies.rows.size):
+        row, start, end = bodies.rows[i], bodies.starts[i], bodies.ends[i]
+        if start < 0 or end > bodies.data.size or start > end:
+            raise ValueError("a body outside of its buffer")
+        out.plain_size[row] = end - start
+        if batches.magic[row] == 2:
+            _summarise_records(bodies.data, start, end, row, batches, out)
+        else:
+            _summarise_messages(bodies.data, start, end, row, batches, out)
+
+
+def empty_summary(rows: int) -> RecordSummary:
+    """Summaries of ``rows`` batches without records."""
+    return RecordSummary(*(np.full(rows, value, dtype) for value, dtype in zip(NOTHING, DTYPES, strict=True)))
+
+
+def summarise(
+    buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits
+) -> tuple[RecordSummary, list[tuple[int, Failure]]]:
+    """The summary of each batch, and the rows of those that could not be opened, with the reason.
+
+    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Legacy wrappers must have been opened
+    before (:func:`connectors.codec.legacy.open_wrappers`). Cost: decompression, and one pass over the plain bytes.
+    """
+    summary = empty_summary(len(batches.position))
+    failures: list[tuple[int, Failure]] = []
+    for bodies in plain_bodies(buf, origin, batches, limits, failures):
+        _summarise(bodies, batches, summary)
+    for row, _failure in failures:
+        summary.flaws[row] |= col.RECORD_UNDECOMPRESSABLE
+        summary.first_flaw[row] = 0
+    return summary, failures
+
+
+def joined(parts: list[RecordSummary] | None) -> RecordSummary | None:
+    """Summaries of batches that follow each other as one; None for None."""
+    if parts is None:
+        return None
+    if not parts:
+        return empty_summary(0)
+    return RecordSummary(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
