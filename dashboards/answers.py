@@ -1,7 +1,7 @@
 """The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
 
-Everything here is drawn from findings, open transactions and the summary; nothing is judged anew. One table says what
-each class of an open transaction (reference: the rule catalogue, *Classes of an open transaction*) means to an operator.
+Everything here is drawn from findings, open transactions and the summary; nothing is judged anew. One table says
+what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means to an operator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STUCK = ("hanging", "orphan", "ghost")
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do about one open transaction: ``verdict`` in a few words, ``tone`` (act, wait, stop, ask) and its cost."""
+    """What to do about an open transaction: ``verdict`` in a few words, ``tone`` (act, wait, stop, ask), its cost."""
 
     verdict: str
     tone: str
@@ -45,8 +45,8 @@ class Advice:
 class Open:
     """An open transaction with what was found about it and how far its log has run on.
 
-    ``row`` as handed to the report; ``cluster`` id, where known; ``brokers`` that hold the same copy of it; ``findings`` about it, worst first;
-    ``log`` its row of the summary's ``logs``; ``waiting`` offsets between LSO and high watermark (None: unknown).
+    ``row`` as handed to the report; ``cluster`` its id, where known; ``brokers`` that hold copies of it; ``findings``
+    about it, those of blocking rules first; ``log`` the row of its log in the summary.
     """
 
     row: Mapping[str, Any]
@@ -124,12 +124,13 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding]) -> list[B
     A finding of a blocking rule that no open transaction was handed in for makes a row of its own.
     """
     held: dict[tuple[str | None, str], list[Open]] = {}
-    known = {entry.name for entry in transactions}
+    attached = {id(finding) for entry in transactions for finding in entry.findings}
     for entry in transactions:
         if entry.blocks:
             held.setdefault((entry.cluster, entry.name), []).append(entry)
+    known = {name for _, name in held}
     for finding in findings:
-        if finding["rule"] in BLOCKING_RULES and _speaks_of_log(finding) and log_name(finding) not in known:
+        if _blocks_log(finding) and id(finding) not in attached and log_name(finding) not in known:
             held.setdefault((None, log_name(finding)), []).append(Open(_as_transaction(finding), findings=[finding]))
     rows = []
     for (_, name), entries in held.items():
@@ -140,20 +141,33 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding]) -> list[B
 
 
 def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Advice:
-    """What is safe to do about an open transaction, from its class, its coordinator's state and the findings about it."""
+    """What is safe to do about an open transaction: from its class, its coordinator's state, the findings about it."""
     state = str(row.get("state") or "")
     kind = row["class"]
     if state == "PrepareCommit" or (state == "CompleteCommit" and _says(findings, {"missing-marker"})):
-        return Advice("Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was told are in.")
+        return Advice(
+            "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was told are in."
+        )
     if state == "PrepareAbort" or _says(findings, _NEVER_ABORT):
-        return Advice("Let the coordinator finish", "wait", "Nothing is lost by it; consumers wait until its marker is written.")
+        return Advice(
+            "Let the coordinator finish", "wait", "Nothing is lost by it; consumers wait until its marker is written."
+        )
     if kind == "active":
         return Advice("Wait", "wait", "Nothing: it ends by itself, at its time-out at the latest.")
     if kind == "late":
-        return Advice("Find its client first", "ask", "An abort cuts off a client that may still be at work; waiting costs its readers' time.")
+        return Advice(
+            "Find its client first",
+            "ask",
+            "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
+        )
     if kind == "undecidable" or any(_unsure(f) for f in findings):
-        return Advice("Confirm before aborting", "ask", "It may be alive: an abort then drops records that its client is about to commit.")
-    return Advice("Abort it" if kind in _STUCK else "Confirm before aborting", "act", _cost_of_abort(row, state))
+        return Advice(
+            "Confirm before aborting",
+            "ask",
+            "It may be alive: an abort then drops records that its client is about to commit.",
+        )
+    verdict = "Abort it, and tell its owner" if state == "CompleteCommit" else "Safe to abort"
+    return Advice(verdict, "act", _cost_of_abort(row, state))
 
 
 def tally(findings: Iterable[Finding], summary: Mapping[str, Any]) -> dict[str, int]:
@@ -192,9 +206,12 @@ def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
     lost = "Its records" if count is None else plural(count, "record")
     if volume is not None:
         lost += f" ({size(volume)})"
-    said = f"{lost} of this producer become aborted: read_committed readers never see them. Nothing committed is touched."
+    said = (
+        f"{lost} of this producer become aborted: read_committed readers never see them. Nothing committed is touched."
+    )
     if state == "CompleteCommit":
-        said += " Its last transaction ended in COMMIT, so the application may count on them: ask its owner, send them again."
+        said += " Its last transaction ended in COMMIT, so the application may count on them:"
+        said += " ask its owner, and send them again where they are missed."
     return said
 
 
@@ -227,9 +244,10 @@ def _says(findings: Iterable[Finding], rules: Iterable[str]) -> bool:
     return any(f["rule"] in rules for f in findings)
 
 
-def _speaks_of_log(finding: Finding) -> bool:
-    """Coordinator rules point into ``__transaction_state``, which nobody reads committed: they block no row of their own."""
-    return finding["topic"] not in (None, "__transaction_state") and finding["severity"] != "info"
+def _blocks_log(finding: Finding) -> bool:
+    """Whether it says that a log's readers wait. Coordinator rules point into ``__transaction_state``: nobody waits there."""
+    speaks = finding["topic"] not in (None, "__transaction_state") and finding["severity"] != "info"
+    return speaks and finding["rule"] in BLOCKING_RULES
 
 
 def _blocks(finding: Finding, name: str) -> bool:
@@ -237,12 +255,13 @@ def _blocks(finding: Finding, name: str) -> bool:
 
 
 def _as_transaction(finding: Finding) -> dict[str, Any]:
+    """What a finding alone tells of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
     kind = evidence.get("class")
     return {
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
+        **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
         "transactional_id": finding["transactional_id"], "first_offset": finding["offset"],
-        "last_offset": finding["last_offset"], "since": finding["timestamp"], "age_ms": evidence.get("age_ms"),
-        "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("state"),
-        "records": None, "bytes": None,
+        "last_offset": finding["last_offset"], "since": finding["timestamp"],
+        "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("coordinator_state"),
     }  # fmt: skip

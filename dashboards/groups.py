@@ -1,7 +1,7 @@
 """Findings grouped by rule and cut to what a page can carry, with every cut said.
 
-A page holds at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them: every rule gets its share, so that a
-hundred thousand findings of one rule cannot hide the single finding of another. The whole is in ``findings.jsonl``.
+A page holds at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them: every rule gets its share, so that
+a hundred thousand findings of one rule cannot hide the single finding of another. The whole is in ``findings.jsonl``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def group(findings: Sequence[Finding], counts: Mapping[str, Any] | None = None) 
     given = (counts or {}).get("by_rule", {})
     groups = []
     for rule, mine in by_rule.items():
-        entry = Group(rule, min((f["severity"] for f in mine), key=SEVERITIES.index), max(len(mine), given.get(rule, 0)))
+        entry = Group(
+            rule, min((f["severity"] for f in mine), key=SEVERITIES.index), max(len(mine), given.get(rule, 0))
+        )
         for finding in mine:
             entry.by_severity[finding["severity"]] = entry.by_severity.get(finding["severity"], 0) + 1
         groups.append(entry)
@@ -88,7 +90,11 @@ def _level(wanted: Sequence[int]) -> int:
 
 def _row(finding: Finding) -> Row:
     evidence = finding.get("evidence") or {}
-    facts = [(clip(str(key), 80), clip(value(evidence[key]), _FACT)) for key in sorted(evidence, key=str)]
+    facts = [
+        (clip(str(key), 80), clip(value(evidence[key]), _FACT))
+        for key in sorted(evidence, key=str)
+        if evidence[key] is not None
+    ]
     if len(facts) > _FACTS:
         facts = [*facts[:_FACTS], ("…", f"{len(facts) - _FACTS} more facts in findings.jsonl")]
     return Row(finding, clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY), facts)

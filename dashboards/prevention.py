@@ -1,7 +1,7 @@
 """Which setting would have prevented a finding: the last answer of the report.
 
-Names and defaults are those of Kafka's own configuration reference; a command is given where the setting can be changed on a
-running cluster. ``B`` stands for a bootstrap server, as in the remedies.
+Names are those of Kafka's own configuration reference; a command is given where a running cluster can be changed by
+one. ``B`` stands for a bootstrap server, as in the remedies.
 """
 
 from __future__ import annotations
@@ -109,9 +109,7 @@ def prevent(by_rule: Mapping[str, int], severity_of: Mapping[str, str]) -> list[
     return [(setting, count) for setting, _, count in sorted(wanted, key=lambda entry: (entry[1], -entry[2]))]
 
 
-def _weight(
-    rules: Iterable[str], by_rule: Mapping[str, int], severity_of: Mapping[str, str]
-) -> tuple[int, int]:
+def _weight(rules: Iterable[str], by_rule: Mapping[str, int], severity_of: Mapping[str, str]) -> tuple[int, int]:
     mine = [rule for rule in rules if by_rule.get(rule) and severity_of.get(rule, "info") != "info"]
     worst = min((SEVERITIES.index(severity_of[rule]) for rule in mine), default=len(SEVERITIES))
     return worst, sum(by_rule[rule] for rule in mine)

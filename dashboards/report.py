@@ -1,8 +1,8 @@
 """report.html: one self-contained page that opens offline and begins with the answers.
 
-The page is rendered whole on this side (Jinja2, everything escaped by default); its only script sorts, filters and copies,
-and nothing is hidden from a reader without it. Its style and script stand in the page and are the only ones that its
-content security policy lets run, by their hashes. Same input, same bytes: no clock, no random order.
+The page is rendered whole on this side (Jinja2, everything escaped by default); its only script sorts, filters and
+copies, and nothing is hidden from a reader without it. Its style and script stand in the page and are the only ones
+that its content security policy lets run, by their hashes. Same input, same bytes: no clock, no random order.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order; ``summary`` is what summary.json holds;
-    ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a partition
-    to be drawn. Long input is cut (see :mod:`dashboards.groups` and the limits here) and the page says by how much.
+    ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a
+    partition to be drawn. Long input is cut (see :mod:`dashboards.groups` and the limits here) and the page says by how
+    much. The shapes are those of :mod:`dashboards.shapes`; a key that is missing counts as null.
     Cost: linear in the input; the page stays below 20 MB.
     """
     findings, summary = shapes.whole(findings, shapes.FINDING), shapes.summary(summary)
@@ -63,9 +64,7 @@ def render_report(
     )  # fmt: skip
 
 
-def _verdict(
-    held: Sequence[answers.Blocked], counts: Mapping[str, int], summary: Mapping[str, Any]
-) -> tuple[str, str]:
+def _verdict(held: Sequence[answers.Blocked], counts: Mapping[str, int], summary: Mapping[str, Any]) -> tuple[str, str]:
     """The tone of the page (bad, warn, unsure, good) and its headline."""
     bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
     grave = " and ".join(text.plural(count, f"{name} finding") for name, count in bad.items())

@@ -1,7 +1,7 @@
 """The shapes that the report is made from, with every key there: what the maker left out is null.
 
-The report must open on the worst day, so a key that a run could not fill is never a reason to fail. The templates, in turn,
-are strict: a name that is not listed here is a mistake of ours and raises.
+The report must open on the worst day, so a key that a run could not fill is never a reason to fail. The templates, in
+turn, are strict: a name that is not listed here is a mistake of ours and raises.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[s
 
 def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     """A run's summary with every key that the report shows; what is not there is null, or empty for lists."""
-    full: dict[str, Any] = dict.fromkeys(("as_of", "batches", "records", "capacity", "expectations", "counts"))
+    full: dict[str, Any] = dict.fromkeys(("as_of", "batches", "records", "capacity", "expectations"))
     full |= given
+    full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():
         full[key] = whole(given.get(key) or (), keys)
     full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}

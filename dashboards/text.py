@@ -61,7 +61,8 @@ def duration(ms: int | None) -> str:
     """Milliseconds as the two largest units that are not zero: ``2 h 1 min``; below a second in ``ms``."""
     if ms is None:
         return "–"
-    parts, rest = [], abs(int(ms))
+    parts: list[str] = []
+    rest = abs(int(ms))
     for unit, length in _DURATIONS:
         count, rest = divmod(rest, length)
         if count or parts:
@@ -137,7 +138,13 @@ def pieces(remedy: str) -> list[tuple[str, str]]:
         found += [("text", remedy[end : match.start()]), ("command" if _is_command(code) else "code", code)]
         end = stop
     found.append(("text", remedy[end:]))
-    return [(kind, text) for kind, text in found if text]
+    # A command stands on a line of its own: the punctuation that followed it in the sentence would hang in the air.
+    after = ["", *(kind for kind, _ in found)]
+    tidy = [
+        (kind, text.lstrip(" .;,") if before == "command" else text)
+        for before, (kind, text) in zip(after, found, strict=False)
+    ]
+    return [(kind, text) for kind, text in tidy if text.strip()]
 
 
 def _is_command(code: str) -> bool:

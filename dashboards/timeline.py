@@ -1,7 +1,7 @@
 """Where things stand in a picture: a partition's transactions as bars along its offsets.
 
-Pure arithmetic from a timeline's numbers to coordinates; the template draws them as SVG. The x axis is the offset, since
-that is what the LSO and the log end are; times are said in words beside each bar, because a client chooses its own.
+Pure arithmetic from a timeline's numbers to coordinates; the template draws them as SVG. The x axis is the offset,
+since that is what the LSO and the log end are; times are said in words, because a client chooses its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LABEL_ROOM = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One transaction: ``x`` to ``x + width`` its data; ``tail`` what lies behind it up to the right edge if it is open.
+    """One transaction: ``x`` to ``x + width`` its data; ``tail`` what lies behind it to the right edge if it is open.
 
     ``kind`` is commit, abort or open; ``letter`` says the same without colour; ``title`` says all of it in words.
     """
@@ -153,7 +153,7 @@ def _power(step: int) -> int:
 
 
 def _lanes(rows: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[Lane, list[Mapping[str, Any]]]], int]:
-    """One lane a producer: those with an open transaction first (by its offset), then the latest; and how many are hidden."""
+    """One lane a producer: open transactions first (by offset), then the latest; and how many lanes are left out."""
     own: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
         own.setdefault(row["producer_id"], []).append(row)

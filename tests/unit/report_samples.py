@@ -26,7 +26,13 @@ def iso(ms: int) -> str:
 
 
 def empty_summary(**given: Any) -> dict[str, Any]:
-    return {"tool": {"name": "auditor", "version": "0.1.0"}, "as_of": "2026-11-21T04:00:00.000Z", "policy": [], "counts": {}, **given}
+    return {
+        "tool": {"name": "auditor", "version": "0.1.0"},
+        "as_of": "2026-11-21T04:00:00.000Z",
+        "policy": [],
+        "counts": {},
+        **given,
+    }
 
 
 def hanging() -> Report:
@@ -39,15 +45,17 @@ def hanging() -> Report:
     busy = next(row for row in truth["must_not_flag"] if row.get("transactionalId") == "bank-busy")
     transactions.append(_transaction(truth, busy, "active", truth["live_transactions"]["bank-busy"]["state"]))
     logs = [_log(name, row) for name, row in sorted(truth["live"].items())]
+    volume = truth["files"]["bytes"]
     summary = empty_summary(
         as_of=iso(truth["copied_at"]),
         policy=[{"log_dir": "broker-1", "policy": "kip-890", "why": "metadata.version 3.6 in __cluster_metadata"}],
         counts={"by_severity": {"critical": 4}, "by_rule": {"hanging-transaction": 4}},
-        inputs=[{"log_dir": "broker-1", "cluster_id": "dGVzdC1jbHVzdGVyLWlk", "broker_id": 1, "files": truth["files"]["count"], "bytes": truth["files"]["bytes"]}],
-        bytes={"total": truth["files"]["bytes"], "decoded": 90_000, "skipped": truth["files"]["bytes"] - 90_000, "unreadable": 0},
+        inputs=[{"log_dir": "broker-1", "cluster_id": "dGVzdA", "broker_id": 1, "files": truth["files"]["count"],
+                 "bytes": volume}],
+        bytes={"total": volume, "decoded": 90_000, "skipped": volume - 90_000, "unreadable": 0},
         batches=241, records=1432, logs=logs,
-        skipped=[{"reason": "not a file of a log", "files": 3, "bytes": truth["files"]["bytes"] - 90_000, "example": "broker-1/.lock"}],
-        recovery=[{"log_dir": "broker-1", "starts": True, "truncates": [], "poison": [], "says": "a clean start: nothing is cut"}],
+        skipped=[{"reason": "no log file", "files": 3, "bytes": volume - 90_000, "example": "broker-1/.lock"}],
+        recovery=[{"log_dir": "broker-1", "starts": True, "truncates": [], "poison": [], "says": "nothing is cut"}],
         timings={"decode": 0.41, "judge": 0.12},
     )  # fmt: skip
     return findings, summary, transactions, [_timeline(truth, row) for row in truth["expect"]]
@@ -58,19 +66,21 @@ def hostile() -> Report:
     name = HOSTILE + "\x1b[31m\u202e"
     findings = [
         finding(
-            rule="hanging-transaction", severity="critical", broker_id=1, topic=name, partition=0, offset=5, last_offset=9,
-            producer_id=7, producer_epoch=0, transactional_id=name, group_id=name, file=name, position=3, timestamp=name,
-            message=f"{name} hangs", evidence={name: name, "list": [name], "map": {name: name}, "missing": name, "in_flight": True},
+            rule="hanging-transaction", severity="critical", broker_id=1, topic=name, partition=0, offset=5,
+            last_offset=9, producer_id=7, producer_epoch=0, transactional_id=name, group_id=name, file=name,
+            position=3, timestamp=name, message=f"{name} hangs",
+            evidence={name: name, "list": [name], "map": {name: name}, "missing": name, "in_flight": True},
             remedy=f"Run `kafka-transactions.sh abort --topic '{name}'` or {name}", source=name,
         ),
     ]  # fmt: skip
     place = {"log_dir": name, "topic": name, "partition": 0, "broker_id": 1}
     transactions = [
-        {**place, "producer_id": 7, "producer_epoch": 0, "transactional_id": name, "class": "hanging", "first_offset": 5,
-         "last_offset": 9, "since": name, "age_ms": 1000, "state": name, "batches": 1, "records": 5, "bytes": 100},
+        {**place, "producer_id": 7, "producer_epoch": 0, "transactional_id": name, "class": "hanging",
+         "first_offset": 5, "last_offset": 9, "since": name, "age_ms": 1000, "state": name, "batches": 1,
+         "records": 5, "bytes": 100},
     ]  # fmt: skip
-    bar = {"producer_id": 7, "producer_epoch": 0, "first_offset": 5, "last_offset": 9, "marker_offset": None, "outcome": None,
-           "start": name, "end": None, "class": name}  # fmt: skip
+    bar = {"producer_id": 7, "producer_epoch": 0, "first_offset": 5, "last_offset": 9, "marker_offset": None,
+           "outcome": None, "start": name, "end": None, "class": name}  # fmt: skip
     timelines = [{**place, "log_start": 0, "log_end": 20, "lso": 5, "transactions": [bar], "truncated": 0}]
     chain = {"snapshots": 2, "proved": 1, "broken": [{name: name}, name], "fraction": 0.5}
     accounting = {"data": 9, "marker": 1, "aborted": 5, "compacted": 3, "missing": 2, "total": 20}
@@ -84,7 +94,7 @@ def hostile() -> Report:
         unreadable=[{"log_dir": name, "file": name, "position": 0, "length": 1, "reason": name, "detail": name}],
         notes=[name],
         logs=[{**place, "log_start": 0, "log_end": 20, "hw": 20, "lso": 5, "offsets": accounting, "chain": chain}],
-        recovery=[{"log_dir": name, "starts": False, "truncates": [name, {name: name}], "poison": [name], "says": name}],
+        recovery=[{"log_dir": name, "starts": False, "truncates": [{name: name}], "poison": [name], "says": name}],
         capacity={name: name, "rows": [{name: name}], "map": {name: name}},
         expectations={name: [name], "suites": [{"name": name, "success": False}]},
         timings={name: 1.0},
@@ -114,9 +124,9 @@ def _transaction(truth: dict[str, Any], row: dict[str, Any], kind: str, state: s
     last = row.get("lastOffset", row["firstOffset"])
     return {
         "log_dir": "broker-1", "broker_id": 1, "topic": row["topic"], "partition": row["partition"],
-        "producer_id": row["producerId"], "producer_epoch": row["producerEpoch"], "transactional_id": row["transactionalId"],
-        "class": kind, "first_offset": row["firstOffset"], "last_offset": last, "since": iso(since),
-        "age_ms": truth["copied_at"] - since, "state": state, "batches": 1,
+        "producer_id": row["producerId"], "producer_epoch": row["producerEpoch"],
+        "transactional_id": row["transactionalId"], "class": kind, "first_offset": row["firstOffset"],
+        "last_offset": last, "since": iso(since), "age_ms": truth["copied_at"] - since, "state": state, "batches": 1,
         "records": row.get("records", last - row["firstOffset"] + 1), "bytes": 900,
     }  # fmt: skip
 
@@ -137,8 +147,8 @@ def _timeline(truth: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     log = _log(f"{row['topic']}-{row['partition']}", truth["live"][f"{row['topic']}-{row['partition']}"])
     bars = []
     for step in truth["steps"]:
-        sent = step.get("result", {}).get("offsets", {}).get(str(row["partition"])) if isinstance(step.get("result"), dict) else None
-        if step.get("op") == "send" and step["topic"] == row["topic"] and sent and step["result"]["producerId"] > 0:
+        sent = step["result"]["offsets"].get(str(row["partition"])) if step.get("op") == "send" else None
+        if sent and step["topic"] == row["topic"] and step["result"]["producerId"] > 0:
             outcome = "ABORT" if step["id"] == "bank-abort" else "COMMIT"
             bars.append({
                 "producer_id": step["result"]["producerId"], "producer_epoch": step["result"]["producerEpoch"],
@@ -147,7 +157,8 @@ def _timeline(truth: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
             })  # fmt: skip
     bars.append({
         "producer_id": row["producerId"], "producer_epoch": row["producerEpoch"], "first_offset": row["firstOffset"],
-        "last_offset": row["lastOffset"], "marker_offset": None, "outcome": None, "start": None, "end": None, "class": "hanging",
+        "last_offset": row["lastOffset"], "marker_offset": None, "outcome": None, "start": None, "end": None,
+        "class": "hanging",
     })  # fmt: skip
     keys = ("topic", "partition", "broker_id", "log_start", "log_end", "lso")
     return {**{key: log[key] for key in keys}, "transactions": bars, "truncated": 0}

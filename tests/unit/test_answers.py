@@ -1,0 +1,139 @@
+"""The answers: who counts as blocked, and when an abort is said to be safe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dashboards import answers, groups, prevention
+from tests.unit.report_samples import empty_summary, finding
+
+BASE: dict[str, Any] = {
+    "log_dir": "b1", "broker_id": 1, "topic": "t", "partition": 0, "producer_id": 7, "producer_epoch": 0,
+    "transactional_id": "x", "first_offset": 5, "last_offset": 9, "since": None, "age_ms": 10, "state": None,
+    "batches": 1, "records": 5, "bytes": 2048,
+}  # fmt: skip
+
+
+def row(kind: str, **given: Any) -> dict[str, Any]:
+    return {**BASE, "class": kind, **given}
+
+
+def about(rule: str, severity: str, **given: Any) -> dict[str, Any]:
+    place = {"topic": "t", "partition": 0, "producer_id": 7, "offset": 5, "last_offset": 9}
+    return finding(rule=rule, severity=severity, **{**place, **given})
+
+
+def held(rows: list[dict[str, Any]], findings: list[dict[str, Any]]) -> list[str]:
+    everything = answers.open_transactions(rows, findings, empty_summary(logs=[]))
+    return [entry.holder.name for entry in answers.blocked(everything, findings)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "findings", "expected"),
+    [
+        ("active", [], []),
+        ("hanging", [about("hanging-transaction", "critical")], ["t-0"]),
+        ("hanging", [about("hanging-transaction", "info", evidence={"in_flight": True})], []),
+        ("undecidable", [], []),
+        ("undecidable", [about("long-open-transaction", "info")], []),
+        ("undecidable", [about("long-open-transaction", "warning")], ["t-0"]),
+        ("late", [], ["t-0"]),
+        ("orphan", [], ["t-0"]),
+    ],
+)
+def test_who_is_blocked(kind: str, findings: list[dict[str, Any]], expected: list[str]) -> None:
+    assert held([row(kind)], findings) == expected
+
+
+def test_a_blocking_finding_without_its_transaction_is_not_lost() -> None:
+    assert held([], [about("lso-stuck", "error")]) == ["t-0"]
+    assert held([], [about("stuck-prepare", "critical", topic="__transaction_state")]) == []
+    assert held([], [about("sequence-gap", "error")]) == []
+    assert held([row("active", producer_id=8)], [about("hanging-transaction", "critical")]) == ["t-0"]
+
+
+def test_copies_on_several_brokers_are_one_transaction_but_not_across_clusters() -> None:
+    inputs = [{"log_dir": name, "cluster_id": name[0]} for name in ("a1", "a2", "b1")]
+    rows = [row("hanging", log_dir=name, broker_id=n) for n, name in enumerate(("a1", "a2", "b1"))]
+    found = answers.open_transactions(rows, [], empty_summary(inputs=inputs, logs=[]))
+    assert [(entry.cluster, entry.brokers) for entry in found] == [("a", [0, 1]), ("b", [2])]
+
+
+def test_the_oldest_blocker_of_a_partition_holds_it() -> None:
+    rows = [row("hanging", producer_id=8, first_offset=9, age_ms=99), row("hanging", first_offset=5)]
+    everything = answers.open_transactions(rows, [], empty_summary(logs=[]))
+    (entry,) = answers.blocked(everything, [])
+    assert (entry.holder.row["producer_id"], entry.others) == (7, 1)
+
+
+def test_waiting_is_what_lies_between_lso_and_high_watermark() -> None:
+    log = {"log_dir": "b1", "topic": "t", "partition": 0, "hw": 148, "log_end": 150, "lso": 71}
+    (entry,) = answers.open_transactions([row("hanging")], [], empty_summary(logs=[log]))
+    assert (entry.lso, entry.waiting) == (71, 77)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "findings", "verdict"),
+    [
+        ("hanging", "CompleteAbort", [about("hanging-transaction", "critical")], "Safe to abort"),
+        ("hanging", "CompleteCommit", [about("hanging-transaction", "critical")], "Abort it, and tell its owner"),
+        ("hanging", "CompleteCommit", [about("missing-marker", "critical")], "Do not abort"),
+        ("late", "PrepareCommit", [], "Do not abort"),
+        ("late", "PrepareAbort", [], "Let the coordinator finish"),
+        ("late", "Ongoing", [], "Find its client first"),
+        ("active", "Ongoing", [], "Wait"),
+        ("undecidable", None, [], "Confirm before aborting"),
+        ("orphan", None, [], "Safe to abort"),
+        (
+            "orphan",
+            None,
+            [about("hanging-transaction", "info", evidence={"in_flight": True})],
+            "Confirm before aborting",
+        ),
+    ],
+)
+def test_when_an_abort_is_safe(kind: str, state: str | None, findings: list[dict[str, Any]], verdict: str) -> None:
+    assert answers.advise(row(kind, state=state), findings).verdict == verdict
+
+
+def test_cost_of_an_abort_is_told_in_records_and_bytes() -> None:
+    assert answers.advise(row("hanging"), []).cost.startswith("5 records (2 KiB) of this producer become aborted")
+
+
+def test_what_would_decide_is_named_once() -> None:
+    evidence = {"class": "undecidable", "missing": "__transaction_state"}
+    findings = [about("long-open-transaction", "warning", evidence=evidence)] * 2
+    counted = about("sequence-gap", "error", evidence={"missing": 12})
+    assert answers.missing([*findings, counted]) == ["__transaction_state"]
+
+
+def test_settings_that_prevent_come_worst_first_and_info_asks_for_none() -> None:
+    found = prevention.prevent(
+        {"hanging-transaction": 2, "producer-timestamp-skew": 9, "transaction-timeout-too-large": 4},
+        {
+            "hanging-transaction": "critical",
+            "producer-timestamp-skew": "warning",
+            "transaction-timeout-too-large": "info",
+        },
+    )
+    names = [(setting.setting.split("=")[0].split(",")[0], count) for setting, count in found]
+    assert names == [
+        ("transaction.version", 2), ("transaction.partition.verification.enable", 2), ("message.timestamp.type", 9),
+    ]  # fmt: skip
+
+
+def test_every_rule_gets_its_share_of_the_page() -> None:
+    findings = [about("sequence-gap", "error")] * 5000 + [about("torn-tail", "warning"), about("lso-stuck", "critical")]
+    found = groups.group(findings)
+    assert [(g.rule, g.count, len(g.rows), g.more) for g in found] == [
+        ("lso-stuck", 1, 1, 0),
+        ("sequence-gap", 5000, groups.MAX_ROWS_PER_RULE, 5000 - groups.MAX_ROWS_PER_RULE),
+        ("torn-tail", 1, 1, 0),
+    ]
+
+
+def test_many_rules_share_the_page_alike() -> None:
+    findings = [about(f"rule-{n % 50}", "error") for n in range(50 * 300)]
+    assert {len(g.rows) for g in groups.group(findings)} == {groups.MAX_ROWS // 50}

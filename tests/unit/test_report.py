@@ -1,0 +1,168 @@
+"""The report: a well-formed page on its own, inert whatever the data says, that begins with the right answers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from dashboards import groups
+from dashboards.report import MAX_TIMELINES, render_report
+from tests import corpora
+from tests.unit import report_samples as samples
+from tests.unit.page import Page
+
+CASES = {"hanging": samples.hanging, "hostile": samples.hostile, "empty": lambda: ([], samples.empty_summary(), [], [])}
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, str]:
+    return {name: render_report(*make()) for name, make in CASES.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_page_is_well_formed(sources: dict[str, str], name: str) -> None:
+    page = Page(sources[name])
+    assert page.faults == []
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    anchors = {a["href"][1:] for a in page.all("a") if (a.get("href") or "").startswith("#")}
+    assert anchors <= set(ids)
+
+
+def test_parser_sees_faults() -> None:
+    assert Page("<p><b></p>").faults
+    assert Page("<p>").faults
+    assert Page('<p id="a" id="b"></p>').faults
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_page_asks_for_nothing_and_runs_only_its_own(sources: dict[str, str], name: str) -> None:
+    page = Page(sources[name])
+    policy = next(m["content"] or "" for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    for kind in ("style", "script"):
+        digest = hashlib.sha256("".join(page.raw[kind]).encode()).digest()
+        assert rules[f"{kind}-src"] == f"'sha256-{base64.b64encode(digest).decode()}'"
+    for tag, attributes in page.elements:
+        assert not [key for key in attributes if key.startswith("on") or key == "style"], tag
+        for key in ("src", "href", "action", "xlink:href", "srcset", "data"):
+            assert attributes.get(key) in (None, "data:,") or (attributes[key] or "").startswith("#"), tag
+    assert not re.search(r"https?://|url\((?!#)|@import", sources[name])
+
+
+def test_answers_name_what_the_broker_said(sources: dict[str, str]) -> None:
+    text = Page(sources["hanging"]).text
+    truth = corpora.manifest("hanging-36")
+    assert "4 partitions are blocked" in text
+    for row in truth["expect"]:
+        live = truth["live"][f"{row['topic']}-{row['partition']}"]
+        waiting = live["highWatermark"] - row["lastStableOffset_stuck_at"]
+        assert f"{row['topic']}-{row['partition']} broker 1" in text
+        assert f"offset {row['lastStableOffset_stuck_at']} {waiting} offset" in text
+        assert (
+            f"abort --topic {row['topic']} --partition {row['partition']} --start-offset {row['firstOffset']}" in text
+        )
+    blocked = text[text.index("Who is blocked") : text.index("Which transactions are open")]
+    assert "bank-busy" not in blocked
+    assert "bank-busy" in text
+    assert "transaction.partition.verification.enable=true" in text
+
+
+@pytest.mark.parametrize("finding", samples.hanging()[0], ids=lambda f: f["transactional_id"])
+def test_every_finding_stands_there_with_its_witness(sources: dict[str, str], finding: dict) -> None:
+    text = Page(sources["hanging"]).text
+    assert finding["message"] in text
+    assert finding["evidence"]["found"] in text
+    assert finding["source"] in text
+
+
+def test_hostile_names_are_inert_everywhere(sources: dict[str, str]) -> None:
+    hostile, calm = Page(sources["hostile"]), Page(sources["hanging"])
+    assert len(hostile.all("script")) == len(calm.all("script")) == 1
+    assert "alert(1)" not in "".join(hostile.raw["script"] + hostile.raw["style"])
+    assert hostile.text.count(samples.HOSTILE) > 40
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", sources["hostile"])
+    assert "\\x1b[31m\\u202e" in hostile.text
+    titles = [attributes.get("aria-label") for attributes in hostile.all("svg") if attributes.get("aria-label")]
+    assert any(samples.HOSTILE in (title or "") for title in titles)
+    sources["hostile"].encode("utf-8")
+
+
+def test_lone_surrogates_can_be_written() -> None:
+    findings = [samples.finding(rule="torn-tail", topic="a\ud800b", partition=0, message="\udfff")]
+    assert "a\\ud800b-0" in Page(render_report(findings, samples.empty_summary(), [], []).encode().decode()).text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_input_same_bytes(sources: dict[str, str], name: str) -> None:
+    assert render_report(*CASES[name]()) == sources[name]
+
+
+def test_nothing_found_is_not_all_clear_when_part_was_unreadable() -> None:
+    calm = render_report([], samples.empty_summary(), [], [])
+    lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 9, "length": 4, "reason": "unreadable", "detail": "EIO"}]
+    torn = render_report([], samples.empty_summary(unreadable=lost), [], [])
+    assert 'class="tone-good"' in calm
+    assert 'class="tone-good"' not in torn
+    assert "b1/t-0/0.log at byte 9: EIO" in Page(torn).text
+
+
+def test_hundred_thousand_findings_fit_and_nothing_is_hidden_silently() -> None:
+    rules = {"sequence-gap": 99_998, "batch-crc-mismatch": 1, "torn-tail": 1}
+    findings = [
+        samples.finding(
+            rule=rule, topic=f"t{n % 50}", partition=n % 7, offset=n, producer_id=n, message=f"{rule} number {n}",
+            evidence={"expected": n, "found": n + 1, "log_dir": "b1"}, remedy="Compare replicas " * 10,
+        )
+        for rule, count in rules.items()
+        for n in range(count)
+    ]  # fmt: skip
+    source = render_report(findings, samples.empty_summary(counts={"by_rule": rules}), [], [])
+    assert len(source.encode()) < 20_000_000
+    text = Page(source).text
+    assert f"{99_998 - groups.MAX_ROWS_PER_RULE:,} more not shown here: all of them are in findings.jsonl" in text
+    assert "batch-crc-mismatch number 0" in text
+    assert "torn-tail number 0" in text
+
+
+def test_oversized_evidence_cannot_swell_the_page() -> None:
+    evidence = {f"fact {n}": '"' * 100_000 for n in range(200)}
+    findings = [
+        samples.finding(rule=f"rule-{n % 70}", message="<" * 100_000, remedy="&" * 100_000, evidence=evidence)
+        for n in range(4000)
+    ]
+    source = render_report(findings, samples.empty_summary(), [], [])
+    assert len(source.encode()) < 20_000_000
+    assert "more characters)" in source
+    assert "176 more facts in findings.jsonl" in source
+
+
+def test_long_lists_say_how_many_more() -> None:
+    findings, summary, transactions, timelines = samples.hanging()
+    many = [{**transactions[0], "partition": n, "producer_id": n} for n in range(500)]
+    pictures = [{**timelines[0], "partition": n} for n in range(MAX_TIMELINES + 3)]
+    page = Page(render_report(findings, summary, many, pictures))
+    assert page.faults == []
+    # The finding on bank.audit-2 has none of these transactions and makes a row of its own.
+    assert "501 partitions are blocked" in page.text
+    assert "488 more open transactions" in page.text
+    assert "3 more not shown here" in page.text
+
+
+def test_keys_that_a_run_could_not_fill_are_no_reason_to_fail() -> None:
+    row = {
+        "topic": "t",
+        "partition": 0,
+        "producer_id": 1,
+        "producer_epoch": 0,
+        "class": "undecidable",
+        "first_offset": 3,
+    }
+    picture = {"topic": "t", "partition": 0, "log_start": 0, "log_end": 9, "transactions": [row]}
+    page = Page(render_report([{"rule": "x", "severity": "info", "message": "m"}], {"logs": [row]}, [row], [picture]))
+    assert page.faults == []
+    assert "undecidable" in page.text

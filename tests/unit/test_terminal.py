@@ -1,0 +1,99 @@
+"""Findings on a terminal: readable without colour, and names cannot touch the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from dashboards import terminal
+from tests.unit import report_samples as samples
+
+
+def printed(findings: list[dict], summary: dict, width: int = 140, color: bool = False, **given: object) -> str:
+    out = io.StringIO()
+    terminal.print_findings(findings, summary, out, width, color, **given)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 140, 200])
+def test_every_finding_is_told_within_the_width(width: int) -> None:
+    findings, summary, _, _ = samples.hanging()
+    said = printed(findings, summary, width)
+    table = said.split("\n\nFindings:")[0]
+    assert max(terminal.cells(line) for line in table.splitlines()) <= width
+    words = " ".join(said.split())
+    for row in findings:
+        assert row["rule"] in words
+        assert f"{row['topic']}-{row['partition']}@{row['offset']}–{row['last_offset']}" in words
+        assert row["transactional_id"] in words
+    assert "\x1b" not in said
+
+
+def test_closing_lines_tell_counts_what_was_read_and_the_report() -> None:
+    said = printed(*samples.hanging()[:2], report="out/report.html")
+    assert "Findings: 4 critical\n" in said
+    assert "skipped with a reason" in said
+    assert said.endswith("Report: out/report.html\n")
+
+
+def test_colour_only_when_asked_and_not_against_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    findings, summary, _, _ = samples.hanging()
+    plain, painted = printed(findings, summary), printed(findings, summary, color=True)
+    assert "\x1b[1;31mcritical\x1b[0m" in painted
+    assert painted.replace("\x1b[1;31m", "").replace("\x1b[0m", "") == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed(findings, summary, color=True) == plain
+
+
+@pytest.mark.parametrize("width", [60, 140])
+def test_hostile_names_cannot_move_the_cursor(width: int) -> None:
+    findings, summary, _, _ = samples.hostile()
+    findings[0]["message"] = "a\r\nb\x9b2Jc\u2028d"
+    said = printed(findings, summary, width, report="x\x1b]0;y\x07")
+    assert not [
+        sign for sign in said if (ord(sign) < 32 and sign != "\n") or 127 <= ord(sign) < 160 or sign in "\u202e\u2028"
+    ]
+    assert "a\\x0d\\x0ab\\x9b2Jc\\u2028d" in said
+
+
+def test_long_lists_say_how_many_more() -> None:
+    findings = [
+        samples.finding(rule="sequence-gap", topic="t", partition=0, offset=n, message="gap") for n in range(1000)
+    ]
+    said = printed(findings, samples.empty_summary())
+    assert said.count("sequence-gap") == terminal.TOP
+    assert f"… {1000 - terminal.TOP} more findings: see findings.jsonl" in said
+    assert "Findings: 1,000 error" in said
+
+
+def test_what_was_not_read_is_said() -> None:
+    lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 9, "reason": "unreadable", "detail": "EIO"}] * 7
+    said = printed([], samples.empty_summary(unreadable=lost))
+    assert said.startswith("Findings: none\n")
+    assert "Not read: b1/t-0/0.log at byte 9: EIO\n" in said
+    assert "Not read: 2 more places" in said
+
+
+def test_an_ascii_terminal_gets_ascii() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    findings = [samples.finding(rule="sequence-gap", topic="t", partition=0, offset=1, last_offset=2, message="größer")]
+    terminal.print_findings(findings, samples.empty_summary(), out, 120, color=False)
+    out.flush()
+    assert b"t-0@1-2" in raw.getvalue()
+    assert b"gr\\xf6\\xdfer" in raw.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("", 5, [""]),
+        ("one two three", 7, ["one two", "three"]),
+        ("abcdefgh", 3, ["abc", "def", "gh"]),
+        ("日本語", 4, ["日本", "語"]),
+    ],
+)
+def test_wrap(text: str, width: int, lines: list[str]) -> None:
+    assert terminal.wrap(text, width) == lines

@@ -1,0 +1,69 @@
+"""The timeline's geometry: offsets to coordinates."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from dashboards import timeline
+
+
+def bar(producer: int, first: int, last: int, marker: int | None = None, **given: Any) -> dict[str, Any]:
+    end = {"marker_offset": marker, "outcome": None if marker is None else "COMMIT", "start": None, "end": None}
+    data = {"producer_id": producer, "producer_epoch": 0, "first_offset": first, "last_offset": last}
+    return {**data, **end, "class": None, **given}
+
+
+def draw(rows: list[dict[str, Any]], **given: Any) -> timeline.Picture:
+    return timeline.draw({"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0, **given}, {})
+
+
+def test_an_open_transaction_reaches_the_right_edge_and_a_decided_one_its_marker() -> None:
+    picture = draw([bar(1, 0, 9, 10), bar(2, 50, 59)])
+    (held, ended) = picture.lanes
+    assert (held.producer_id, ended.producer_id) == (2, 1)
+    (open_bar,), (done,) = held.bars, ended.bars
+    assert open_bar.x == picture.lso
+    assert open_bar.x + open_bar.width + open_bar.tail == picture.log_end == timeline.RIGHT
+    assert (done.x, done.letter, done.x + done.width) == (timeline.LEFT, "C", done.marker)
+
+
+def test_a_small_transaction_in_a_long_log_is_still_seen() -> None:
+    picture = draw([bar(1, 5, 5, 6), bar(2, 4_000_000, 4_000_000)], log_end=9_000_000, lso=4_000_000)
+    assert all(entry.width >= 3 for lane in picture.lanes for entry in lane.bars)
+    assert all(timeline.LEFT <= x <= timeline.RIGHT for x, _ in picture.ticks)
+    assert 2 <= len(picture.ticks) <= 6
+
+
+def test_a_lower_epoch_after_a_higher_one_is_marked_as_fenced() -> None:
+    rows = [bar(1, 0, 9, 10, producer_epoch=3), bar(1, 40, 49, producer_epoch=2)]
+    marks = draw(rows).lanes[0].epochs
+    assert [(mark.label, mark.fenced) for mark in marks] == [("epoch 3", False), ("epoch 2 after 3: fenced", True)]
+
+
+def test_crowded_epochs_keep_their_marks_but_not_their_words() -> None:
+    rows = [bar(1, n, n, n, producer_epoch=n) for n in range(0, 100, 2)]
+    marks = draw(rows).lanes[0].epochs
+    assert len(marks) == 50
+    labelled = [mark.x for mark in marks if mark.label]
+    assert all(b - a >= 64 for a, b in itertools.pairwise(labelled))
+
+
+def test_what_is_not_drawn_is_counted_and_open_ones_are_kept() -> None:
+    rows = [bar(n % 40, n, n, n) for n in range(1000)]
+    picture = draw([bar(99, 0, 0), *rows], log_end=1000, truncated=7)
+    assert picture.hidden_transactions == 1001 - timeline.MAX_BARS + 7
+    assert picture.hidden_producers == 41 - timeline.MAX_LANES
+    assert picture.lanes[0].producer_id == 99
+
+
+def test_an_empty_log_draws_without_a_division() -> None:
+    picture = draw([], log_start=7, log_end=7, lso=None)
+    assert picture.lanes == []
+    assert [tick for _, tick in picture.ticks] == [7]
+
+
+def test_a_marker_that_ended_nothing_stands_at_itself() -> None:
+    row = bar(1, 0, 0, 60) | {"first_offset": None, "last_offset": None}
+    (entry,) = draw([row, bar(2, 0, 1, 2)]).lanes[0].bars
+    assert entry.x == entry.marker
