@@ -1,0 +1,120 @@
+"""The struct codec against the reference's bytes, kafka-python's encoder, and damage."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.codec import consumer_offsets, metadata_records, transaction_log
+from connectors.codec.structs import MAX_ELEMENTS, Field, Message, Problem, decode, read_uvarint, uuid_text
+from connectors.errors import REASONS
+from tests.unit import wire
+
+MESSAGES = [
+    transaction_log.KEY,
+    transaction_log.VALUE,
+    consumer_offsets.OFFSET_COMMIT_KEY,
+    consumer_offsets.OFFSET_COMMIT_VALUE,
+    *{kind.key for kind in consumer_offsets.GROUP_TYPES.values()},
+    *(kind.value for kind in consumer_offsets.GROUP_TYPES.values() if kind.value),
+    *metadata_records.MESSAGES.values(),
+    *metadata_records.CONTROL_MESSAGES.values(),
+]
+EVERY_VERSION = [
+    pytest.param(message, version, id=f"{message.name}-v{version}")
+    for message in sorted(MESSAGES, key=lambda message: message.name)
+    for version in range(message.last_version + 1)
+]
+STRING = Message("S", (Field("s", "string"),))
+STRINGS = Message("A", (Field("a", "[]string"),))
+TAGGED = Message("T", (Field("t", "int16", tag=2, default=0),))
+
+
+@pytest.mark.parametrize(("raw", "number"), [("7f", 127), ("8001", 128), ("ac02", 300), ("ffffffff07", 2**31 - 1)])
+def test_uvarints_of_the_reference(raw: str, number: int) -> None:
+    assert read_uvarint(bytes.fromhex(raw), 0) == (number, len(raw) // 2)
+
+
+@pytest.mark.parametrize("raw", ["", "80", "80808080", "ffffffff08", "ffffffff0f", "808080808001", "80" * 1000])
+def test_varints_that_are_none(raw: str) -> None:
+    problem = read_uvarint(bytes.fromhex(raw), 0)
+    assert isinstance(problem, Problem)
+    assert problem.reason == ("truncated" if len(raw) < 10 else "bad_size")
+
+
+def test_the_uuid_of_the_reference() -> None:
+    assert uuid_text(bytes.fromhex("bf91f351734e4b29a52b87d226ec318c")) == "v5HzUXNOSymlK4fSJuwxjA"
+
+
+@pytest.mark.parametrize(("message", "version"), EVERY_VERSION)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_what_kafka_python_writes_is_read(message: Message, version: int, data: st.DataObject) -> None:
+    values = data.draw(wire.values(message, version))
+    raw = wire.encode(message, version, values)
+    assert decode(message, version, raw) == (values, len(raw))
+    for length in range(len(raw)):
+        problem = decode(message, version, raw[:length])
+        assert isinstance(problem, Problem)
+        assert problem.reason in ("truncated", "bad_size")
+        assert problem.position <= length
+
+
+@pytest.mark.parametrize(("message", "version"), EVERY_VERSION)
+def test_no_bytes_raise(message: Message, version: int) -> None:
+    chance = random.Random(f"{message.name} {version}")
+    for _ in range(300):
+        raw = bytes(chance.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x41)) for _ in range(chance.randrange(90)))
+        decoded = decode(message, version, raw)
+        if isinstance(decoded, Problem):
+            assert decoded.reason in REASONS
+            assert 0 <= decoded.position <= len(raw)
+        else:
+            assert decoded[1] <= len(raw)
+
+
+def test_bytes_that_are_no_utf8_are_replaced_as_java_does() -> None:
+    assert decode(STRING, 0, b"\x04a\xffb\0") == ({"s": "a\ufffdb"}, 5)
+
+
+@pytest.mark.parametrize(
+    ("message", "raw", "reason", "position"),
+    [
+        (STRING, "00", "bad_value", 0),  # null where it may not be
+        (STRING, "ffffffff07", "bad_size", 0),  # longer than Kafka allows
+        (STRING, "ff7f", "truncated", 2),
+        (STRINGS, "ffffffff07", "bad_size", 0),  # more elements than bytes
+        (STRINGS, "040101", "bad_size", 0),
+        (STRINGS, "0300", "bad_size", 0),
+        (TAGGED, "01 02 01 00", "truncated", 3),  # a tag shorter than its type
+        (TAGGED, "01 02 03 000000", "bad_size", 3),  # and longer
+        (TAGGED, "01 07 05 00", "truncated", 3),  # an unknown tag past the end
+        (TAGGED, "ffffffff07", "truncated", 5),  # very many tags
+    ],
+)
+def test_lengths_that_lie(message: Message, raw: str, reason: str, position: int) -> None:
+    problem = decode(message, 0, bytes.fromhex(raw))
+    assert isinstance(problem, Problem)
+    assert (problem.reason, problem.position) == (reason, position)
+
+
+def test_unknown_tags_are_stepped_over() -> None:
+    assert decode(TAGGED, 0, bytes.fromhex("02 02 02 0007 09 03 aabbcc")) == ({"t": 7}, 10)
+
+
+def test_elements_are_limited() -> None:
+    count = MAX_ELEMENTS + 1
+    varint = bytes([(count + 1) & 0x7F | 0x80, (count + 1) >> 7 & 0x7F | 0x80, (count + 1) >> 14])
+    problem = decode(STRINGS, 0, varint + b"\1" * count + b"\0")
+    assert isinstance(problem, Problem)
+    assert problem.reason == "limit"
+
+
+def test_an_unknown_version_is_told() -> None:
+    for version in (-1, 1):
+        problem = decode(STRING, version, b"\1\0")
+        assert isinstance(problem, Problem)
+        assert problem.reason == "bad_version"
