@@ -1,0 +1,91 @@
+"""The producer-state model against ProducerStateManager and ProducerAppendInfo of Kafka 4.1.0 and 2.3.1."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.codec.snapshot import ProducerEntries, decode_snapshot, encode_snapshot
+from tests.conformance.runner import Result
+from tests.differential.broker import Broker, missing_tools
+from tests.differential.histories import History
+
+pytestmark = [
+    pytest.mark.differential,
+    pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools())),
+]
+
+HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "2000"))
+# Share of the histories, policy, and the version whose classes decide as the policy says.
+COMPARED = [
+    (0.25, "kip-360", "4.1"),
+    (0.1, "kip-890-p1", "4.1"),
+    (0.3, "kip-890-p2", "4.1"),
+    (0.35, "pre-kip-360", "2.3"),
+]
+DECISIONS = {"accepted", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"}
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    one = Broker(request.param, tmp_path)
+    yield one
+    one.close()
+
+
+def same_bytes(ours: list[Any], hexadecimal: str) -> bool:
+    """Whether our entries, in the order in which the broker's hash map gave its own, make the very file it wrote."""
+    data = bytes.fromhex(hexadecimal)
+    order, errors = decode_snapshot(data)
+    by_id = {entry.producer_id: entry for entry in ours}
+    if errors or sorted(by_id) != sorted(order.producer_id.tolist()):
+        return False
+    rows = [by_id[producer_id] for producer_id in order.producer_id.tolist()]
+    columns = zip(*rows, strict=True) if rows else [[] for _ in ProducerEntries._fields]
+    return encode_snapshot(ProducerEntries(*(np.array(column, np.int64) for column in columns))) == data
+
+
+def difference(ours: Result, theirs: dict[str, Any]) -> str | None:
+    """What differs between our answer to a step and the broker's, None if nothing does."""
+    returns = dict(ours.returns)
+    entries, hexadecimal = returns.pop("entries", None), theirs.get("returns", {}).pop("hex", None)
+    pairs = {
+        "outcome": (ours.outcome, theirs["outcome"]),
+        "error": (ours.error, theirs.get("error")),
+        "returns": (returns, theirs.get("returns", {})),
+        **{key: (ours.state[key], value) for key, value in theirs["state"].items()},
+    }
+    for what, (our, their) in pairs.items():
+        if our != their:
+            return f"{what}: ours {our}, the broker's {their} {theirs.get('message', '')}"
+    if hexadecimal is not None and not same_bytes(entries or [], hexadecimal):
+        return f"snapshot: ours {entries}, the broker's {hexadecimal}"
+    return None
+
+
+def compare(history: History, broker: Broker) -> None:
+    """Fail at the first step where the model and the broker differ, with the shortest history that shows it."""
+    answers = broker.run(history.case)
+    assert len(answers) == len(history.results)
+    for number, (ours, theirs) in enumerate(zip(history.results, answers, strict=True)):
+        found = difference(ours, theirs)
+        if found:
+            steps = "\n".join(json.dumps(step) for step in history.case["steps"][: number + 1])
+            pytest.fail(f"{history.case['id']}, step {number}: {found}\n{steps}")
+
+
+@pytest.mark.parametrize(("share", "policy", "broker"), COMPARED, indirect=["broker"])
+def test_the_model_decides_as_the_broker_does(share: float, policy: str, broker: Broker) -> None:
+    decided: Counter[str] = Counter()
+    for seed in range(int(HISTORIES * share)):
+        history = History(seed, policy)
+        compare(history, broker)
+        decided.update(result.error or result.outcome for result in history.results)
+    assert set(decided) >= DECISIONS, f"the histories show too little: {decided}"
