@@ -1,0 +1,319 @@
+"""One copy of a partition, read once from its first segment to its last: batches in, facts out.
+
+Memory is bounded by the largest batch, a few arrays a segment and the producers' states; cost is that of walking the
+batches once. Nothing raises on bad bytes: what cannot be read is among ``CopyFacts.errors``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from auditor.facts import ABORTED, EVENT, SEQUENCE_FREE_TOPICS, TRANSACTION, CopyFacts, Kind
+from auditor.replay import finish, records
+from auditor.replay import state as st
+from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
+from auditor.replay.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
+from auditor.replay.kernel import replay_batches
+from auditor.replay.snapshots import Chain, Stored
+from connectors.codec.checkpoint import EpochStart, decode_leader_epochs
+from connectors.codec.columns import BatchColumns
+from connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
+from connectors.codec.segment import Chunk, read_segment
+from connectors.codec.snapshot import decode_snapshot
+from connectors.errors import DecodeError
+from connectors.files import Copy, DataFile, SegmentFile
+from connectors.limits import DEFAULT_LIMITS, Limits
+from connectors.storage import Place, open_file, read_file
+
+MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state", "__cluster_metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """All that a worker needs to read one copy. Offsets are those of the checkpoints, None where they do not say.
+
+    ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a batch, to compare replicas.
+    """
+
+    place: Place
+    copy: Copy
+    cluster_id: str | None
+    broker_id: int | None
+    join_key: str
+    clean_shutdown: bool
+    log_start: int | None = None
+    high_watermark: int | None = None
+    recovery_point: int | None = None
+    cleaner_offset: int | None = None
+    compacted: bool = False
+    expiration_ms: int = 86_400_000
+    before_ms: int | None = None
+    records: bool = False
+    digests: bool = False
+    limits: Limits = field(default=DEFAULT_LIMITS)
+
+
+def read_copy(task: CopyTask) -> CopyFacts:
+    """Reads, checks and replays one copy."""
+    return _Reader(task).run()
+
+
+class _Reader:
+    """The state of reading one copy."""
+
+    def __init__(self, task: CopyTask) -> None:
+        copy = task.copy
+        self.task = task
+        self.facts = CopyFacts(
+            task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
+            folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
+            high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
+            log_start_known=task.log_start is not None,
+        )  # fmt: skip
+        bases = [s.base_offset for s in copy.segments]
+        self.facts.log_start = max([task.log_start or 0, *bases[:1]])
+        self.bytes = dict.fromkeys(("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error"), 0)
+        self.events: list[np.ndarray] = []
+        self.kept: dict[int, int] = {}
+        self.transactions: list[np.ndarray] = []
+        self.aborted: list[np.ndarray] = []
+        self.digests: list[BatchColumns] = []
+        self.intact_from = self._intact_from()
+        self.internal = (
+            InternalRows(copy.topic, task.limits) if copy.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS) else None
+        )
+
+    def _intact_from(self) -> int:
+        """Offsets below it may have been cleaned (rules.md, *intact*)."""
+        if not self.task.compacted:
+            return 0
+        if self.task.cleaner_offset is not None:
+            return self.task.cleaner_offset
+        segments = self.task.copy.segments
+        return segments[-1].base_offset if segments else 0
+
+    def run(self) -> CopyFacts:
+        """The whole copy."""
+        stored = [self._snapshot(f) for f in self.task.copy.snapshots]
+        self.chain = Chain([s for s in stored if s is not None], self.facts.log_start, self.task.compacted)
+        self.replay = st.new_replay(self._params(), *self._leader_epochs())
+        self._partition_metadata()
+        segments = self.task.copy.segments
+        for number, segment in enumerate(segments):
+            after = segments[number + 1].base_offset if number + 1 < len(segments) else -1
+            self._segment(number, segment, after)
+        scalars = self.replay.scalars
+        self.facts.log_end = max(
+            int(scalars[st.S_EXPECTED]), self.facts.log_start, *[s.base_offset for s in segments], 0
+        )
+        self.chain.finish(self.replay, scalars[st.S_UNREADABLE] < 0, self.facts.log_end)
+        self._finish([s for s in stored if s is not None])
+        return self.facts
+
+    def _params(self) -> np.ndarray:
+        start = [k for k, s in enumerate(self.task.copy.segments) if s.base_offset <= self.facts.log_start]
+        params = np.zeros(st.PARAMS, np.int64)
+        params[st.P_LOG_START] = self.facts.log_start
+        params[st.P_START_SEGMENT] = start[-1] if start else -1
+        params[st.P_INTACT_FROM] = self.intact_from
+        params[st.P_SEQUENCES] = self.facts.topic not in SEQUENCE_FREE_TOPICS
+        params[st.P_BROKER_TIMES] = self.facts.topic in INTERNAL_TOPICS
+        params[st.P_EXPIRY_MS] = self.task.expiration_ms
+        params[st.P_KRAFT] = self.facts.topic == "__cluster_metadata"
+        return params
+
+    def _small(self, file: DataFile | None) -> bytes | None:
+        """The bytes of a small file, None (and an error noted) when it could not be read."""
+        if file is None:
+            return None
+        data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
+        if isinstance(data, DecodeError):
+            self._error(data._replace(file=file.name), file.size)
+            self.bytes["bytes_total"] += file.size
+            return None
+        self.bytes["bytes_total"] += len(data)
+        return data
+
+    def _error(self, error: DecodeError, length: int = 0) -> None:
+        self.facts.errors.append(error)
+        self.bytes["bytes_error"] += length if error.length < 0 else error.length
+
+    def _account(self, size: int, errors: list[DecodeError], skipped: int = 0) -> None:
+        """Books a small file of ``size`` bytes: what its errors do not cover was decoded."""
+        bad = min(size, sum(e.length if e.length >= 0 else size - e.position for e in errors))
+        self.facts.errors += errors
+        self.bytes["bytes_error"] += bad
+        self.bytes["bytes_skipped"] += min(skipped, size - bad)
+        self.bytes["bytes_decoded"] += size - bad - min(skipped, size - bad)
+
+    def _leader_epochs(self) -> tuple[np.ndarray, np.ndarray]:
+        file = self.task.copy.leader_epochs
+        data = self._small(file)
+        entries: list[EpochStart] = []
+        if data is not None and file is not None:
+            entries, errors = decode_leader_epochs(data, file.name)
+            self._account(len(data), errors)
+        self.facts.state["leader_epochs"] = [(e.epoch, e.start_offset) for e in entries]
+        return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
+
+    def _partition_metadata(self) -> None:
+        """Its content was read with the inventory; here its bytes are booked."""
+        if (data := self._small(self.task.copy.partition_metadata)) is not None:
+            self._account(len(data), [])
+        for other in self.task.copy.others:
+            self.bytes["bytes_total"] += other.size
+            self.bytes["bytes_skipped"] += other.size
+
+    def _snapshot(self, file: DataFile) -> Stored | None:
+        data = self._small(file)
+        if data is None:
+            return None
+        entries, errors = decode_snapshot(data, file.name)
+        self._account(len(data), errors)
+        return Stored(file.name, file.offset, entries, not errors)
+
+    def _segment(self, number: int, segment: SegmentFile, after: int) -> None:
+        self.facts.segments.append(segment.name)
+        self.facts.segment_bases.append(segment.base_offset)
+        scalars = self.replay.scalars
+        scalars[[st.S_SEGMENT, st.S_SEGMENT_BASE, st.S_SEGMENT_NEXT]] = number, segment.base_offset, after
+        scalars[[st.S_SEGMENT_TIME, st.S_SEGMENT_ANY_TIME]] = -1
+        shape = SegmentShape() if segment.index or segment.timeindex else None
+        end = self._log(segment, shape)
+        self.facts.segment_times.append(int(max(scalars[st.S_SEGMENT_TIME], scalars[st.S_SEGMENT_ANY_TIME])))
+        self._indexes(number, segment, shape, end)
+        self._txn_index(number, segment)
+
+    def _log(self, segment: SegmentFile, shape: SegmentShape | None) -> int:
+        """The segment's batches; returns the byte after the last whole one."""
+        self.bytes["bytes_total"] += segment.size
+        f = open_file(self.task.place, segment.name)
+        if isinstance(f, DecodeError):
+            self._error(f._replace(file=segment.name, position=0, length=segment.size))
+            self.replay.scalars[st.S_UNREADABLE] = self.replay.scalars[st.S_ORDINAL]
+            return 0
+        end = 0
+        try:
+            for chunk in read_segment(
+                f, segment.size, file=segment.name, limits=self.task.limits, records=self.task.records,
+                raw=self.internal is not None,
+            ):  # fmt: skip
+                if len(chunk.batches.position):
+                    end = int(chunk.batches.position[-1]) + int(chunk.batches.size[-1])
+                self._chunk(segment, chunk, shape)
+        finally:
+            f.close()
+        return end
+
+    def _chunk(self, segment: SegmentFile, chunk: Chunk, shape: SegmentShape | None) -> None:
+        b = chunk.batches
+        self.bytes["bytes_decoded"] += int(b.size.astype(np.int64).sum())
+        if shape is not None:
+            shape.add(b)
+        if self.task.digests:
+            self.digests.append(b)
+        clock = int(self.replay.scalars[st.S_BROKER_TIME])
+        self._replay(b)
+        if chunk.summary is not None:
+            segment = int(self.replay.scalars[st.S_SEGMENT])
+            bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, segment)
+            self._keep(records.check(b, chunk.summary, bounds, self.task))
+        if self.internal is not None:
+            self.facts.errors += self.internal.add(segment.name, chunk)
+        for error in chunk.errors:
+            self._error(error)
+            self.replay.scalars[st.S_UNREADABLE] = self.replay.scalars[st.S_ORDINAL]
+        self.facts.errors += chunk.body_errors
+
+    def _replay(self, b: BatchColumns) -> None:
+        at, rows = 0, len(b.position)
+        while at < rows:
+            stop = rows
+            behind = np.flatnonzero(b.base_offset[at:] >= self.chain.next_offset())
+            if len(behind):
+                stop = at + int(behind[0])
+                if stop == at:
+                    time = int(b.max_timestamp[at])
+                    self.chain.compare(self.replay, self.replay.scalars[st.S_UNREADABLE] < 0, time)
+                    continue
+            self.replay = st.ensure_room(self.replay, stop - at)
+            at = int(replay_batches(self.replay, b, at, stop))
+            self._drain()
+
+    def _drain(self) -> None:
+        scalars = self.replay.scalars
+        self._keep([self.replay.events[: scalars[st.S_EVENTS]].copy()])
+        self.transactions.append(self.replay.transactions[: scalars[st.S_TRANSACTIONS]].copy())
+        scalars[[st.S_EVENTS, st.S_TRANSACTIONS]] = 0
+
+    def _keep(self, found: list[np.ndarray]) -> None:
+        """Keeps events up to a number of each kind, and counts those beyond."""
+        for events in found:
+            for kind in np.unique(events["kind"]) if len(events) else ():
+                mine = events[events["kind"] == kind]
+                room = max(0, MAX_EVENTS_OF_A_KIND - self.kept.get(int(kind), 0))
+                self.kept[int(kind)] = self.kept.get(int(kind), 0) + min(room, len(mine))
+                if len(mine) > room:
+                    dropped = self.facts.dropped_events
+                    dropped[int(kind)] = dropped.get(int(kind), 0) + len(mine) - room
+                self.events.append(mine[:room])
+
+    def _indexes(self, number: int, segment: SegmentFile, shape: SegmentShape | None, end: int) -> None:
+        if shape is None:
+            return
+        log_end = int(self.replay.scalars[st.S_EXPECTED])
+        if (data := self._small(segment.index)) is not None and segment.index is not None:
+            index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
+            self._account(len(data), errors, index.zero_tail_bytes)
+            self._keep(check_offset_index(index, shape, number, end))
+        if (data := self._small(segment.timeindex)) is not None and segment.timeindex is not None:
+            times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
+            self._account(len(data), errors, times.zero_tail_bytes)
+            self._keep(check_time_index(times, shape, number, log_end))
+
+    def _txn_index(self, number: int, segment: SegmentFile) -> None:
+        data = self._small(segment.txnindex)
+        if data is None or segment.txnindex is None:
+            return
+        entries, errors = decode_txn_index(data, segment.txnindex.name)
+        self._account(len(data), errors)
+        rows = np.zeros(len(entries.position), ABORTED)
+        rows["segment"] = number
+        for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
+            rows[name] = getattr(entries, name)
+        self.aborted.append(rows)
+
+    def _finish(self, stored: list[Stored]) -> None:
+        facts, scalars = self.facts, self.replay.scalars
+        events = np.concatenate([np.empty(0, EVENT), *self.events])
+        facts.events = events[np.lexsort((events["position"], events["segment"]))]
+        facts.transactions = np.concatenate(
+            [np.empty(0, TRANSACTION), *self.transactions, finish.open_rows(self.replay)]
+        )
+        facts.aborted = np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        facts.snapshots = self.chain.links
+        finish.add_snapshot_knowledge(facts, self.replay, stored)
+        facts.sums = self.bytes | finish.sums(self.replay)
+        facts.last_leader_epoch = int(scalars[st.S_LEADER_EPOCH])
+        facts.broker_time, facts.any_time = int(scalars[st.S_BROKER_TIME]), int(scalars[st.S_ANY_TIME])
+        facts.state |= {
+            "intact_from": self.intact_from,
+            "first_time": int(scalars[st.S_FIRST_TIME]),
+            "unreadable": bool(scalars[st.S_UNREADABLE] >= 0),
+            "ahead": finish.pending_ahead(self.replay),
+        }
+        if self.internal is not None:
+            key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
+            facts.tables = self.internal.tables(key)
+            facts.state["unreadable_records"] = self.internal.unreadable
+            facts.state["skipped_kinds"] = self.internal.skipped_kinds
+        if self.digests:
+            names = ("base_offset", "last_offset", "crc", "partition_leader_epoch", "producer_id", "producer_epoch",
+                     "base_sequence", "magic", "position", "attributes", "max_timestamp")  # fmt: skip
+            facts.digests = {n: np.concatenate([getattr(b, n) for b in self.digests]) for n in names}
+
+
+__all__ = ["CopyTask", "Kind", "read_copy"]

@@ -1,0 +1,344 @@
+"""The replay of batches, compiled: the reference model applied in offset order, telling what was odd on the way.
+
+Every batch of a sound log was accepted by a leader once, so the replay accepts all of them, as a follower does
+(``ProducerAppendInfo`` with origin REPLICATION), and records where a leader could not have. Written in the subset that
+numba compiles; state lives in numpy arrays, so that a million producers cost no Python object.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from auditor.model import producers as model
+from auditor.replay.sequences import check_epochs, check_idle, check_producer_clock, check_sequences
+from auditor.replay.state import (
+    AHEAD_MS,
+    ATTR_APPEND_TIME,
+    ATTR_CONTROL,
+    ATTR_TRANSACTIONAL,
+    COORDINATOR_EPOCH_REGRESSION,
+    COUNT_BELOW_SPAN,
+    CRC,
+    EPOCH_RESERVED,
+    EVENTS_PER_BATCH,
+    HEADER_FLAW,
+    LEADER_EPOCH_CHECKPOINT,
+    LEADER_EPOCH_DECREASE,
+    OFFSET_HOLE,
+    OFFSETS_NOT_INCREASING,
+    OUTSIDE_SEGMENT,
+    P_BROKER_TIMES,
+    P_INTACT_FROM,
+    P_KRAFT,
+    P_LOG_START,
+    P_SEQUENCES,
+    PLAIN_IN_TRANSACTION,
+    RESERVED_EPOCH,
+    S_AHEAD_OFFSET,
+    S_AHEAD_POSITION,
+    S_AHEAD_ROW,
+    S_AHEAD_TIME,
+    S_ANY_TIME,
+    S_BATCHES,
+    S_BROKER_TIME,
+    S_DATA_OFFSETS,
+    S_EVENTS,
+    S_EXPECTED,
+    S_FIRST_TIME,
+    S_HOLES_CLEANED,
+    S_HOLES_INTACT,
+    S_LAST_OFFSET,
+    S_LEADER_EPOCH,
+    S_MARKER_OFFSETS,
+    S_ORDINAL,
+    S_RECORDS,
+    S_SEGMENT,
+    S_SEGMENT_ANY_TIME,
+    S_SEGMENT_BASE,
+    S_SEGMENT_NEXT,
+    S_SEGMENT_TIME,
+    S_TRANSACTIONS,
+    S_UNREADABLE,
+    S_UNREADABLE_OFFSETS,
+    TIMESTAMP_AHEAD,
+    new_event,
+)
+from auditor.replay.transactions import close_transaction, extend_transaction, open_transaction
+from connectors.codec import columns as col
+
+HEADER_FLAWS = (
+    col.FLAW_COUNT_ABOVE_SPAN
+    | col.FLAW_NEGATIVE_SPAN
+    | col.FLAW_CODEC_UNKNOWN
+    | col.FLAW_NO_PRODUCER_FIELDS
+    | col.FLAW_PRODUCER_EPOCH
+    | col.FLAW_CONTROL_COMPRESSED
+    | col.FLAW_CONTROL_KEY
+    | col.FLAW_CONTROL_VALUE
+    | col.FLAW_CONTROL_TYPE
+    | col.FLAW_CONTROL_NOT_TRANSACTIONAL
+    | col.FLAW_CONTROL_RECORDS
+    | col.FLAW_CONTROL_SEQUENCE
+    | col.FLAW_CONTROL_NO_PRODUCER
+)
+FLAW_CRC = col.FLAW_CRC
+FLAW_COUNT_BELOW_SPAN = col.FLAW_COUNT_BELOW_SPAN
+FLAW_PRODUCER_SEQUENCE = col.FLAW_PRODUCER_SEQUENCE
+FLAW_NO_PRODUCER_FIELDS = col.FLAW_NO_PRODUCER_FIELDS
+
+
+@njit(cache=True)
+def _offsets(r, b, i, time):  # type: ignore[no-untyped-def]
+    """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
+    s, base, last = r.scalars, b.base_offset[i], b.last_offset[i]
+    log_start = r.params[P_LOG_START]
+    judged = last >= log_start
+    expected = s[S_EXPECTED]
+    if judged:
+        if expected >= 0 and base < expected:
+            r.events[new_event(r, OFFSETS_NOT_INCREASING, b, i, b.max_timestamp[i], time)].a = expected - 1
+        elif base < s[S_SEGMENT_BASE] or (s[S_SEGMENT_NEXT] >= 0 and last >= s[S_SEGMENT_NEXT]):
+            row = new_event(r, OUTSIDE_SEGMENT, b, i, b.max_timestamp[i], time)
+            r.events[row].a = s[S_SEGMENT_BASE]
+            r.events[row].b = s[S_SEGMENT_NEXT]
+        if s[S_FIRST_TIME] < 0:
+            s[S_FIRST_TIME] = time
+        expected = max(expected, log_start)
+        if base > expected:
+            _hole(r, b, i, expected, base, time)
+        _count_offsets(r, b, i, max(base, expected), last)
+    s[S_EXPECTED] = max(s[S_EXPECTED], last + 1)
+    return judged
+
+
+@njit(cache=True)
+def _hole(r, b, i, expected, base, time):  # type: ignore[no-untyped-def]
+    intact = max(expected, r.params[P_INTACT_FROM])
+    s = r.scalars
+    s[S_HOLES_CLEANED] += max(0, min(base, intact) - expected)
+    if base <= intact:
+        return
+    if s[S_UNREADABLE] == s[S_ORDINAL]:  # the bytes before it could not be read: told already
+        s[S_UNREADABLE_OFFSETS] += base - intact
+    else:
+        s[S_HOLES_INTACT] += base - intact
+        r.events[new_event(r, OFFSET_HOLE, b, i, b.max_timestamp[i], time)].a = intact
+
+
+@njit(cache=True)
+def _count_offsets(r, b, i, first, last):  # type: ignore[no-untyped-def]
+    """Adds the batch's offsets of [first, last] to the accounting: data, markers, and those cleaned out of it."""
+    s = r.scalars
+    span = last - first + 1
+    if span <= 0:
+        return
+    if b.attributes[i] & ATTR_CONTROL and b.magic[i] == 2:
+        s[S_MARKER_OFFSETS] += min(span, max(b.record_count[i], 0))
+    else:
+        s[S_DATA_OFFSETS] += min(span, max(b.record_count[i], 0))
+    absent = span - min(span, max(b.record_count[i], 0))
+    if absent > 0:
+        cleaned = max(0, min(last + 1, r.params[P_INTACT_FROM]) - first)
+        s[S_HOLES_CLEANED] += min(absent, cleaned)
+        s[S_HOLES_INTACT] += absent - min(absent, cleaned)
+
+
+@njit(cache=True)
+def _leader_epoch(r, b, i, time):  # type: ignore[no-untyped-def]
+    epoch = b.partition_leader_epoch[i]
+    if epoch < 0:
+        return
+    s = r.scalars
+    if epoch < s[S_LEADER_EPOCH]:
+        r.events[new_event(r, LEADER_EPOCH_DECREASE, b, i, b.max_timestamp[i], time)].a = s[S_LEADER_EPOCH]
+    n = len(r.epochs)
+    if n and b.base_offset[i] >= r.epoch_starts[0]:
+        at = np.searchsorted(r.epoch_starts, b.base_offset[i], side="right") - 1
+        if r.epochs[at] != epoch and b.base_offset[i] >= r.params[P_LOG_START]:
+            r.events[new_event(r, LEADER_EPOCH_CHECKPOINT, b, i, b.max_timestamp[i], time)].a = r.epochs[at]
+    s[S_LEADER_EPOCH] = max(s[S_LEADER_EPOCH], epoch)
+
+
+@njit(cache=True)
+def _flaws(r, b, i, time):  # type: ignore[no-untyped-def]
+    flaws = b.flaws[i] & HEADER_FLAWS
+    if r.params[P_SEQUENCES]:
+        flaws |= b.flaws[i] & FLAW_PRODUCER_SEQUENCE
+    else:  # coordinators write sequence 0 without a producer id
+        flaws &= ~FLAW_NO_PRODUCER_FIELDS
+    if flaws:
+        r.events[new_event(r, HEADER_FLAW, b, i, b.max_timestamp[i], time)].a = flaws
+    if b.flaws[i] & FLAW_COUNT_BELOW_SPAN and b.last_offset[i] >= r.params[P_INTACT_FROM]:
+        row = new_event(r, COUNT_BELOW_SPAN, b, i, b.max_timestamp[i], time)
+        r.events[row].a = b.record_count[i]
+        r.events[row].b = b.last_offset[i] - b.base_offset[i] + 1
+
+
+@njit(cache=True)
+def _clock(r, b, i, control):  # type: ignore[no-untyped-def]
+    """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
+    s, stamp = r.scalars, b.max_timestamp[i]
+    s[S_ANY_TIME] = max(s[S_ANY_TIME], stamp)
+    s[S_SEGMENT_ANY_TIME] = max(s[S_SEGMENT_ANY_TIME], stamp)
+    append_time = b.magic[i] >= 1 and b.attributes[i] & ATTR_APPEND_TIME
+    if not (control or append_time or r.params[P_BROKER_TIMES]):
+        return max(stamp, s[S_BROKER_TIME])
+    if s[S_AHEAD_ROW] >= 0 and s[S_AHEAD_TIME] > stamp + AHEAD_MS and stamp >= 0:
+        row = new_event(r, TIMESTAMP_AHEAD, b, i, s[S_AHEAD_TIME], stamp)
+        e = r.events[row]
+        e.base_offset = s[S_AHEAD_OFFSET]
+        e.last_offset = s[S_AHEAD_OFFSET]
+        e.position = s[S_AHEAD_POSITION]
+        e.producer_id = r.producers.producer_id[s[S_AHEAD_ROW]]
+        e.producer_epoch = r.audit[s[S_AHEAD_ROW]].data_epoch
+        e.a = stamp
+    s[S_AHEAD_ROW] = -1
+    s[S_AHEAD_TIME] = -1
+    s[S_BROKER_TIME] = max(s[S_BROKER_TIME], stamp)
+    s[S_SEGMENT_TIME] = max(s[S_SEGMENT_TIME], stamp)
+    return stamp
+
+
+@njit(cache=True)
+def _marker(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
+    o = r.audit[row]
+    if judged:
+        old = check_epochs(r, b, i, o, True, time)
+        coordinator = b.coordinator_epoch[i]
+        if coordinator < o.judged_coordinator_epoch and not old:
+            e = r.events[new_event(r, COORDINATOR_EPOCH_REGRESSION, b, i, b.max_timestamp[i], time)]
+            e.a = o.judged_coordinator_epoch
+            e.b = coordinator
+            e.c = o.coordinator_offset
+        if coordinator >= o.judged_coordinator_epoch:
+            o.judged_coordinator_epoch = coordinator
+            o.coordinator_offset = b.base_offset[i]
+        o.markers += 1
+    close_transaction(r, b, i, o, row)
+    model.apply_marker(r.producers, row, b.producer_epoch[i], b.coordinator_epoch[i], b.max_timestamp[i])
+    o.marker_offset = b.base_offset[i]
+    o.marker_epoch = b.producer_epoch[i]
+    o.marker_time = b.max_timestamp[i]
+    o.marker_commit = 1 if b.control_type[i] == 1 else 0
+    o.marker_fresh = 1
+    o.active_timestamp = max(o.active_timestamp, b.max_timestamp[i])
+
+
+@njit(cache=True)
+def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
+    o = r.audit[row]
+    epoch, transactional = b.producer_epoch[i], b.attributes[i] & ATTR_TRANSACTIONAL != 0
+    if o.open_slot >= 0 and not transactional and judged:
+        e = r.events[new_event(r, PLAIN_IN_TRANSACTION, b, i, b.max_timestamp[i], time)]
+        e.a = r.open[o.open_slot].first_offset
+        e.d = o.data_leader_epoch
+    if judged:
+        check_idle(r, b, i, o, time)
+        if r.params[P_SEQUENCES]:
+            check_sequences(r, b, i, o, row, time)
+        check_epochs(r, b, i, o, False, time)
+        check_producer_clock(r, b, i, row, time)
+        if transactional and epoch == RESERVED_EPOCH:
+            new_event(r, EPOCH_RESERVED, b, i, b.max_timestamp[i], time)
+    if transactional:
+        if o.open_slot < 0:
+            open_transaction(r, b, i, o, row, time)
+        extend_transaction(r, b, i, o, time)
+        o.transactional = 1
+    length = b.last_offset[i] - b.base_offset[i]
+    last_sequence = -1
+    if b.base_sequence[i] >= 0 and length >= 0:
+        last_sequence = model.add_sequence(b.base_sequence[i], length)
+    model.apply_data(
+        r.producers, row, epoch, last_sequence, b.base_offset[i], b.last_offset[i], b.max_timestamp[i], transactional
+    )
+    _remember(r, b, i, o, judged, last_sequence, time)
+
+
+@njit(cache=True)
+def _remember(r, b, i, o, judged, last_sequence, time):  # type: ignore[no-untyped-def]
+    """What the next batch of this producer will be compared with."""
+    o.marker_fresh = 0
+    o.ordinal = r.scalars[S_ORDINAL]
+    if not judged:
+        o.below_batches += 1
+        o.below_last_offset = b.last_offset[i]
+        o.below_last_sequence = last_sequence
+        o.below_epoch = b.producer_epoch[i]
+        o.below_timestamp = b.max_timestamp[i]
+        o.active_timestamp = b.max_timestamp[i]
+        return
+    if o.batches == 0:
+        o.first_offset = b.base_offset[i]
+        o.first_sequence = b.base_sequence[i]
+        o.first_epoch = b.producer_epoch[i]
+        o.first_segment = r.scalars[S_SEGMENT]
+        o.first_position = b.position[i]
+        o.first_timestamp = b.max_timestamp[i]
+        o.first_time = time
+    if b.producer_epoch[i] > o.max_data_epoch:
+        o.max_data_epoch = b.producer_epoch[i]
+        o.max_data_epoch_offset = b.base_offset[i]
+        o.max_data_epoch_time = time
+    o.batches += 1
+    o.records += max(b.record_count[i], 0)
+    o.data_epoch = b.producer_epoch[i]
+    o.data_last_sequence = last_sequence
+    o.data_last_offset = b.last_offset[i]
+    o.data_timestamp = b.max_timestamp[i]
+    o.data_time = time
+    o.data_leader_epoch = b.partition_leader_epoch[i]
+    o.active_timestamp = b.max_timestamp[i]
+
+
+@njit(cache=True)
+def _row(r, pid):  # type: ignore[no-untyped-def]
+    row = model.find(r.producers, pid)
+    if row < 0:
+        row = model.insert(r.producers, pid)
+        r.audit[row].producer_id = pid
+    return row
+
+
+@njit(cache=True)
+def _batch(r, b, i):  # type: ignore[no-untyped-def]
+    s = r.scalars
+    if b.flaws[i] & FLAW_CRC:  # nothing may rest on its content
+        if b.last_offset[i] >= r.params[P_LOG_START]:
+            r.events[new_event(r, CRC, b, i, -1, s[S_BROKER_TIME])].a = b.crc[i]
+        s[S_ORDINAL] += 1
+        s[S_UNREADABLE] = s[S_ORDINAL]
+        s[S_BATCHES] += 1
+        return
+    control = b.magic[i] == 2 and b.attributes[i] & ATTR_CONTROL != 0
+    marker = control and b.producer_id[i] >= 0 and (b.control_type[i] == 0 or b.control_type[i] == 1)
+    time = _clock(r, b, i, marker)
+    judged = _offsets(r, b, i, time)
+    if judged:
+        _leader_epoch(r, b, i, time)
+        if not r.params[P_KRAFT]:
+            _flaws(r, b, i, time)
+    s[S_BATCHES] += 1
+    s[S_RECORDS] += max(b.record_count[i], 0)
+    if b.magic[i] == 2 and b.producer_id[i] >= 0:
+        if marker:
+            _marker(r, b, i, _row(r, b.producer_id[i]), judged, time)
+        elif not control:
+            _data(r, b, i, _row(r, b.producer_id[i]), judged, time)
+    s[S_ORDINAL] += 1
+    s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b.last_offset[i])
+
+
+@njit(cache=True)
+def replay_batches(r, b, start, stop):  # type: ignore[no-untyped-def]
+    """Replays rows [start, stop) of the columns; returns how far it came.
+
+    It stops early when the tables of events or decided transactions are full: the caller empties them and goes on.
+    ``ensure_room`` must have made room for ``stop - start`` producers.
+    """
+    for i in range(start, stop):
+        if r.scalars[S_EVENTS] + EVENTS_PER_BATCH > len(r.events) or r.scalars[S_TRANSACTIONS] >= len(r.transactions):
+            return i
+        _batch(r, b, i)
+    return stop

@@ -1,0 +1,84 @@
+"""The two jobs of an audit on Spark: read every copy where it lies, then judge every log with all its copies."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from auditor.context import Brief, brief
+from auditor.facts import CopyFacts
+from auditor.plan import spread
+from auditor.replay.copy import CopyTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rules.view import Cluster
+
+LISTS_PER_CORE = 2
+
+# One row a copy: its log's key, the brief that the driver needs, and all its facts.
+FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary"
+FACTS_ARROW = pa.schema(
+    [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_dir", pa.string()),
+     ("brief", pa.binary()), ("facts", pa.binary())]
+)  # fmt: skip
+# What judging a log gives: kind is finding, log, open or timeline; row is JSON.
+JUDGED = "kind string, row string"
+JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.string())])
+
+
+def read_copies(spark: SparkSession, tasks: list[CopyTask]) -> DataFrame:
+    """The facts of every copy, one row each, kept for the second job. Nothing runs until it is asked for."""
+    lists = spread(tasks, max(1, spark.sparkContext.defaultParallelism * LISTS_PER_CORE))
+    shipped = spark.sparkContext.broadcast(lists)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from auditor.replay.copy import read_copy
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for task in shipped.value[number]:
+                    yield _row(read_copy(task))
+
+    numbers = spark.range(0, len(lists), 1, max(1, len(lists)))
+    return numbers.mapInArrow(read, FACTS).persist()
+
+
+def _row(facts: CopyFacts) -> pa.RecordBatch:
+    key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
+    values = (*key, pickle.dumps(brief(facts), 5), pickle.dumps(facts, 5))
+    return pa.RecordBatch.from_arrays(
+        [pa.array([v], f.type) for v, f in zip(values, FACTS_ARROW, strict=True)], schema=FACTS_ARROW
+    )
+
+
+def collect_briefs(facts: DataFrame) -> list[Brief]:
+    """The briefs of all copies, in a fixed order. Runs the first job."""
+    rows = facts.select("brief").toArrow().column("brief").to_pylist()
+    return sorted((pickle.loads(row) for row in rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
+
+
+def judge_logs(
+    spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluster], rule_ids: list[str]
+) -> list[tuple[str, Any]]:
+    """Runs the rules over every log: one exchange by log, then all copies of a log in one place."""
+    shipped = spark.sparkContext.broadcast((clusters, rule_ids))
+
+    def judge(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from auditor.judge import judge_log
+
+        known, ids = shipped.value
+        copies = [pickle.loads(row) for batch in batches for row in batch.column("facts").to_pylist()]
+        rows = list(judge_log(copies, known[key[0].as_py()], ids))
+        kinds, texts = [kind for kind, _ in rows], [json.dumps(row, ensure_ascii=False) for _, row in rows]
+        yield pa.RecordBatch.from_arrays([pa.array(kinds, pa.string()), pa.array(texts, pa.string())], schema=JUDGED_ARROW)
+
+    grouped = facts.drop("brief").groupBy("join_key", "topic", "partition")
+    judged = grouped.applyInArrow(judge, JUDGED).toArrow()
+    texts = judged.column("row").to_pylist()
+    return [(kind, json.loads(text)) for kind, text in zip(judged.column("kind").to_pylist(), texts, strict=True)]

@@ -1,0 +1,178 @@
+"""Rules on epochs as partitions show them: those that go down, those that climb too fast or too high."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from auditor.facts import Kind
+from rules.finding import Finding
+from rules.registry import rule
+from rules.view import LogView, runs
+
+FAMILY = "epochs"
+NEAR_EXHAUSTION = 30_000
+RESERVED_EPOCH = 32_767
+
+
+@rule(
+    "epoch-regression", family=FAMILY, severity="critical for data, error for markers and where the leader had changed"
+)
+def epoch_regression(log: LogView) -> Iterator[Finding]:
+    """A fenced producer wrote after its successor
+
+    Checks: a data batch or marker with a lower epoch than the highest one seen before for that producer in the
+    partition.
+    Why it matters: the epoch fences zombies. A lower one after a higher one means that a broker let a zombie through.
+    Can be wrong: older segments restored by hand; two clusters merged; state lost at a leader change.
+    What to do: look at the leader epochs around it, at broker versions below 2.5 and unclean elections, and list the
+    instances that share this transactional.id.
+    Source: KIP-360
+    """
+    for run in runs(log.events(Kind.EPOCH_REGRESSION, Kind.MARKER_EPOCH_REGRESSION), "producer_id", "producer_epoch"):
+        e = next((x for x in run if x["kind"] == Kind.EPOCH_REGRESSION), run[0])
+        data = e["kind"] == Kind.EPOCH_REGRESSION
+        changed = e["d"] >= 0 and e["d"] != e["leader_epoch"]
+        yield log.at_event(
+            "epoch-regression",
+            "critical" if data and not changed else "error",
+            f"Producer {e['producer_id']} {'wrote data' if data else 'was sent a marker'} with epoch "
+            f"{e['producer_epoch']} after epoch {e['a']} had been seen at offset {e['c']}",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={
+                "expected": e["a"],
+                "found": e["producer_epoch"],
+                "higher_epoch_offset": e["c"],
+                "batches": len(run),
+                "leader_epochs": [e["d"], e["leader_epoch"]],
+            },
+        )
+
+
+@rule("coordinator-epoch-regression", family=FAMILY, severity="error")
+def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
+    """A marker came from an older transaction coordinator than one before it
+
+    Checks: a marker whose coordinator epoch is lower than that of an earlier marker of the same producer in the
+    partition.
+    Why it matters: the coordinator epoch fences coordinators that were replaced; their decisions must not count.
+    Can be wrong: the partition count of __transaction_state was changed; aborts by hand on old brokers send epoch 0.
+    What to do: check the owning __transaction_state partition for two leaders at that time in the controller's log.
+    Source: KIP-360; ProducerAppendInfo.checkCoordinatorEpoch
+    """
+    for run in runs(log.events(Kind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "b"):
+        e = run[0]
+        yield log.at_event(
+            "coordinator-epoch-regression",
+            "error",
+            f"A marker of producer {e['producer_id']} carries coordinator epoch {e['b']} after {e['a']} at offset {e['c']}",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={"expected": e["a"], "found": e["b"], "earlier_marker": e["c"], "markers": len(run)},
+        )
+
+
+@rule("epoch-near-exhaustion", family=FAMILY, severity="warning from 30000 on; error for transactional data at 32767")
+def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
+    """A producer's epoch is about to run out
+
+    Checks: a producer's data epoch is 30000 or higher; transactional data carries the reserved epoch 32767.
+    Why it matters: the epoch has 16 bits. At the end the coordinator gives a new producer id, which is normal; a fast
+    climb is not, and 32767 is only for markers.
+    Can be wrong: idempotent producers may reach 32767 by themselves.
+    What to do: nothing when it climbed slowly; otherwise see epoch-bump-storm.
+    Source: KIP-360
+    """
+    for run in runs(log.events(Kind.EPOCH_RESERVED), "producer_id"):
+        e = run[0]
+        yield log.at_event(
+            "epoch-near-exhaustion",
+            "error",
+            f"Producer {e['producer_id']} wrote transactional data with epoch 32767, which is reserved for fencing",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={"expected": "at most 32766", "found": RESERVED_EPOCH},
+        )
+    reserved = {int(e["producer_id"]) for e in log.events(Kind.EPOCH_RESERVED)}
+    producers = log.leader.producers
+    for p in producers[producers["max_data_epoch"] >= NEAR_EXHAUSTION]:
+        if int(p["producer_id"]) not in reserved:
+            yield _near(log, p)
+
+
+def _near(log: LogView, p: np.void) -> Finding:
+    return log.finding(
+        "epoch-near-exhaustion",
+        "warning",
+        f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767",
+        offset=p["max_data_epoch_offset"],
+        last_offset=p["data_last_offset"],
+        producer_id=p["producer_id"],
+        producer_epoch=p["max_data_epoch"],
+        transactional_id=log.owner(p["producer_id"]),
+        time_ms=p["max_data_epoch_time"],
+        evidence={
+            "found": p["max_data_epoch"],
+            "limit": RESERVED_EPOCH,
+            "left": RESERVED_EPOCH - int(p["max_data_epoch"]),
+        },
+    )
+
+
+@rule("epoch-bump-storm", family=FAMILY, severity="warning")
+def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
+    """A producer's epoch is raised again and again
+
+    Checks: one transactional id has ten or more epoch rises within ten minutes that are not the ends of its own
+    transactions; or one idempotent producer shows ten or more new epochs in a partition within ten minutes.
+    Why it matters: two instances that share a transactional.id fence each other in turn, or a client loops over an
+    error; both waste epochs and abort work.
+    Can be wrong: a rolling restart of many instances.
+    What to do: look for ProducerFencedException in the clients' logs; give every instance an id of its own.
+    Source: KIP-360, KIP-447
+    """
+    for e in log.events(Kind.EPOCH_STORM):
+        yield log.at_event(
+            "epoch-bump-storm",
+            "warning",
+            f"Producer {e['producer_id']} raised its epoch {e['a']} times within ten minutes",
+            e,
+            evidence={"bumps": e["a"], "first_epoch": e["b"], "window_ms": 600_000},
+        )
+    if log.topic == "__transaction_state" and log.cluster.coordinator is not None:
+        yield from _coordinator_storms(log)
+
+
+def _coordinator_storms(log: LogView) -> Iterator[Finding]:
+    history = log.cluster.coordinator
+    for tid, entries in (history.by_id if history else {}).items():
+        if entries[0].partition != log.partition:
+            continue
+        bumps = [
+            new
+            for old, new in zip(entries, entries[1:], strict=False)
+            if new.state in ("Empty", "PrepareAbort")
+            and new.producer_id == old.producer_id
+            and new.producer_epoch > old.producer_epoch
+            and not (new.state == "PrepareAbort" and new.client_version >= 2)
+        ]
+        for first, tenth in zip(bumps, bumps[9:], strict=False):
+            if 0 <= tenth.time - first.time <= 600_000:
+                yield log.finding(
+                    "epoch-bump-storm",
+                    "warning",
+                    f"The epoch of transactional id {tid} was raised 10 times within ten minutes other than by its own "
+                    "transactions: two instances may share it",
+                    offset=first.offset,
+                    last_offset=tenth.offset,
+                    producer_id=tenth.producer_id,
+                    producer_epoch=tenth.producer_epoch,
+                    transactional_id=tid,
+                    time_ms=first.time,
+                    file=first.file,
+                    position=first.position,
+                    evidence={"bumps": len(bumps), "first_epoch": first.producer_epoch, "window_ms": 600_000},
+                )
+                break

@@ -1,0 +1,16 @@
+"""Imports every family of rules, which registers them."""
+
+from __future__ import annotations
+
+import importlib
+
+MODULES = (
+    "producer_state", "epochs", "transactions", "coordinator", "crosschecks", "offsets", "validation", "integrity",
+    "chain", "replicas", "capacity",
+)  # fmt: skip
+
+
+def load() -> None:
+    """Registers all rules; a second call does nothing."""
+    for name in MODULES:
+        importlib.import_module(f"rules.{name}")

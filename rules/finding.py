@@ -1,0 +1,77 @@
+"""The one shape of every finding, its order, and its line in ``findings.jsonl`` (contract section 3)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+SEVERITIES = ("critical", "error", "warning", "info")
+
+
+@dataclass(slots=True)
+class Finding:
+    """One cause, said once. Fields and their order are the contract's; null where one does not apply.
+
+    ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is ISO-8601 UTC with milliseconds; ``position`` a byte
+    in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``.
+    """
+
+    rule: str
+    severity: str
+    broker_id: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    last_offset: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    transactional_id: str | None = None
+    group_id: str | None = None
+    timestamp: str | None = None
+    file: str | None = None
+    position: int | None = None
+    message: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)
+    remedy: str = ""
+    source: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields in the contract's order."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+    def to_json(self) -> str:
+        """One line: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 kept as it is."""
+        row = self.to_dict()
+        row["evidence"] = json.loads(json.dumps(self.evidence, sort_keys=True, ensure_ascii=False))
+        return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode("utf-8")
+
+    def sort_key(self) -> tuple[Any, ...]:
+        """Severity, topic, partition, broker, offset, then the other fields in order; nulls first."""
+        row = self.to_dict()
+        row["evidence"] = json.dumps(self.evidence, sort_keys=True, ensure_ascii=False)
+        lead = ("topic", "partition", "broker_id", "offset")
+        names = (*lead, *(name for name in FIELDS if name not in lead and name != "severity"))
+        return (SEVERITIES.index(self.severity), *((row[name] is not None, row[name]) for name in names))
+
+
+FIELDS = tuple(f.name for f in fields(Finding))
+
+
+def lowered(severity: str) -> str:
+    """One step less severe, info at least."""
+    return SEVERITIES[min(SEVERITIES.index(severity) + 1, len(SEVERITIES) - 1)]
+
+
+def highest(*severities: str) -> str:
+    """The most severe of them."""
+    return min(severities, key=SEVERITIES.index)
+
+
+def iso(ms: int | None) -> str | None:
+    """Epoch milliseconds as ``2026-11-21T04:00:00.123Z``; null for none (negative) and for years beyond 9999."""
+    if ms is None or ms < 0 or ms >= 253402300800000:
+        return None
+    seconds, millis = divmod(int(ms), 1000)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{millis:03d}Z"

@@ -1,0 +1,158 @@
+"""Open transactions: which class each belongs to, and why (rules.md, *Classes of an open transaction*)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rules.history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
+from rules.view import LogView, arrived
+from rules.windows import SAME_CLOCK_MS, skew
+
+DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
+ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """One transaction that is open at the end of a log's leader copy, with its class and what the class rests on.
+
+    ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
+    coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
+    """
+
+    row: np.void
+    klass: str
+    reason: str
+    entry: Entry | None
+    owner: str | None
+    since: int
+    age_ms: int
+    timeout_ms: int
+    in_flight: bool
+    missing: str | None
+
+    @property
+    def proved_hanging(self) -> bool:
+        """Whether no coordinator will ever decide it."""
+        return self.klass in ("hanging", "orphan") and not self.in_flight
+
+    def evidence(self) -> dict[str, Any]:
+        """The facts compared, for a finding."""
+        t, e = self.row, self.entry
+        return {
+            "class": self.klass,
+            "why": self.reason,
+            "coordinator_state": None if e is None else e.state or "tombstone",
+            "coordinator_epoch_of_id": None if e is None else e.producer_epoch,
+            "coordinator_producer_id": None if e is None else e.producer_id,
+            "coordinator_offset": None if e is None else e.offset,
+            "partition_leader_epochs": [t["first_leader_epoch"], t["last_leader_epoch"]],
+            "previous_marker_offset": t["prev_marker_offset"] if t["prev_marker_offset"] >= 0 else None,
+            "batches": t["batches"],
+            "records": t["records"],
+            "bytes": t["bytes"],
+            "age_ms": self.age_ms,
+            "timeout_ms": self.timeout_ms,
+            "in_flight": True if self.in_flight else None,
+            "missing": self.missing,
+        }
+
+
+def open_transactions(log: LogView) -> list[OpenTransaction]:
+    """The transactions open at the end of the leader copy, by first offset, each with its class."""
+    rows = log.leader.transactions
+    rows = rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
+    return [_classify(log, row) for row in np.sort(rows, order="first_offset")]
+
+
+def _classify(log: LogView, row: np.void) -> OpenTransaction:
+    history = log.cluster.coordinator
+    since = log.time(row["first_time"])
+    entry = log.last_entry(row["producer_id"])
+    timeout = entry.timeout_ms if entry is not None and entry.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+    klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
+    return OpenTransaction(
+        row,
+        klass,
+        reason,
+        entry,
+        None if entry is None else entry.transactional_id,
+        since,
+        max(0, log.cluster.as_of - since) if since >= 0 else 0,
+        timeout,
+        in_flight,
+        missing,
+    )
+
+
+def _class(
+    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None, timeout: int
+) -> tuple[str, str, bool, str | None]:
+    if row["last_offset"] < log.leader.log_start or (row["from_snapshot"] and row["batches"] == 0):
+        return "ghost", "its data lies below the log start", False, None
+    if history is None:
+        return "undecidable", "the coordinator's log is not among the inputs", False, "__transaction_state"
+    if entry is None:
+        return _unowned(log, row, history)
+    contradiction = _contradiction(log, row, entry)
+    if contradiction is not None:
+        return "hanging", contradiction, _marker_in_flight(log, row, entry), None
+    begin = entry.start if entry.start >= 0 else entry.time
+    limit = (begin if entry.state == "Ongoing" else entry.time) + timeout + ENFORCEMENT_MS
+    late = log.cluster.as_of > limit
+    return ("late" if late else "active"), f"the coordinator has it as {entry.state}", False, None
+
+
+def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[str, str, bool, str | None]:
+    if not history.complete_for_all():
+        absent = [p for p in range(history.partition_count) if p not in history.complete_from]
+        missing = f"__transaction_state partitions {absent}" if absent else "the cleaned part of __transaction_state"
+        return "undecidable", "no id is known for its producer id, but the history is not complete", False, missing
+    time = log.time(row["last_time"])
+    seen = all(
+        arrived(history.times.get(p, -1), history.clean.get(p, False), time, other_clock=True)
+        for p in range(history.partition_count)
+    )
+    return "orphan", "no transactional id ever had this producer id", not seen, None
+
+
+def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
+    """Why the coordinator will never decide this transaction, None while it still may (conditions a to c)."""
+    data_epoch = int(row["last_epoch"])
+    if entry.state is None:
+        return "the coordinator has forgotten the id (tombstone)"
+    if entry.producer_id != row["producer_id"]:
+        return f"the id has another producer id now ({entry.producer_id})"
+    if entry.state in ("Empty", "CompleteCommit", "CompleteAbort"):
+        return f"the coordinator has nothing open for this id: {entry.state}"
+    deciding = entry.state in ("PrepareCommit", "PrepareAbort")
+    if entry.producer_epoch > data_epoch and not (deciding and entry.producer_epoch - data_epoch <= 2):
+        return f"the coordinator is at epoch {entry.producer_epoch} already"
+    if log.name not in entry.partitions:
+        return f"the coordinator's {entry.state} transaction does not have this partition"
+    return None
+
+
+def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
+    """Whether the contradiction may only come of files that were copied at different times."""
+    history = log.cluster.coordinator
+    assert history is not None
+    other = skew(log, entry.partition) > SAME_CLOCK_MS
+    data_time = log.time(row["last_time"])
+    windows = history.windows(int(row["producer_id"]))
+    named = [w for w in windows if log.name in w.partitions and w.complete is not None and w.covers(data_time)]
+    if named and not _written_after_marker(row, named[-1].complete):
+        needed = named[-1].complete.time if named[-1].complete else -1
+        return log.in_flight(needed, other_clock=other)
+    coordinator_time = history.times.get(entry.partition, -1)
+    return not arrived(coordinator_time, history.clean.get(entry.partition, False), data_time, other_clock=other)
+
+
+def _written_after_marker(row: np.void, complete: Entry | None) -> bool:
+    """Whether the partition already holds the marker of that decision, so that the data came after it."""
+    if complete is None or row["prev_marker_offset"] < 0:
+        return False
+    return bool(row["prev_marker_time"] >= complete.start and row["prev_marker_epoch"] >= row["producer_epoch"])

@@ -1,0 +1,232 @@
+"""What a rule sees: one log with all its copies, and what is known of the cluster around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from auditor.facts import SEQUENCE_FREE_TOPICS, CopyFacts, Kind
+from rules.finding import Finding, iso
+from rules.history import COORDINATOR_CHECK_MS, LEAST_MARGIN_MS, SKEW_MS, CoordinatorHistory, Entry
+
+DAY_MS = 86_400_000
+
+
+class Bounds(NamedTuple):
+    """Where the leader copy of a log begins and ends, and what its file can prove about time."""
+
+    log_start: int
+    log_end: int
+    high_watermark: int | None
+    copy_time: int
+    clean_shutdown: bool
+    topic_id: str | None
+    broker_id: int | None
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Everything known of one cluster beyond a single log. Times are ms.
+
+    ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
+    ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
+    directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
+    """
+
+    as_of: int
+    newest_time: int
+    policy: dict[str, str] = field(default_factory=dict)
+    records: bool = False
+    coordinator: CoordinatorHistory | None = None
+    topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    has_metadata: bool = False
+    leaders: dict[tuple[str, int], int] = field(default_factory=dict)
+    partition_counts: dict[str, int] = field(default_factory=dict)
+    next_producer_id: int | None = None
+    metadata_time: int = -1
+    bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
+    hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
+
+    def setting(self, topic: str, name: str) -> str | None:
+        """A topic's setting as far as the input tells it, under its topic-level name."""
+        return self.topic_configs.get(topic, {}).get(name)
+
+    def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
+        """The first of the broker's settings that the input tells: its own, else the cluster's default."""
+        for entity in (str(broker_id), ""):
+            for name in names:
+                value = self.broker_configs.get(entity, {}).get(name)
+                if value is not None:
+                    return value
+        return None
+
+    def expiration_ms(self, broker_id: int | None) -> int:
+        """producer.id.expiration.ms, or what stood for it before 3.4; one day where nothing tells."""
+        value = self.broker_setting(broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms")
+        return int(value) if value is not None and value.isdigit() else DAY_MS
+
+    def margin(self, timeout_ms: int = 0) -> int:
+        """The slack of rules on age alone (rules.md, *margin*)."""
+        return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS
+
+
+@dataclass(slots=True)
+class LogView:
+    """One log: its copies in the order of broker id and log directory, the leader copy, the cluster around it."""
+
+    copies: list[CopyFacts]
+    cluster: Cluster
+    leader: CopyFacts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.copies.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
+        named = self.cluster.leaders.get((self.topic, self.partition))
+        best = max(c.rank for c in self.copies)
+        ties = [c for c in self.copies if c.rank == best]
+        self.leader = next((c for c in ties if c.broker_id == named), ties[0])
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self.copies[0].topic
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+        return self.copies[0].partition
+
+    @property
+    def name(self) -> str:
+        """``topic-partition``, as in the coordinator's partition sets."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether sequences mean something in this topic."""
+        return self.topic not in SEQUENCE_FREE_TOPICS
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the topic is compacted, as far as the input tells."""
+        return is_compacted(self.topic, self.cluster.setting(self.topic, "cleanup.policy"), self.leader.cleaner_offset)
+
+    def intact_from(self, copy: CopyFacts | None = None) -> int:
+        """The first offset from which the log was never cleaned."""
+        return int((copy or self.leader).state.get("intact_from", 0))  # type: ignore[call-overload]
+
+    def policy(self) -> str:
+        """The policy under which the leader copy's broker worked."""
+        return self.cluster.policy.get(self.leader.log_dir, "kip-360")
+
+    @property
+    def high_watermark(self) -> int:
+        """The leader copy's high watermark: its checkpoint, else its log end; never beyond the log."""
+        hw = self.leader.high_watermark
+        return self.leader.log_end if hw is None else hw
+
+    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[np.void]:
+        """Events of these kinds in log order, of the leader copy unless another is named."""
+        events = (copy or self.leader).events
+        if len(events):
+            yield from events[np.isin(events["kind"], [int(k) for k in kinds])]
+
+    def time(self, raw: int) -> int:
+        """time(b) of rules.md from a fact's time: capped at the newest broker-written time of the input."""
+        return min(int(raw), self.cluster.newest_time) if self.cluster.newest_time >= 0 else int(raw)
+
+    def owner(self, producer_id: int) -> str | None:
+        """The transactional id that had this producer id, where the input knows it."""
+        history = self.cluster.coordinator
+        return history.owner(int(producer_id)) if history is not None else None
+
+    def last_entry(self, producer_id: int) -> Entry | None:
+        """The last coordinator record of the id that had this producer id."""
+        owner, history = self.owner(producer_id), self.cluster.coordinator
+        return history.last(owner) if owner is not None and history is not None else None
+
+    def copy_time(self, copy: CopyFacts | None = None) -> int:
+        """Newest broker-written time in the copy's files, else the newest time(b) in them."""
+        c = copy or self.leader
+        return c.broker_time if c.broker_time >= 0 else self.time(c.any_time)
+
+    def in_flight(self, needed_by: int, *, other_clock: bool, copy: CopyFacts | None = None) -> bool:
+        """Whether something absent from this copy may only be absent because the copy was made before ``needed_by``."""
+        c = copy or self.leader
+        return not arrived(self.copy_time(c), c.clean_shutdown, needed_by, other_clock=other_clock)
+
+    def finding(
+        self, rule: str, severity: str, message: str, *, copy: CopyFacts | None = None, segment: int = -1, **fields: Any
+    ) -> Finding:
+        """A finding about this log, at its leader copy unless another is named; ``evidence`` gets the log directory."""
+        c = copy or self.leader
+        evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
+        evidence["log_dir"] = c.log_dir
+        evidence.setdefault("confidence", "proved")
+        others = [o.log_dir for o in self.copies if o is not c]
+        if others and copy is None:
+            evidence["other_copies"] = others
+        if (stamp := fields.pop("time_ms", None)) is not None:
+            fields["timestamp"] = iso(int(stamp))
+        if segment >= 0:
+            fields["file"] = c.file(int(segment))
+        return Finding(
+            rule,
+            severity,
+            c.broker_id,
+            fields.pop("topic", self.topic),
+            fields.pop("partition", self.partition),
+            message=message,
+            evidence=evidence,
+            **{name: plain(value) for name, value in fields.items()},
+        )
+
+    def at_event(self, rule: str, severity: str, message: str, event: np.void, **fields: Any) -> Finding:
+        """A finding that points at the batch of an event."""
+        fields.setdefault("last_offset", event["last_offset"])
+        fields.setdefault("position", event["position"] if event["position"] >= 0 else None)
+        if event["producer_id"] >= 0:
+            fields.setdefault("producer_id", event["producer_id"])
+            fields.setdefault("producer_epoch", event["producer_epoch"])
+            fields.setdefault("transactional_id", self.owner(event["producer_id"]))
+        fields.setdefault("time_ms", event["timestamp"])
+        return self.finding(
+            rule, severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
+        )
+
+
+def arrived(copy_time: int, clean_shutdown: bool, needed_by: int, *, other_clock: bool) -> bool:
+    """Whether a file would hold what was written by ``needed_by`` (ms): the opposite of *in flight* in rules.md."""
+    return clean_shutdown or copy_time > needed_by + (SKEW_MS if other_clock else 0)
+
+
+def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:
+    """Whether a topic is compacted: by its setting, else because the cleaner has a checkpoint of it."""
+    if topic in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+        return True
+    if cleanup_policy is not None:
+        return "compact" in cleanup_policy
+    return cleaner_offset is not None
+
+
+def plain(value: Any) -> Any:
+    """numpy numbers as Python's; everything else as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    return value
+
+
+def runs(events: Iterator[np.void], *same: str) -> Iterator[list[np.void]]:
+    """Events that follow one another and agree in the named columns, together: one cause, one finding."""
+    open_runs: dict[tuple[Any, ...], list[np.void]] = {}
+    for event in events:
+        key = tuple(event[name].item() for name in same)
+        open_runs.setdefault(key, []).append(event)
+    yield from sorted(open_runs.values(), key=lambda run: int(run[0]["base_offset"]))
