@@ -44,3 +44,10 @@ def sniff(head: bytes) -> str | None:
         if _CONSOLE.fullmatch(line):
             return "console"
     return None
+
+
+def normalise(data: bytes) -> bytes:
+    """A dump as UTF-8 without a byte order mark and with LF line ends, whatever wrote it to a file."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        data = decode_text(data).encode("utf-8", "replace")
+    return data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
