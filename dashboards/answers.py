@@ -102,7 +102,7 @@ def open_transactions(
 ) -> list[Open]:
     """Every open transaction once (copies on several brokers joined), with its findings: worst class, oldest first."""
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
-    logs = {(row.get("log_dir"), row["topic"], row["partition"]): row for row in summary.get("logs", ())}
+    logs = _logs(summary)
     about = _by_log(findings)
     found: dict[tuple[Any, ...], Open] = {}
     for row in transactions:
@@ -118,12 +118,13 @@ def open_transactions(
     return sorted(found.values(), key=lambda o: (order.index(o.row["class"]), -(o.row.get("age_ms") or 0), o.name))
 
 
-def blocked(transactions: Sequence[Open], findings: Sequence[Finding]) -> list[Blocked]:
+def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Blocked]:
     """The partitions whose readers stand still, oldest first: see :attr:`Open.blocks`.
 
     A finding of a blocking rule that no open transaction was handed in for makes a row of its own.
     """
     held: dict[tuple[str | None, str], list[Open]] = {}
+    logs = _logs(summary)
     attached = {id(finding) for entry in transactions for finding in entry.findings}
     for entry in transactions:
         if entry.blocks:
@@ -131,7 +132,9 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding]) -> list[B
     known = {name for _, name in held}
     for finding in findings:
         if _blocks_log(finding) and id(finding) not in attached and log_name(finding) not in known:
-            held.setdefault((None, log_name(finding)), []).append(Open(_as_transaction(finding), findings=[finding]))
+            log = logs.get(((finding["evidence"] or {}).get("log_dir"), finding["topic"], finding["partition"]))
+            entry = Open(_as_transaction(finding), findings=[finding], log=log)
+            held.setdefault((None, log_name(finding)), []).append(entry)
     rows = []
     for (_, name), entries in held.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
@@ -203,16 +206,18 @@ def _unsure(finding: Finding) -> bool:
 
 def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
     count, volume = row.get("records"), row.get("bytes")
-    lost = "Its records" if count is None else plural(count, "record")
-    if volume is not None:
-        lost += f" ({size(volume)})"
-    said = (
-        f"{lost} of this producer become aborted: read_committed readers never see them. Nothing committed is touched."
-    )
+    lost = "The transaction's records" if count is None else plural(count, "record")
+    lost += "" if volume is None else f" ({size(volume)})"
+    verb = "becomes" if count == 1 else "become"
+    said = f"{lost} {verb} aborted: read_committed readers never see them. Nothing committed is touched."
     if state == "CompleteCommit":
         said += " Its last transaction ended in COMMIT, so the application may count on them:"
         said += " ask its owner, and send them again where they are missed."
     return said
+
+
+def _logs(summary: Mapping[str, Any]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    return {(row.get("log_dir"), row["topic"], row["partition"]): row for row in summary.get("logs", ())}
 
 
 def _by_log(findings: Iterable[Finding]) -> dict[tuple[Any, Any], list[Finding]]:
@@ -245,7 +250,7 @@ def _says(findings: Iterable[Finding], rules: Iterable[str]) -> bool:
 
 
 def _blocks_log(finding: Finding) -> bool:
-    """Whether it says that a log's readers wait. Coordinator rules point into ``__transaction_state``: nobody waits there."""
+    """Whether it says that a log's readers wait: rules that point into ``__transaction_state`` do not."""
     speaks = finding["topic"] not in (None, "__transaction_state") and finding["severity"] != "info"
     return speaks and finding["rule"] in BLOCKING_RULES
 

@@ -38,7 +38,7 @@ def render_report(
     """
     findings, summary = shapes.whole(findings, shapes.FINDING), shapes.summary(summary)
     everything = answers.open_transactions(shapes.whole(transactions, shapes.TRANSACTION), findings, summary)
-    held = answers.blocked(everything, findings)
+    held = answers.blocked(everything, findings, summary)
     counts = answers.tally(findings, summary)
     grouped = groups.group(findings, summary.get("counts"))
     return _environment().get_template("report.html.j2").render(
@@ -87,16 +87,14 @@ def _pictures(
     timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]
 ) -> list[tuple[Mapping[str, Any], timeline.Picture]]:
     """The timelines that are drawn, those with a blocking transaction first, and how they are laid out."""
-    ages: dict[str, dict[tuple[int, int], tuple[str | None, int | None]]] = {}
+    known: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
     blocking = set()
     for entry in everything:
-        row = entry.row
-        key = (row["producer_id"], row["first_offset"])
-        ages.setdefault(entry.name, {})[key] = (row.get("since"), row.get("age_ms"))
+        known.setdefault(entry.name, {})[entry.row["producer_id"], entry.row["first_offset"]] = entry.row
         if entry.blocks:
             blocking.add(entry.name)
     order = sorted(timelines, key=lambda row: text.log_name(row) not in blocking)[:MAX_TIMELINES]
-    return [(row, timeline.draw(row, ages.get(text.log_name(row), {}))) for row in order]
+    return [(row, timeline.draw(row, known.get(text.log_name(row), {}))) for row in order]
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboards.text import duration, instant, offsets
+from dashboards.text import clip, duration, instant, offsets
 
 WIDTH = 960.0
 LEFT, RIGHT = 12.0, 948.0
@@ -72,11 +72,11 @@ class Picture:
     hidden_transactions: int
 
 
-def draw(timeline: Mapping[str, Any], ages: Mapping[tuple[int, int], tuple[str | None, int | None]]) -> Picture:
+def draw(timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Picture:
     """Lay one timeline out.
 
-    ``timeline`` is of the shape the report takes; ``ages`` maps (producer id, first offset) of open transactions to
-    (since, age in ms). Cost: linear in the transactions, of which the latest ``MAX_BARS`` are drawn, and all open ones.
+    ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
+    for their id, since when and for how long. Cost: linear in the transactions, of which the latest ``MAX_BARS`` are drawn, and all open ones.
     """
     rows = _shown(timeline["transactions"])
     log_end = timeline["log_end"]
@@ -85,7 +85,7 @@ def draw(timeline: Mapping[str, Any], ages: Mapping[tuple[int, int], tuple[str |
     scale = _scale(first, log_end)
     lanes, hidden = _lanes(rows)
     for lane, own in lanes:
-        _fill(lane, own, scale, ages)
+        _fill(lane, own, scale, known)
     lso = timeline.get("lso")
     at = None if lso is None or lso < first else scale(lso)
     return Picture(
@@ -174,17 +174,20 @@ def _fill(
     lane: Lane,
     rows: Sequence[Mapping[str, Any]],
     scale: Any,
-    ages: Mapping[tuple[int, int], tuple[str | None, int | None]],
+    known: Mapping[tuple[int, int], Mapping[str, Any]],
 ) -> None:
     highest: int | None = None
     for row in rows:
-        since, age = ages.get((row["producer_id"], _first(row)), (None, None))
+        more = known.get((row["producer_id"], _first(row)), {})
+        since, age = more.get("since"), more.get("age_ms")
         bar = _bar(row, scale, in_words(row, since, age))
         lane.bars.append(bar)
         if bar.kind == "open" and not lane.note:
             begun = since or row.get("start")
             lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {duration(age)}" if age else "")
             lane.note += f" · {row['class']}" if row.get("class") else ""
+            if more.get("transactional_id") is not None:
+                lane.label += f" ({clip(str(more['transactional_id']), 60)})"
         highest = _mark_epoch(lane, bar.x, row["producer_epoch"], highest)
 
 

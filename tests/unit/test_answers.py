@@ -27,7 +27,7 @@ def about(rule: str, severity: str, **given: Any) -> dict[str, Any]:
 
 def held(rows: list[dict[str, Any]], findings: list[dict[str, Any]]) -> list[str]:
     everything = answers.open_transactions(rows, findings, empty_summary(logs=[]))
-    return [entry.holder.name for entry in answers.blocked(everything, findings)]
+    return [entry.holder.name for entry in answers.blocked(everything, findings, empty_summary())]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_copies_on_several_brokers_are_one_transaction_but_not_across_clusters()
 def test_the_oldest_blocker_of_a_partition_holds_it() -> None:
     rows = [row("hanging", producer_id=8, first_offset=9, age_ms=99), row("hanging", first_offset=5)]
     everything = answers.open_transactions(rows, [], empty_summary(logs=[]))
-    (entry,) = answers.blocked(everything, [])
+    (entry,) = answers.blocked(everything, [], empty_summary())
     assert (entry.holder.row["producer_id"], entry.others) == (7, 1)
 
 
@@ -72,6 +72,13 @@ def test_waiting_is_what_lies_between_lso_and_high_watermark() -> None:
     log = {"log_dir": "b1", "topic": "t", "partition": 0, "hw": 148, "log_end": 150, "lso": 71}
     (entry,) = answers.open_transactions([row("hanging")], [], empty_summary(logs=[log]))
     assert (entry.lso, entry.waiting) == (71, 77)
+
+
+def test_a_finding_on_its_own_finds_its_log() -> None:
+    log = {"log_dir": "b1", "topic": "t", "partition": 0, "hw": 20, "log_end": 20, "lso": 5}
+    alone = about("hanging-transaction", "critical", evidence={"log_dir": "b1", "class": "orphan", "records": 5})
+    (entry,) = answers.blocked([], [alone], empty_summary(logs=[log]))
+    assert (entry.holder.waiting, entry.holder.row["class"], entry.holder.row["records"]) == (15, "orphan", 5)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,7 @@ def test_when_an_abort_is_safe(kind: str, state: str | None, findings: list[dict
 
 
 def test_cost_of_an_abort_is_told_in_records_and_bytes() -> None:
-    assert answers.advise(row("hanging"), []).cost.startswith("5 records (2 KiB) of this producer become aborted")
+    assert answers.advise(row("hanging"), []).cost.startswith("5 records (2 KiB) become aborted")
 
 
 def test_what_would_decide_is_named_once() -> None:

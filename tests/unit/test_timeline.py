@@ -28,6 +28,15 @@ def test_an_open_transaction_reaches_the_right_edge_and_a_decided_one_its_marker
     assert (done.x, done.letter, done.x + done.width) == (timeline.LEFT, "C", done.marker)
 
 
+def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
+    row = {"transactional_id": "pay", "since": "2026-11-21T04:00:00.000Z", "age_ms": 60_000}
+    rows = [bar(2, 50, 59, **{"class": "orphan"})]
+    whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
+    (lane,) = timeline.draw(whole, {(2, 50): row}).lanes
+    assert lane.label == "producer 2 (pay)"
+    assert lane.note == "open since 2026-11-21 04:00:00 UTC · 1 min · orphan"
+
+
 def test_a_small_transaction_in_a_long_log_is_still_seen() -> None:
     picture = draw([bar(1, 5, 5, 6), bar(2, 4_000_000, 4_000_000)], log_end=9_000_000, lso=4_000_000)
     assert all(entry.width >= 3 for lane in picture.lanes for entry in lane.bars)
