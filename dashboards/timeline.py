@@ -76,7 +76,8 @@ def draw(timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[st
     """Lay one timeline out.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
-    for their id, since when and for how long. Cost: linear in the transactions, of which the latest ``MAX_BARS`` are drawn, and all open ones.
+    for their id, since when and for how long. Cost: linear in the transactions, of which all open ones and the latest
+    others are drawn, ``MAX_BARS`` together.
     """
     rows = _shown(timeline["transactions"])
     log_end = timeline["log_end"]
