@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from connectors.codec import columns as col
-from connectors.codec.columns import BatchColumns
+from connectors.codec.columns import BATCH_DTYPES, BatchColumns
 from connectors.codec.crc32c import crc32, crc32c
 from connectors.codec.primitives import be16, be32, be64, kernel, varint, varlong
 
@@ -24,6 +24,28 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2 alone
 
+# The rows of what a walk fills: the columns of BatchColumns in their order, all as int64. One array, since a compiled
+# function pays for counting references to each array that it takes out of a tuple.
+(
+    POSITION,
+    SIZE,
+    MAGIC,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET,
+    RECORD_COUNT,
+    PARTITION_LEADER_EPOCH,
+    CRC,
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    BASE_SEQUENCE,
+    CONTROL_TYPE,
+    COORDINATOR_EPOCH,
+    FLAWS,
+) = range(len(BatchColumns._fields))
+
 # Why a walk stopped.
 MORE = 0  # the buffer ends before the batch does
 FULL = 1  # no row is free
@@ -33,7 +55,7 @@ OVER_LIMIT = 4
 
 
 @kernel
-def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: BatchColumns) -> None:
+def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> None:
     """Fill ``row`` with the message at ``at``."""
     attributes = np.int64(buf[at + 17])
     timestamp = be64(buf, at + 18) if magic == 1 else -1
@@ -43,20 +65,20 @@ def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, 
         flaws |= col.FLAW_CODEC_UNKNOWN
     if check and crc32(buf, at + 16, at + total) != crc:
         flaws |= col.FLAW_CRC
-    out.attributes[row] = attributes
-    out.base_offset[row] = be64(buf, at)
-    out.last_offset[row] = out.base_offset[row]
-    out.record_count[row] = 1
-    out.partition_leader_epoch[row] = -1
-    out.crc[row] = crc
-    out.base_timestamp[row] = timestamp
-    out.max_timestamp[row] = timestamp
-    out.producer_id[row] = -1
-    out.producer_epoch[row] = -1
-    out.base_sequence[row] = -1
-    out.control_type[row] = -1
-    out.coordinator_epoch[row] = -1
-    out.flaws[row] = flaws
+    out[ATTRIBUTES, row] = attributes
+    out[BASE_OFFSET, row] = be64(buf, at)
+    out[LAST_OFFSET, row] = out[BASE_OFFSET, row]
+    out[RECORD_COUNT, row] = 1
+    out[PARTITION_LEADER_EPOCH, row] = -1
+    out[CRC, row] = crc
+    out[BASE_TIMESTAMP, row] = timestamp
+    out[MAX_TIMESTAMP, row] = timestamp
+    out[PRODUCER_ID, row] = -1
+    out[PRODUCER_EPOCH, row] = -1
+    out[BASE_SEQUENCE, row] = -1
+    out[CONTROL_TYPE, row] = -1
+    out[COORDINATOR_EPOCH, row] = -1
+    out[FLAWS, row] = flaws
 
 
 @kernel
@@ -120,7 +142,7 @@ def control_record(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
 
 
 @kernel
-def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: BatchColumns) -> None:
+def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: np.ndarray) -> None:
     """Fill ``row`` with the record batch (magic 2) at ``at``."""
     attributes = be16(buf, at + 21)
     delta = be32(buf, at + 23)
@@ -136,31 +158,32 @@ def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out
         flaws |= more
     if check and crc32c(buf, at + 21, at + total) != crc:
         flaws |= col.FLAW_CRC
-    out.attributes[row] = attributes
-    out.base_offset[row] = be64(buf, at)
-    out.last_offset[row] = out.base_offset[row] + delta
-    out.record_count[row] = count
-    out.partition_leader_epoch[row] = be32(buf, at + 12)
-    out.crc[row] = crc
-    out.base_timestamp[row] = be64(buf, at + 27)
-    out.max_timestamp[row] = be64(buf, at + 35)
-    out.producer_id[row] = producer
-    out.producer_epoch[row] = epoch
-    out.base_sequence[row] = sequence
-    out.control_type[row] = kind
-    out.coordinator_epoch[row] = coordinator_epoch
-    out.flaws[row] = flaws
+    out[ATTRIBUTES, row] = attributes
+    out[BASE_OFFSET, row] = be64(buf, at)
+    out[LAST_OFFSET, row] = out[BASE_OFFSET, row] + delta
+    out[RECORD_COUNT, row] = count
+    out[PARTITION_LEADER_EPOCH, row] = be32(buf, at + 12)
+    out[CRC, row] = crc
+    out[BASE_TIMESTAMP, row] = be64(buf, at + 27)
+    out[MAX_TIMESTAMP, row] = be64(buf, at + 35)
+    out[PRODUCER_ID, row] = producer
+    out[PRODUCER_EPOCH, row] = epoch
+    out[BASE_SEQUENCE, row] = sequence
+    out[CONTROL_TYPE, row] = kind
+    out[COORDINATOR_EPOCH, row] = coordinator_epoch
+    out[FLAWS, row] = flaws
 
 
 @kernel
 def walk(
-    buf: np.ndarray, at: int, end: int, position: int, until: int, limit: int, check: bool, row: int, out: BatchColumns
+    buf: np.ndarray, at: int, end: int, position: int, until: int, limit: int, check: bool, row: int, out: np.ndarray
 ) -> tuple[int, int, int]:
     """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why.
 
-    ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or after position ``until`` is taken.
-    ``limit`` is the largest batch in bytes; ``check`` says whether checksums are computed. A batch with a wrong one is
-    a row like any other. Cost: one pass over the bytes with ``check``, else over the headers.
+    ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
+    after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether checksums are
+    computed. A batch with a wrong one is a row like any other. Cost: one pass over the bytes with ``check``, else over
+    the headers.
     """
     while position + at < until:
         if end - at < PREFIX:
@@ -178,11 +201,11 @@ def walk(
             return row, at, OVER_LIMIT
         if total > end - at:
             return row, at, MORE
-        if row >= out.position.size:
+        if row >= out.shape[1]:
             return row, at, FULL
-        out.position[row] = position + at
-        out.size[row] = total
-        out.magic[row] = magic
+        out[POSITION, row] = position + at
+        out[SIZE, row] = total
+        out[MAGIC, row] = magic
         if magic == 2:
             _fill_batch(buf, at, total, check, row, out)
         else:
@@ -190,3 +213,13 @@ def walk(
         row += 1
         at += total
     return row, at, MORE
+
+
+def walk_rows(count: int) -> np.ndarray:
+    """Room for a walk's rows."""
+    return np.empty((len(BATCH_DTYPES), count), np.int64)
+
+
+def columns_of(filled: np.ndarray) -> BatchColumns:
+    """A copy of a walk's rows in the types of BatchColumns."""
+    return BatchColumns(*(row.astype(dtype) for row, dtype in zip(filled, BATCH_DTYPES, strict=True)))

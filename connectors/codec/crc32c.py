@@ -73,6 +73,18 @@ def _crc64(_context: Any, state: Any, word: Any) -> Any:
 
 
 @intrinsic
+def _crc8(_context: Any, state: Any, byte: Any) -> Any:
+    """One step of CRC-32C over a byte."""
+
+    def codegen(_c: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        i32, i8 = ir.IntType(32), ir.IntType(8)
+        step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.32.8", (), ir.FunctionType(i32, [i32, i8]))
+        return builder.call(step, args)
+
+    return types.uint32(types.uint32, types.uint8), codegen
+
+
+@intrinsic
 def _multiply(_context: Any, left: Any, right: Any) -> Any:
     """The low 64 bits of the carry-less product."""
 
@@ -124,7 +136,11 @@ def _streams(buf: np.ndarray, index: int, end: int) -> np.uint32:
         state = _crc64(state, le64(buf, index))
         index += 8
         words -= 1
-    return _sliced(_CASTAGNOLI, buf, index, end, np.uint32(state))
+    short = np.uint32(state)
+    while index < end:
+        short = _crc8(short, buf[index])
+        index += 1
+    return short
 
 
 @kernel

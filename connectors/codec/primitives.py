@@ -18,11 +18,14 @@ CHECKED = bool(config.BOUNDSCHECK)
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """``function`` compiled by numba without the interpreter lock, and cached on disk where there is a place for it."""
+    """``function`` compiled by numba without the interpreter lock, and cached on disk where there is a place for it.
+
+    Inlined wherever another kernel calls it, without which numba counts references to every array at every call.
+    """
     try:
-        return njit(cache=True, nogil=True)(function)
+        return njit(cache=True, nogil=True, forceinline=True)(function)
     except RuntimeError:  # no writable folder: in an archive on an executor without a home
-        return njit(nogil=True)(function)
+        return njit(nogil=True, forceinline=True)(function)
 
 
 def _loader(bits: int, big_endian: bool) -> Any:

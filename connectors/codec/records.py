@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from connectors.codec import columns as col
-from connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME, walk
+from connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME, columns_of, walk, walk_rows
 from connectors.codec.bodies import Bodies, plain_bodies
-from connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_batches
+from connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary
 from connectors.codec.compression import Failure
 from connectors.codec.legacy import next_message, open_wrappers
 from connectors.codec.primitives import kernel, varint
@@ -261,11 +261,12 @@ def iter_records(
 ) -> Iterator[Record | DecodeError]:
     """The records of one whole stored batch, message or wrapper, as :func:`records_of`; of other bytes, one error."""
     buf = np.frombuffer(batch, np.uint8)
-    batches = empty_batches(1)
-    rows, end, _why = walk(buf, 0, len(buf), position, position + 1, limits.max_batch_bytes, False, 0, batches)
-    if rows != 1 or end != len(buf):
+    row = walk_rows(1)
+    found, end, _why = walk(buf, 0, len(buf), position, position + 1, limits.max_batch_bytes, False, 0, row)
+    if found != 1 or end != len(buf):
         yield DecodeError(file, position, len(batch), "bad_record", "not the bytes of one batch")
         return
+    batches = columns_of(row)
     open_wrappers(buf, position, batches, limits)
     for _row, record in records_of([batch], batches, file=file, limits=limits):
         yield record

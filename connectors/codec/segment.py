@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from connectors.codec import batch as walking
-from connectors.codec.columns import BatchColumns, RecordSummary, empty_batches
+from connectors.codec.columns import BatchColumns, RecordSummary
 from connectors.codec.compression import Failure
 from connectors.codec.legacy import open_wrappers
 from connectors.codec.primitives import be32
@@ -20,7 +20,7 @@ from connectors.errors import DecodeError
 from connectors.limits import DEFAULT_LIMITS, MIB, Limits
 
 BUFFER = MIB
-ROWS = 16_384  # of one chunk at most
+ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
 
@@ -121,7 +121,7 @@ class _Building:
     def __init__(self, file: str, limits: Limits, *, records: bool, raw: bool) -> None:
         self.file = file
         self.limits = limits
-        self.columns = empty_batches(ROWS)
+        self.columns = walking.walk_rows(ROWS)
         self.summaries: list[RecordSummary] | None = [] if records else None
         self.raw: list[bytes] | None = [] if raw else None
         self.rows = self.bytes = 0
@@ -130,14 +130,19 @@ class _Building:
 
     def take(self, window: _Window, rows: int, at: int) -> None:
         """Settle the rows that a walk up to ``at`` added, while their bytes are at hand."""
-        fresh = self.columns.take(slice(self.rows, rows))
+        added = self.columns[:, self.rows : rows]
         self.bytes += at - window.at
         window.at = at
         self.rows = rows
-        if not len(fresh.position):
+        legacy = bool((added[walking.MAGIC] < 2).any())
+        if not legacy and self.summaries is None and self.raw is None:
             return
-        if fresh.magic.min() < 2:
+        fresh = walking.columns_of(added)
+        if legacy:
             self._tell(fresh, open_wrappers(window.data, window.origin, fresh, self.limits))
+            added[walking.BASE_OFFSET] = fresh.base_offset
+            added[walking.RECORD_COUNT] = fresh.record_count
+            added[walking.FLAWS] = fresh.flaws
         if self.summaries is not None:
             summary, failures = summarise(window.data, window.origin, fresh, self.limits)
             self.summaries.append(summary)
@@ -159,7 +164,7 @@ class _Building:
 
     def chunk(self, end: int) -> Chunk:
         """The chunk as it is, and begin the next one."""
-        batches = BatchColumns(*(column[: self.rows].copy() for column in self.columns))
+        batches = walking.columns_of(self.columns[:, : self.rows])
         done = Chunk(batches, self.errors, self.body_errors, joined(self.summaries), self.raw, end)
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []

@@ -19,54 +19,36 @@ NOTHING = (0, -1, -1, -1, 0, -1, 0, -1, 0)  # of a batch without records
 
 
 @kernel
-def _note(row: int, index: int, timestamp: int, key_size: int, flaws: int, out: RecordSummary) -> None:
-    """Add record ``index`` to the summary of its batch."""
-    if index == 0:
-        out.first_timestamp[row] = timestamp
-        out.min_timestamp[row] = timestamp
-        out.max_timestamp[row] = timestamp
-    out.min_timestamp[row] = min(out.min_timestamp[row], timestamp)
-    out.max_timestamp[row] = max(out.max_timestamp[row], timestamp)
-    if key_size < 0:
-        if out.null_keys[row] == 0:
-            out.first_null_key[row] = index
-        out.null_keys[row] += 1
-    _flag(row, index, flaws, out)
-
-
-@kernel
-def _flag(row: int, index: int, flaws: int, out: RecordSummary) -> None:
-    """Add RECORD_* bits of record ``index``."""
-    if flaws and out.first_flaw[row] < 0:
-        out.first_flaw[row] = index
-    out.flaws[row] |= flaws
-
-
-@kernel
 def _summarise_records(buf: np.ndarray, at: int, end: int, row: int, batches: BatchColumns, out: RecordSummary) -> None:
     """Fill the summary of a batch (magic 2) from its body. Behind the declared records only sound ones count."""
-    declared = batches.record_count[row]
+    declared = np.int64(batches.record_count[row])
     span = batches.last_offset[row] - batches.base_offset[row]
-    base = batches.base_timestamp[row]
-    previous = np.int64(-1)
-    count = 0
+    first, least, most, previous = np.int64(-1), np.int64(2**63 - 1), np.int64(-(2**63)), np.int64(-1)
+    count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
     while at < end:
-        at, timestamp, delta, _ks, key_size, _vs, _v, _headers, flaws = next_record(buf, at, end)
+        at, delta_ms, delta, _ks, key_size, _vs, _v, _headers, flaws = next_record(buf, at, end)
+        unreadable = at < 0 or (count >= declared and flaws != 0)
         if count >= declared:
-            _flag(row, count, col.RECORD_BYTES_LEFT, out)
-            if at < 0 or flaws:
-                break
-        elif at < 0:
-            _flag(row, count, col.RECORD_LENGTH, out)
-            break
-        if delta <= previous or delta > span:
+            flaws = col.RECORD_BYTES_LEFT
+        elif not unreadable and (delta <= previous or delta > span):
             flaws |= col.RECORD_OFFSET_DELTA
+        if flaws and culprit < 0:
+            culprit = count
+        all_flaws |= flaws
+        if unreadable:
+            break
         previous = max(previous, delta)
-        _note(row, count, base + timestamp, key_size, flaws, out)
+        first = delta_ms if count == 0 else first
+        least, most = min(least, delta_ms), max(most, delta_ms)
+        if key_size < 0:
+            first_null = count if nulls == 0 else first_null
+            nulls += 1
         count += 1
-    out.present[row] = count
     if count != declared:
-        _flag(row, min(count, max(declared, 0)), col.RECORD_COUNT_MISMATCH, out)
+        all_flaws |= col.RECORD_COUNT_MISMATCH
+        culprit = culprit if culprit >= 0 else count
+    base = batches.base_timestamp[row]
+    _store(row, count, (base + first, base + least, base + most), (nulls, first_null), (all_flaws, culprit), out)
 
 
 @kernel
@@ -76,26 +58,51 @@ def _summarise_messages(
     """Fill the summary of a message, or of a wrapper from the messages inside."""
     magic = np.int64(batches.magic[row])
     wrapped = batches.attributes[row] & CODEC_MASK != 0
-    last = np.int64(-1)
-    count = 0
+    first, least, most, last = np.int64(-1), np.int64(2**63 - 1), np.int64(-(2**63)), np.int64(-1)
+    count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
     while at < end:
         at, offset, timestamp, _ks, key_size, _vs, _v, flaws = next_message(buf, at, end, magic)
-        if at < 0:
-            _flag(row, count, col.RECORD_LENGTH, out)
-            break
         if not wrapped:
             flaws &= col.RECORD_LENGTH  # its checksum and codec are the batch's own
-        elif count > 0 and offset <= last:
+        elif at >= 0 and count > 0 and offset <= last:
             flaws |= col.RECORD_OFFSET_DELTA
+        if flaws and culprit < 0:
+            culprit = count
+        all_flaws |= flaws
+        if at < 0:
+            break
         last = offset
-        _note(row, count, timestamp, key_size, flaws, out)
+        first = timestamp if count == 0 else first
+        least, most = min(least, timestamp), max(most, timestamp)
+        if key_size < 0:
+            first_null = count if nulls == 0 else first_null
+            nulls += 1
         count += 1
-    out.present[row] = count
-    if count == 0:
-        _flag(row, 0, col.RECORD_COUNT_MISMATCH, out)
     wrapper = batches.last_offset[row]
     if wrapped and magic == 1 and wrapper != 0 and wrapper < last:
-        _flag(row, max(count - 1, 0), col.RECORD_WRAPPER_OFFSET, out)
+        all_flaws |= col.RECORD_WRAPPER_OFFSET
+        culprit = culprit if culprit >= 0 else count - 1
+    if count == 0:
+        all_flaws |= col.RECORD_COUNT_MISMATCH
+        culprit = 0
+    _store(row, count, (first, least, most), (nulls, first_null), (all_flaws, culprit), out)
+
+
+@kernel
+def _store(
+    row: int,
+    count: int,
+    times: tuple[int, int, int],
+    nulls: tuple[int, int],
+    flaws: tuple[int, int],
+    out: RecordSummary,
+) -> None:
+    """Write one summary: ``times`` are the first, least and largest; the pairs are how many or which, and the first."""
+    out.present[row] = count
+    if count > 0:
+        out.first_timestamp[row], out.min_timestamp[row], out.max_timestamp[row] = times
+    out.null_keys[row], out.first_null_key[row] = nulls
+    out.flaws[row], out.first_flaw[row] = flaws
 
 
 @kernel
