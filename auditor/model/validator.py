@@ -1,0 +1,202 @@
+"""Validation of a produced record set by a partition leader, and the offsets it is given (KIP-467 as implemented).
+
+Source: LogValidator of Kafka's trunk of October 2024; semantics 4.3 to 4.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from auditor.model.record_set import (
+    CLIENT,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    NONE,
+    Batch,
+    Record,
+    RecordError,
+    Rejected,
+    ValidationMetrics,
+)
+
+_ZSTD_SINCE = (2, 1)
+INVALID_RECORD = "INVALID_RECORD"
+INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
+
+
+class TopicSettings(NamedTuple):
+    """What a record set is measured against.
+
+    `target_compression`: the topic's codec, the source's own where the topic says `producer`; `target_magic`: message
+    format; `log_append_time`: the broker stamps records; `before_max_ms`, `after_max_ms`: how far a CreateTime may lie
+    behind and ahead of the clock; `inter_broker_protocol`: "latest" or a version such as "2.0".
+    """
+
+    target_compression: str = NONE
+    target_magic: int = 2
+    compacted: bool = False
+    log_append_time: bool = False
+    before_max_ms: int = 2**63 - 1
+    after_max_ms: int = 2**63 - 1
+    inter_broker_protocol: str = "latest"
+
+
+class Validated(NamedTuple):
+    """An accepted record set: assigned `offsets` in record order, and what the log's time index is told.
+
+    `shallow_offset_of_max_timestamp`: last offset of the batch that holds `max_timestamp`, epoch ms; both -1 without
+    timestamps. `size_maybe_changed`: the set was rebuilt, which counts `converted_records`.
+    """
+
+    offsets: range
+    max_timestamp: int
+    shallow_offset_of_max_timestamp: int
+    size_maybe_changed: bool
+    converted_records: int
+    output_compression: str
+
+
+def validate(
+    batches: Sequence[Batch],
+    settings: TopicSettings,
+    source_compression: str,
+    origin: str,
+    now: int,
+    next_offset: int,
+    metrics: ValidationMetrics,
+) -> Validated:
+    """Check a record set as the leader does and assign offsets from `next_offset`; Rejected with the error otherwise.
+
+    `origin` is client, coordinator, replication or raft_leader; only clients' headers are mistrusted. `now`: broker
+    clock, epoch ms. `metrics` is counted up, also before a rejection.
+    """
+    compressed_path = source_compression != NONE or settings.target_compression != NONE
+    if settings.target_compression == "zstd" and _before_zstd(settings.inter_broker_protocol):
+        raise Rejected("UNSUPPORTED_COMPRESSION_TYPE")
+    first = _first_batch(batches, source_compression)
+    rebuilt = _needs_rebuild(batches, settings, source_compression)
+    timestamps: list[int] = []
+    for batch in batches:
+        _check_batch(first, batch, settings.target_magic, origin, metrics)
+        offsets_are_kept = batch.magic > 0 and settings.target_magic > 0
+        for record in _check_records(batch, settings, source_compression, now, metrics):
+            if compressed_path and offsets_are_kept and record.offset != len(timestamps):
+                rebuilt = True  # old clients number inner records wrongly: repaired rather than refused
+            timestamps.append(record.known_timestamp)
+    offsets = range(next_offset, next_offset + len(timestamps))
+    highest, shallow = _time_index_entry(timestamps, offsets, settings, now, rebuilt, compressed_path)
+    return Validated(
+        offsets=offsets,
+        max_timestamp=highest,
+        shallow_offset_of_max_timestamp=shallow,
+        size_maybe_changed=rebuilt,
+        converted_records=len(timestamps) if rebuilt else 0,
+        output_compression=settings.target_compression if rebuilt else source_compression,
+    )
+
+
+def _before_zstd(inter_broker_protocol: str) -> bool:
+    if inter_broker_protocol == "latest":
+        return False
+    numbers = inter_broker_protocol.partition("-")[0].split(".")
+    return tuple(int(number) for number in numbers[:2]) < _ZSTD_SINCE
+
+
+def _first_batch(batches: Sequence[Batch], source_compression: str) -> Batch:
+    """The first batch, which must be the only one unless old uncompressed messages follow each other."""
+    if not batches:
+        raise Rejected(INVALID_RECORD)
+    if len(batches) > 1 and (batches[0].magic >= 2 or source_compression != NONE):
+        raise Rejected(INVALID_RECORD)
+    return batches[0]
+
+
+def _needs_rebuild(batches: Sequence[Batch], settings: TopicSettings, source_compression: str) -> bool:
+    """Whether codec or format keep the client's bytes from being stored as they are."""
+    if source_compression == NONE and settings.target_compression == NONE:
+        return any(batch.magic != settings.target_magic for batch in batches)
+    if source_compression == NONE and batches[0].control:
+        return False  # control batches are never compressed by the broker
+    same_format = batches[0].magic == settings.target_magic != 0
+    return source_compression != settings.target_compression or not same_format
+
+
+def _check_batch(first: Batch, batch: Batch, target_magic: int, origin: str, metrics: ValidationMetrics) -> None:
+    """Checks of the header, whose failure is the batch's fault (semantics 4.3, 3 to 10)."""
+    if batch.magic != first.magic:
+        metrics.invalid_magic += 1
+        raise Rejected(INVALID_RECORD)
+    if origin == CLIENT:
+        _check_client_batch(batch, metrics)
+    if target_magic < 2 and (batch.transactional or batch.producer_id != NO_PRODUCER_ID):
+        raise Rejected("UNSUPPORTED_FOR_MESSAGE_FORMAT")
+
+
+def _check_client_batch(batch: Batch, metrics: ValidationMetrics) -> None:
+    span = batch.last_offset_delta + 1
+    wrong_span = batch.magic >= 2 and (span <= 0 or batch.declared_count <= 0 or span != batch.declared_count)
+    if wrong_span or batch.control:
+        metrics.invalid_offset += 1
+        raise Rejected(INVALID_RECORD)
+    if batch.producer_id != NO_PRODUCER_ID and batch.base_sequence < 0:
+        metrics.invalid_sequence += 1
+        raise Rejected(INVALID_RECORD)
+
+
+def _check_records(
+    batch: Batch, settings: TopicSettings, source_compression: str, now: int, metrics: ValidationMetrics
+) -> tuple[Record, ...]:
+    """Every record of a batch, all of them visited before the batch is refused; returns the records."""
+    records = batch.records if batch.magic < 2 else batch.records[: max(batch.declared_count, 0)]
+    errors = []
+    for index, record in enumerate(records):
+        if batch.magic < 2 and batch.compression != NONE and record.compressed:
+            raise Rejected(INVALID_RECORD)  # the reader of the wrapper gives up, before anyone is blamed
+        claims_codec = source_compression != NONE and record.compressed
+        error = INVALID_RECORD if claims_codec else _record_error(batch, record, settings, now, metrics)
+        if error is not None:
+            errors.append(RecordError(index, error))
+    if batch.magic >= 2 and 0 != batch.declared_count != len(batch.records):
+        raise Rejected(INVALID_RECORD)
+    if errors:
+        of_time = any(error.error == INVALID_TIMESTAMP for error in errors)
+        raise Rejected(INVALID_TIMESTAMP if of_time else INVALID_RECORD, tuple(errors))
+    return records
+
+
+def _record_error(
+    batch: Batch, record: Record, settings: TopicSettings, now: int, metrics: ValidationMetrics
+) -> str | None:
+    """The first check that a record fails (semantics 4.4, 2 to 6); a bad inner checksum rejects the set at once."""
+    if record.magic != batch.magic:
+        metrics.invalid_magic += 1
+        return INVALID_RECORD
+    if batch.magic < 2 and batch.compression != NONE and not record.crc_ok:
+        metrics.invalid_checksum += 1
+        raise Rejected("CORRUPT_MESSAGE")
+    if settings.compacted and not record.has_key:
+        metrics.no_key_compacted += 1
+        return INVALID_RECORD
+    if not settings.log_append_time and record.known_timestamp != NO_TIMESTAMP:
+        late, early = now - record.timestamp > settings.before_max_ms, record.timestamp - now > settings.after_max_ms
+        return INVALID_TIMESTAMP if late or early else None
+    stamped_by_client = batch.magic > 0 and batch.log_append_time
+    return INVALID_TIMESTAMP if stamped_by_client else None
+
+
+def _time_index_entry(
+    timestamps: list[int], offsets: range, settings: TopicSettings, now: int, rebuilt: bool, compressed_path: bool
+) -> tuple[int, int]:
+    """Highest timestamp and the last offset of the earliest batch that holds it; -1, -1 where there is none."""
+    magic, base, last = settings.target_magic, offsets.start, offsets.stop - 1
+    single_batch = magic >= 2 or (compressed_path if not rebuilt else settings.target_compression != NONE)
+    stored_in_place = compressed_path and not rebuilt
+    if settings.log_append_time:
+        if magic == 0 and not (rebuilt or compressed_path):
+            return NO_TIMESTAMP, -1
+        return now, last if single_batch else base
+    highest = max([NO_TIMESTAMP, *timestamps]) if magic > 0 else NO_TIMESTAMP
+    if highest == NO_TIMESTAMP and not stored_in_place:
+        return NO_TIMESTAMP, -1
+    return highest, last if single_batch else base + timestamps.index(highest)
