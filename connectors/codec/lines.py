@@ -35,7 +35,7 @@ def text_lines(data: bytes, file: str) -> tuple[list[Line], list[DecodeError]]:
         text = text[:start]
         position = len(text.encode())
         errors.append(DecodeError(file, position, len(data) - position, "not_text", "bytes that are no UTF-8 text"))
-    return list(_split(text)), errors
+    return list(_split(text, "utf-8")), errors
 
 
 def parse_int(text: str, bits: int = 64) -> int | None:
@@ -67,10 +67,11 @@ def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list
     return found, errors
 
 
-def _split(text: str) -> Iterator[Line]:
+def _split(text: str, encoding: str) -> Iterator[Line]:
+    """Natural lines with their place in the bytes."""
     position = 0
     for match in _NATURAL_LINE.finditer(text):
-        length = len(match[0].encode())
+        length = len(match[0].encode(encoding))
         if length:
             yield Line(position, length, match[0].rstrip("\r\n"))
         position += length
@@ -80,7 +81,7 @@ def _logical_lines(text: str) -> Iterator[Line]:
     """Lines that are neither blank nor comments, continued where they end in an odd number of backslashes."""
     start = 0
     parts: list[str] = []
-    for line in _split(text):
+    for line in _split(text, "latin-1"):
         stripped = line.text.lstrip(_BLANK)
         if not parts:
             start = line.position

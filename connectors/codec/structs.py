@@ -2,7 +2,7 @@
 
 A :class:`Message` states fields, versions and tags in the terms of Kafka's own message definitions (KIP-482 for the
 flexible, compact form). Every length is checked before it is used; what cannot be read is a :class:`Problem`.
-Why this is not kafka-python's codec: docs/decisions/struct-codec.md.
+Why this is not kafka-python's codec: docs/decisions/002-struct-codec.md.
 """
 
 from __future__ import annotations
