@@ -11,8 +11,8 @@ import secrets
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from auditor.model.compiled import compiled
 from auditor.model.policies import (
     DUPLICATE,
     DUPLICATE_SEQUENCE_NUMBER,
@@ -104,24 +104,24 @@ def clear(p: Producers) -> None:
     keep(p, np.zeros(int(p.meta[0]), np.bool_))
 
 
-@njit(cache=True)
+@compiled
 def find_slot(p: Producers, producer_id: int) -> int:
     """The slot that holds ``producer_id``, or the free one where it belongs."""
     mask = len(p.slots) - 1
     mixed = (producer_id & LOW_31) * p.meta[1] + ((producer_id >> 31) & LOW_31) * p.meta[2]
-    slot = (mixed >> 28) & mask
+    slot = (((mixed ^ (mixed >> 29)) & LOW_31) * p.meta[1] >> 20) & mask
     while p.slots[slot] >= 0 and p.producer_id[p.slots[slot]] != producer_id:
         slot = (slot + 1) & mask
     return slot
 
 
-@njit(cache=True)
+@compiled
 def find(p: Producers, producer_id: int) -> int:
     """Row of the producer, -1 if unknown."""
     return p.slots[find_slot(p, producer_id)]
 
 
-@njit(cache=True)
+@compiled
 def index_rows(p: Producers) -> None:
     """Fill ``slots`` anew from the rows in use."""
     p.slots[:] = NONE
@@ -129,7 +129,7 @@ def index_rows(p: Producers) -> None:
         p.slots[find_slot(p, p.producer_id[row])] = row
 
 
-@njit(cache=True)
+@compiled
 def insert(p: Producers, producer_id: int) -> int:
     """Row of the producer, an empty entry if it was unknown; -1 when there is no room (then :func:`grow`)."""
     slot = find_slot(p, producer_id)
@@ -152,7 +152,7 @@ def insert(p: Producers, producer_id: int) -> int:
 # --- sequences ---------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def add_sequence(base: int, delta: int) -> int:
     """``base`` + ``delta`` in the ring of sequences: 0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
     if base > MAX_SEQUENCE - delta:
@@ -160,7 +160,7 @@ def add_sequence(base: int, delta: int) -> int:
     return base + delta
 
 
-@njit(cache=True)
+@compiled
 def subtract_sequence(last: int, delta: int) -> int:
     """``last`` - ``delta`` in the ring of sequences (DefaultRecordBatch.decrementSequence)."""
     if last < delta:
@@ -168,7 +168,7 @@ def subtract_sequence(last: int, delta: int) -> int:
     return last - delta
 
 
-@njit(cache=True)
+@compiled
 def next_sequence(last: int) -> int:
     """The only sequence that may follow ``last``; 0 after none (-1)."""
     return add_sequence(last, 1)
@@ -177,14 +177,14 @@ def next_sequence(last: int) -> int:
 # --- what is known of a producer ---------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def cached_slot(p: Producers, row: int, age: int) -> int:
     """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
     width = p.last_sequence.shape[1]
     return (p.newest[row] + width - age) % width
 
 
-@njit(cache=True)
+@compiled
 def newest_sequence(p: Producers, row: int) -> int:
     """Last sequence of the newest batch known, -1 without one."""
     if row < 0 or p.cached[row] == 0:
@@ -192,7 +192,7 @@ def newest_sequence(p: Producers, row: int) -> int:
     return p.last_sequence[row, p.newest[row]]
 
 
-@njit(cache=True)
+@compiled
 def newest_offset(p: Producers, row: int) -> int:
     """Last offset of the newest batch known, -1 without one."""
     if row < 0 or p.cached[row] == 0:
@@ -200,7 +200,7 @@ def newest_offset(p: Producers, row: int) -> int:
     return p.last_offset[row, p.newest[row]]
 
 
-@njit(cache=True)
+@compiled
 def idle_since(p: Producers, row: int, policy: Policy) -> int:
     """The timestamp (ms) that expiration counts from: the newest batch's alone where markers do not refresh."""
     if policy.marker_refreshes:
@@ -210,7 +210,7 @@ def idle_since(p: Producers, row: int, policy: Policy) -> int:
     return p.timestamp[row, p.newest[row]]
 
 
-@njit(cache=True)
+@compiled
 def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: int) -> bool:
     """Whether the producer is forgotten at ``now`` (ms): no open transaction, and idle for the limit or longer."""
     return p.txn_first_offset[row] == NONE and now - idle_since(p, row, policy) >= expiration_ms
@@ -219,7 +219,7 @@ def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: 
 # --- what a leader answers ---------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> int:
     """Ring place of the cached batch with exactly this epoch and range, the oldest if several; -1 if none."""
     if row < 0 or p.epoch[row] != epoch:
@@ -232,7 +232,7 @@ def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last
     return NONE
 
 
-@njit(cache=True)
+@compiled
 def check_epoch(p: Producers, row: int, epoch: int) -> int:
     """Data and markers alike: an epoch below the stored one is fenced."""
     if row >= 0 and epoch < p.epoch[row]:
@@ -240,7 +240,7 @@ def check_epoch(p: Producers, row: int, epoch: int) -> int:
     return OK
 
 
-@njit(cache=True)
+@compiled
 def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> int:
     """A marker of a coordinator that has been replaced is fenced."""
     if row >= 0 and coordinator_epoch < p.coordinator_epoch[row]:
@@ -248,7 +248,7 @@ def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> i
     return OK
 
 
-@njit(cache=True)
+@compiled
 def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int) -> int:
     """Whether a client's batch may come next, it being the only one of its append."""
     stored_epoch = p.epoch[row] if row >= 0 else NONE
@@ -256,7 +256,7 @@ def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_seq
     return sequence_answer(policy, epoch, first_sequence, stored_epoch, stored_epoch, last)
 
 
-@njit(cache=True)
+@compiled
 def sequence_answer(
     policy: Policy, epoch: int, first_sequence: int, stored_epoch: int, pending_epoch: int, last: int
 ) -> int:
@@ -282,7 +282,7 @@ def sequence_answer(
     return OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-@njit(cache=True)
+@compiled
 def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int, last_sequence: int) -> int:
     """What a leader answers to a client's batch: OK, DUPLICATE or an error; verification apart. Nothing changes."""
     if find_duplicate(p, row, epoch, first_sequence, last_sequence) != NONE:
@@ -296,7 +296,7 @@ def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_seque
 # --- what an accepted batch or marker does -----------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def set_epoch(p: Producers, row: int, epoch: int) -> None:
     """Another epoch, higher or lower, forgets the cached batches."""
     if p.epoch[row] != epoch:
@@ -304,7 +304,7 @@ def set_epoch(p: Producers, row: int, epoch: int) -> None:
         p.cached[row] = 0
 
 
-@njit(cache=True)
+@compiled
 def remember_batch(
     p: Producers, row: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
 ) -> None:
@@ -320,7 +320,7 @@ def remember_batch(
         p.cached[row] += 1
 
 
-@njit(cache=True)
+@compiled
 def apply_data(
     p: Producers,
     row: int,
@@ -347,7 +347,7 @@ def apply_data(
     return OK
 
 
-@njit(cache=True)
+@compiled
 def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
     """Take in an end marker of any origin: first offset of the transaction it closed, -1 if none was open."""
     first_offset = p.txn_first_offset[row]
@@ -361,7 +361,7 @@ def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, tim
 # --- several batches in one append -------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled
 def begin(p: Producers, pending: Producers, producer_id: int) -> int:
     """Row of the producer in ``pending``: at first what ``p`` knows of it but its batches. -1 when there is no room."""
     row = find(pending, producer_id)
@@ -376,7 +376,7 @@ def begin(p: Producers, pending: Producers, producer_id: int) -> int:
     return row
 
 
-@njit(cache=True)
+@compiled
 def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
     """Apply what an append left pending: epoch, its batches in order, and the rest (ProducerStateEntry.update)."""
     set_epoch(p, row, pending.epoch[pending_row])
