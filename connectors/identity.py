@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from connectors import names, storage
 from connectors.codec.checkpoint import MetaProperties, decode_meta_properties, decode_offset_checkpoint
 from connectors.codec.lines import decode_properties, parse_int
+from connectors.codec.settings import may_show
 from connectors.errors import DecodeError
 from connectors.files import BrokerSettings, DataFile, LogDir
 from connectors.limits import Limits
@@ -17,16 +17,6 @@ from connectors.naming import is_above
 from connectors.storage import Place
 
 _MAX_PROPERTIES_BYTES = 1 << 20
-
-# Settings that say how a broker treats logs and producers. An allow-list: whatever else a file holds, such as
-# passwords, key stores, addresses and licences, is not even kept in memory.
-_SETTINGS = re.compile(
-    r"(?:broker\.id|node\.id|process\.roles|log\.dirs?|broker\.rack"
-    r"|(?:log|producer\.id|transaction|transactional\.id|transaction\.state|offsets|group|message|replica|unclean|min"
-    r"|num|default|auto|compression|controlled|leader|metadata\.log|inter\.broker\.protocol|background|queued|remote\.log"
-    r"|share|unstable)\.[a-z0-9.]+)"
-)
-_SENSITIVE = re.compile(r"password|secret|jaas|key|store|credential|token|license", re.IGNORECASE)
 
 
 class Identity(NamedTuple):
@@ -70,9 +60,7 @@ def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, l
     if isinstance(data, DecodeError):
         return BrokerSettings(file, size, None, {}), [data._replace(file=file)]
     values, errors = decode_properties(data, file)
-    kept = {
-        key: value for key, value in sorted(values.items()) if _SETTINGS.fullmatch(key) and not _SENSITIVE.search(key)
-    }
+    kept = {key: value for key, value in sorted(values.items()) if may_show(key)}
     return BrokerSettings(file, size, parse_int(values.get("node.id", values.get("broker.id", "")), 32), kept), errors
 
 

@@ -143,7 +143,7 @@ class _Reader:
         elif lines.CRASH.fullmatch(line):
             self.section.crashed = True
         else:
-            return bool(lines.STARTING.fullmatch(line) or lines.NOISE.fullmatch(line))
+            return bool(lines.STARTING.fullmatch(line) or lines.is_noise(line))
         return True
 
     def _record(self, at: int) -> int:

@@ -81,7 +81,7 @@ OFFSET_ENTRY = _line(rb"offset: @offset position: @position")
 TIME_ENTRY = _line(rb"timestamp: @timestamp offset: @offset")
 
 # What the tools, the JVM and a shell put between the lines above: known, and of no meaning here.
-NOISE = re.compile(
+_NOISE = re.compile(
     rb"\s*|\[cut here\]|\[stderr\]|\.\.\.|\$ .*|Non-consecutive offsets in .*|\s+-?[0-9]+ is followed by -?[0-9]+"
     rb"|Mismatches in ?:.*|\s+Index (?:offset|position|timestamp): .*"
     rb"|Found (?:timestamp mismatch|out of order timestamp) in ?:.*"
@@ -92,3 +92,9 @@ NOISE = re.compile(
 )
 # After such a line the tool printed nothing more of that file.
 CRASH = re.compile(rb"Exception in thread \".*|Could not read record at offset .*|Error: .*")
+_MAX_NOISE = 8192  # bytes; longer lines are none, and the pattern's cost may grow with the square of a line
+
+
+def is_noise(line: bytes) -> bool:
+    """Whether a line is one of a tool's, the JVM's or a shell's, of no meaning here."""
+    return len(line) <= _MAX_NOISE and bool(_NOISE.fullmatch(line))

@@ -55,10 +55,14 @@ class Row:
 
 
 class Batches(NamedTuple):
-    """What a dump shows of a segment. ``cannot_show``: names of columns that are unknown or guessed in some row."""
+    """What a dump shows of a segment. ``cannot_show``: names of columns that are unknown or guessed in some row.
+
+    ``cut``: records were shown, but not all of the last batch.
+    """
 
     columns: BatchColumns
     cannot_show: frozenset[str]
+    cut: bool
 
 
 class SegmentBuilder:
@@ -67,6 +71,8 @@ class SegmentBuilder:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self._cannot_show: set[str] = set()
+        self._seen = 0  # records shown of the last batch
+        self._shows_records = False
         self._deep = False  # records without batch lines: batches are guessed from equal positions
 
     def batch(self, line: Match) -> bool:
@@ -113,6 +119,8 @@ class SegmentBuilder:
         offset = int(line["offset"])
         if not self.rows:
             return True  # the dump begins in the middle of a batch
+        self._seen += 1
+        self._shows_records = True
         row = self.rows[-1]
         if not row.base_offset <= offset <= row.last_offset and row.magic == 2:
             return False
@@ -176,12 +184,14 @@ class SegmentBuilder:
                 row.flaws |= _flaws(row)
         if any(row.is_control and row.control_type < 0 for row in self.rows):
             self._cannot_show |= {"control_type", "coordinator_epoch"}
-        return Batches(columns(self.rows), frozenset(self._cannot_show))
+        cut = self._shows_records and bool(self.rows) and self._seen < self.rows[-1].record_count
+        return Batches(columns(self.rows), frozenset(self._cannot_show), cut)
 
     def _add(self, row: Row) -> bool:
         if not row.fits():
             return False
         self.rows.append(row)
+        self._seen = 0
         return True
 
 
