@@ -11,17 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from auditor.model import producers as kernel
+from auditor.model.appends import CLIENT, REPLICATION, Batch, Item, Pending, Refused
 from auditor.model.policies import Policy
-from auditor.model.producer_state import (
-    CLIENT,
-    REPLICATION,
-    Batch,
-    Item,
-    Pending,
-    ProducerState,
-    Refused,
-    Settings,
-)
+from auditor.model.producer_state import ProducerState, Settings
 from auditor.model.producers import NONE
 from auditor.model.transactions import Completed
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from auditor.model import producers as kernel
+from auditor.model.appends import Batch, EmptyControl, Item, Marker, Plain, Refused
 from auditor.model.partition import Duplicate, Partition
 from auditor.model.policies import Policy, policy
-from auditor.model.producer_state import Batch, EmptyControl, Item, Marker, Plain, ProducerState, Refused, Settings
+from auditor.model.producer_state import ProducerState, Settings
 from auditor.model.producers import NONE
 from auditor.model.snapshots import SnapshotEntry
 from auditor.model.transactions import Completed
