@@ -14,7 +14,7 @@ from connectors.names import SEGMENT_KINDS, DataName
 
 DELETED = "already deleted, waiting for removal"
 CLEANED = "unfinished output of a compaction: dropped at start-up"
-SWAPDROPPED = "replacement from an unfinished compaction: dropped at start-up"
+SWAP_DROPPED = "replacement from an unfinished compaction: dropped at start-up"
 REPLACED = "replaced by a compacted segment: dropped at start-up"
 UNFINISHED = "unfinished snapshot"
 DROPPED = {"deleted": DELETED, "cleaned": CLEANED, "part": UNFINISHED}
@@ -61,7 +61,7 @@ def _reason(item: Found, first_cleaned: int, first: int, end: int) -> str:
     """Why a broker drops a file, empty if it keeps it. ``first`` to ``end`` are the offsets that swaps replace."""
     says = item.says
     if says.state == "swap":
-        return SWAPDROPPED if says.offset >= first_cleaned else ""
+        return SWAP_DROPPED if says.offset >= first_cleaned else ""
     if not says.state and says.kind in SEGMENT_KINDS and first <= says.offset < end:
         return REPLACED
     return DROPPED.get(says.state, "")

@@ -17,7 +17,8 @@ class TextSegment(NamedTuple):
     """One segment. ``file`` is ``folder/name`` as its banner says, else the dump's name; ``sources`` are the dumps.
 
     ``base_offset`` is the number in its name, else its first batch's. ``cannot_show``: columns unknown or guessed in
-    some row. ``errors`` tell of bytes that the tool could not read. ``cut``: the text ends before the segment does, as far as can be seen.
+    some row. ``errors`` tell of bytes that the tool could not read. ``cut``: the text ends before the segment does, as
+    far as can be seen.
     """
 
     file: str

@@ -55,7 +55,7 @@ def _end(segment: TextSegment) -> int:
 
 
 def _fill(best: BatchColumns, other: BatchColumns) -> BatchColumns:
-    """``best`` with its unknown fields from the same batches of ``other``, and the batches that ``other`` has before."""
+    """``best`` with its unknown fields from the same batches of ``other``, and the batches ``other`` has before."""
     mine = {key: row for row, key in enumerate(zip(best.position.tolist(), best.base_offset.tolist(), strict=True))}
     theirs = list(zip(other.position.tolist(), other.base_offset.tolist(), strict=True))
     pairs = [(mine[key], row) for row, key in enumerate(theirs) if key in mine]

@@ -1,0 +1,144 @@
+"""connectors.storage: every kind of entry, everything that can vanish, and a URI as well as a path."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+import pytest
+
+from connectors import storage
+from connectors.errors import AuditInputError, DecodeError
+from connectors.limits import Limits
+from connectors.storage import Entry, Place, Unused
+
+
+def test_lists_files_with_sizes_and_follows_no_link(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    (root / "a").mkdir(parents=True)
+    (root / "a" / "x.log").write_bytes(b"12345")
+    (root / "b").write_bytes(b"")
+    (tmp_path / "secret").write_bytes(b"outside")
+    (root / "link").symlink_to(tmp_path / "secret")
+    (root / "loop").symlink_to(root)
+    os.mkfifo(root / "pipe")
+    found = storage.listing(storage.place(str(root)))
+    assert found.files == [Entry("a/x.log", 5), Entry("b", 0)]
+    assert found.unused == [
+        Unused("link", 0, storage.LINK),
+        Unused("loop", 0, storage.LINK),
+        Unused("pipe", 0, storage.SPECIAL),
+    ]
+    assert found.errors == []
+    assert storage.listing(storage.place(str(root)), deep=False).files == [Entry("b", 0)]
+
+
+def test_names_that_are_no_utf8_are_told_and_not_opened(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"bad\xff.log")).write_bytes(b"xy")
+    assert storage.listing(storage.place(str(tmp_path))).unused == [Unused("bad\\xff.log", 2, storage.NOT_UTF8)]
+
+
+def test_limits_on_files_and_path_length(tmp_path: Path) -> None:
+    for name in ("a", "b", "c" * 20):
+        (tmp_path / name).touch()
+    found = storage.listing(storage.place(str(tmp_path)), limits=Limits(max_files=2))
+    assert len(found.files) == 2
+    assert [error.reason for error in found.errors] == ["limit"]
+    found = storage.listing(storage.place(str(tmp_path)), limits=Limits(max_path_length=10))
+    assert [entry.name for entry in found.files] == ["a", "b"]
+    assert found.errors == [DecodeError("c" * 20, 0, 0, "limit", "path of 20 characters, limit 10")]
+
+
+def test_what_is_gone_or_no_file_is_an_error_value(tmp_path: Path) -> None:
+    place = storage.place(str(tmp_path))
+    assert storage.open_file(place, "gone.log") == DecodeError(
+        "gone.log", 0, -1, "vanished", "gone since the directory was listed"
+    )
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "target").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for name in ("pipe", "dir", "link"):
+        opened = storage.open_file(place, name)
+        assert isinstance(opened, DecodeError), name
+        assert (opened.file, opened.reason) == (name, "unreadable")
+
+
+def test_what_may_not_be_read_is_an_error_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "f").touch()
+    scandir, opened = os.scandir, os.open
+
+    def refuse(path: str, *arguments: int) -> Any:
+        if path.endswith(("shut", "f")):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path) if not arguments else opened(path, *arguments)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "open", refuse)
+    place = storage.place(str(tmp_path))
+    assert storage.listing(place).errors == [DecodeError("shut", 0, -1, "unreadable", "Permission denied")]
+    assert storage.open_file(place, "f") == DecodeError("f", 0, -1, "unreadable", "Permission denied")
+
+
+def test_opens_for_reading_only(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    opened = storage.open_file(storage.place(str(tmp_path)), "f")
+    assert not isinstance(opened, DecodeError)
+    buffer = bytearray(4)
+    opened.seek(3)
+    assert (opened.readinto(buffer), bytes(buffer)) == (4, b"3456")
+    assert not opened.writable()  # type: ignore[attr-defined]
+    opened.close()
+
+
+def test_small_files_and_heads(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"0123456789")
+    place = storage.place(str(tmp_path))
+    assert storage.read_file(place, "f", limit=10) == b"0123456789"
+    assert storage.read_file(place, "f", limit=9) == DecodeError(
+        "f", 0, -1, "limit", "file larger than the limit of 9 bytes"
+    )
+    assert storage.read_head(place, "f", 4) == b"0123"
+    assert storage.read_head(place, "f", 99) == b"0123456789"
+
+
+@pytest.mark.parametrize("path", ["/no/such/place", "abc://host/x", "s3://key:secret@bucket/a b"])
+def test_a_wrong_path_is_the_users_mistake_with_a_hint(path: str) -> None:
+    with pytest.raises(AuditInputError, match="; (check|install)") as caught:
+        storage.place(path)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_uri_reads_as_a_path_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bucket" / "dir").mkdir(parents=True)
+    (tmp_path / "bucket" / "dir" / "x.log").write_bytes(b"abc")
+    files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    monkeypatch.setattr(storage, "filesystem", lambda uri: (files, "bucket/dir"))
+    place = storage.place("s3://key:secret@bucket/dir?region=x")
+    assert place == Place("s3://key:secret@bucket?region=x", "bucket/dir")
+    assert storage.is_folder(place)
+    assert storage.listing(place).files == [Entry("x.log", 3)]
+    assert storage.read_file(place, "x.log") == b"abc"
+    assert storage.file_size(place.child("x.log")) == 3
+    missing = storage.open_file(place, "gone.log")
+    assert isinstance(missing, DecodeError)
+    assert missing.reason == "vanished"
+    assert place.shown == "s3://bucket/dir"
+
+
+def test_file_uris_are_local_paths(tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    assert storage.place(f"file://{tmp_path}/with%20space") == storage.place(str(folder)) == Place("", str(folder))
+
+
+def test_places_travel() -> None:
+    place = Place("s3://b", "b/x")
+    assert pickle.loads(pickle.dumps(place)) == place
+    assert place.child("y/z").parent.parent == place
+    assert (place.name, Place("", "/a").parent, Place("", "/").child("a")) == ("x", Place("", "/"), Place("", "/a"))
