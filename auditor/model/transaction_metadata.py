@@ -23,7 +23,7 @@ from auditor.model.transaction_states import (
     TransactionValue,
     bumps_epoch,
     legal_previous,
-    transition_problems,
+    transition_problem,
 )
 
 
@@ -170,7 +170,7 @@ class TransactionMetadata:
         ):
             raise Refused(ILLEGAL_STATE)
         without_start = new.state in COMPLETED and new.start_ts == NO_TIMESTAMP
-        if without_start or transition_problems(self.value, new):
+        if without_start or transition_problem(self.value, new):
             raise Refused(ILLEGAL_STATE)
         if new.state == TransactionState.EMPTY:
             new = new._replace(start_ts=self.value.start_ts)  # only the record says -1

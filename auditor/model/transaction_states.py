@@ -94,7 +94,7 @@ def legal_previous(state: TransactionState, client_tv: int = 0) -> frozenset[Tra
     return _LEGAL_PREVIOUS[state]
 
 
-def value_problems(value: TransactionValue) -> list[str]:
+def value_problem(value: TransactionValue) -> list[str]:
     """What is wrong with a log record by itself, as codes; empty for a sound one.
 
     Codes: `state_never_written`, `producer_id_negative`, `epoch_negative`, `partitions_not_empty` (Empty, Complete*),
@@ -112,7 +112,7 @@ def value_problems(value: TransactionValue) -> list[str]:
     return [code for code, broken in checks.items() if broken]
 
 
-def transition_problems(old: TransactionValue | None, new: TransactionValue | None) -> list[str]:
+def transition_problem(old: TransactionValue | None, new: TransactionValue | None) -> list[str]:
     """What forbids that `new` follows `old` for one transactional id, as codes; empty when it may.
 
     `old` None: nothing is known before `new`, so nothing is judged. `new` None: a tombstone. A record repeated with
