@@ -147,3 +147,9 @@ def entries(table: pa.Table) -> list[Entry]:
 
 def _number(value: int | None, otherwise: int = -1) -> int:
     return otherwise if value is None else value
+
+
+def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
+    """Whether some value in ``__transaction_state`` of this cluster has version 1, which 4.0 began to write."""
+    tables = [b.transaction_log for b in briefs if b.join_key == join_key and b.transaction_log is not None]
+    return any(1 in table["value_version"].unique().to_pylist() for table in tables)

@@ -60,7 +60,9 @@ class ClusterSettings:
         return None
 
 
-def read_settings(inventory: Inventory, limits: Limits) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
+def read_settings(
+    inventory: Inventory, limits: Limits
+) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
     """Settings of every cluster by join key, and what could not be read as (log_dir, error)."""
     clusters: dict[str, ClusterSettings] = {}
     errors: list[tuple[str, DecodeError]] = []
@@ -133,7 +135,16 @@ def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
         "topic_configs": [(t, n, v) for t, c in sorted(m.topic_configs.items()) for n, v in sorted(c.items())],
         "broker_configs": [(e, n, v) for e, c in sorted(cluster.broker_configs.items()) for n, v in sorted(c.items())],
         "partitions": [
-            (p.topic, p.partition, p.topic_id, list(p.replicas), list(p.isr), p.leader, p.leader_epoch, p.partition_epoch)
+            (
+                p.topic,
+                p.partition,
+                p.topic_id,
+                list(p.replicas),
+                list(p.isr),
+                p.leader,
+                p.leader_epoch,
+                p.partition_epoch,
+            )
             for p in sorted(m.partitions.values(), key=lambda p: (p.topic, p.partition))
         ],
     }

@@ -20,7 +20,9 @@ def copy_tasks(inventory: Inventory, settings: dict[str, ClusterSettings], optio
         (d.join_key, c.topic, c.partition) for d in inventory.log_dirs for c in d.copies if c.topic is not None
     )
     return [
-        _task(d, c, settings.get(d.join_key, ClusterSettings()), options, copies[(d.join_key, c.topic, c.partition)] > 1)
+        _task(
+            d, c, settings.get(d.join_key, ClusterSettings()), options, copies[(d.join_key, c.topic, c.partition)] > 1
+        )
         for d in inventory.log_dirs
         for c in d.copies
         if options.wants_topic(c.topic or "")

@@ -76,7 +76,9 @@ def judge_logs(
         copies = [pickle.loads(row) for batch in batches for row in batch.column("facts").to_pylist()]
         rows = list(judge_log(copies, known[key[0].as_py()], ids))
         kinds, texts = [kind for kind, _ in rows], [json.dumps(row, ensure_ascii=False) for _, row in rows]
-        yield pa.RecordBatch.from_arrays([pa.array(kinds, pa.string()), pa.array(texts, pa.string())], schema=JUDGED_ARROW)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(kinds, pa.string()), pa.array(texts, pa.string())], schema=JUDGED_ARROW
+        )
 
     grouped = facts.drop("brief").groupBy("join_key", "topic", "partition")
     judged = grouped.applyInArrow(judge, JUDGED).toArrow()

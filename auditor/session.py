@@ -47,7 +47,9 @@ def require_java() -> None:
     if java is None:
         raise AuditInputError("no Java found; install Java 17 or 21, or point JAVA_HOME at it ('make setup' says how)")
     if (version := java_version(java)) < 17:
-        raise AuditInputError(f"Spark needs Java 17 or 21, but {java} is Java {version}; point JAVA_HOME at a newer one")
+        raise AuditInputError(
+            f"Spark needs Java 17 or 21, but {java} is Java {version}; point JAVA_HOME at a newer one"
+        )
 
 
 def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSession:

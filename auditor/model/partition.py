@@ -13,7 +13,7 @@ from typing import NamedTuple
 from auditor.model import producers as kernel
 from auditor.model.appends import CLIENT, REPLICATION, Batch, Item, Pending, Refused
 from auditor.model.policies import Policy
-from auditor.model.producer_state import ProducerState, Settings
+from auditor.model.producer_state import DEFAULTS, ProducerState, Settings
 from auditor.model.producers import NONE
 from auditor.model.transactions import Completed
 
@@ -31,7 +31,7 @@ class Partition(ProducerState):
     def __init__(
         self,
         policy: Policy,
-        settings: Settings = Settings(),  # noqa: B008 - immutable
+        settings: Settings = DEFAULTS,
         log_start: int = 0,
         log_end: int = 0,
         high_watermark: int = 0,

@@ -30,13 +30,16 @@ class Settings(NamedTuple):
     transaction_verification: bool = False
 
 
+DEFAULTS = Settings()
+
+
 class ProducerState:
     """The map of one partition. It knows no log: no duplicate look-up, no guard, no bounds on offsets.
 
     ``map_end`` is the next offset to apply; ``aborted`` the transaction index; producers are in ``producers``.
     """
 
-    def __init__(self, policy: Policy, settings: Settings = Settings()) -> None:  # noqa: B008 - immutable
+    def __init__(self, policy: Policy, settings: Settings = DEFAULTS) -> None:
         self.policy = policy
         self.settings = settings
         self.snapshots = Snapshots()

@@ -218,8 +218,8 @@ class _Reader:
         clock = int(self.replay.scalars[st.S_BROKER_TIME])
         self._replay(b)
         if chunk.summary is not None:
-            segment = int(self.replay.scalars[st.S_SEGMENT])
-            bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, segment)
+            number = int(self.replay.scalars[st.S_SEGMENT])
+            bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
             self._keep(records.check(b, chunk.summary, bounds, self.task))
         if self.internal is not None:
             self.facts.errors += self.internal.add(segment.name, chunk)

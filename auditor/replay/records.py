@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,16 @@ APPEND_TIME, CONTROL, HORIZON = 0x08, 0x20, 0x40
 TOLERANCE_MS = 300_000
 
 
-def check(b: BatchColumns, s: RecordSummary, replay: st.Replay, task: CopyTask, intact_from: int) -> list[np.ndarray]:
+class Bounds(NamedTuple):
+    """Where the chunk lies: the log start, the first offset never cleaned, the last broker-written time before it."""
+
+    log_start: int
+    intact_from: int
+    broker_time: int
+    segment: int
+
+
+def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list[np.ndarray]:
     """Events of a chunk's records: broken structure, null keys, header times that belie the records, odd times."""
     judged = (b.last_offset >= at.log_start) & (b.flaws & FLAW_CRC == 0)
     data = (b.attributes & CONTROL == 0) | (b.magic < 2)

@@ -1,0 +1,247 @@
+"""Rules on the small files beside a log: producer snapshots and transaction indexes against the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from auditor.facts import CopyFacts, SnapshotLink
+from rules.finding import Finding
+from rules.registry import rule
+from rules.view import LogView
+
+FAMILY = "segment integrity"
+TOP = 20  # differences of one snapshot shown in its evidence
+
+
+@rule("snapshot-unreadable", family=FAMILY, severity="warning")
+def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
+    """A producer snapshot cannot be read
+
+    Checks: a .snapshot file of an unknown version, with a wrong checksum, or of a length that its count denies.
+    Why it matters: the broker deletes it at the next start and rebuilds the state from an older one, or from the log.
+    Can be wrong: the newest one was being written.
+    What to do: nothing if older ones are sound.
+    Source: ProducerStateManager.readSnapshot
+    """
+    for copy in log.copies:
+        for error in copy.errors:
+            if error.file.endswith(".snapshot") and error.reason not in ("unreadable", "vanished"):
+                yield log.finding(
+                    "snapshot-unreadable",
+                    "warning",
+                    f"{error.file} cannot be read: {error.detail}",
+                    copy=copy,
+                    file=error.file,
+                    position=error.position,
+                    evidence={"reason": error.reason, "detail": error.detail},
+                )
+
+
+@rule("snapshot-replay-mismatch", family=FAMILY, severity="error; critical where an open transaction differs")
+def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
+    """A producer snapshot is not what the log gives
+
+    Checks: each snapshot against a replay of the log up to its offset, for producers with data in the log, from the
+    snapshot before it: epoch, last sequence and offset, coordinator epoch, start of an open transaction; entries that
+    only one of the two has.
+    Why it matters: the broker starts from the snapshot: it will refuse good batches, accept duplicates, or hold back
+    consumers for a transaction that does not exist.
+    Can be wrong: producers that had expired; compacted topics are compared by epochs and open transactions alone.
+    What to do: with the broker stopped delete the wrong snapshot, so that an older one is loaded and the log replayed;
+    if no older one is left, delete .kafka_cleanshutdown of the log directory too.
+    Source: ProducerStateManager; semantics 1.14
+    """
+    for copy in log.copies:
+        for link in copy.snapshots:
+            differences = [d for d in link.differences if not _expired(log, copy, link, d)]
+            if link.comparable and differences:
+                yield _mismatch(log, copy, link, differences)
+
+
+def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: tuple[int, str, int, int, int]) -> bool:
+    """Whether an entry that only the replay has may be gone because its producer had expired."""
+    _, name, _, last_time, last_offset = difference
+    if name != "missing":
+        return False
+    taken_by = link.time if link.time >= 0 else log.cluster.as_of
+    policy = log.cluster.policy.get(copy.log_dir, "kip-360")
+    if policy == "pre-kip-360" and last_offset < 0:  # known from a marker alone: dropped at the next check
+        return True
+    return taken_by - last_time >= log.cluster.expiration_ms(copy.broker_id)
+
+
+def _mismatch(
+    log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[tuple[int, str, int, int, int]]
+) -> Finding:
+    pid, name, stored, replayed, last_offset = found[0]
+    open_differs = any(field == "open" for _, field, _, _, _ in found)
+    words = {
+        "extra": "is in the snapshot, but the log has no batch of it",
+        "missing": "is in the log, but not in the snapshot",
+        "open": f"has a transaction open since {stored} in the snapshot, since {replayed} in the log (-1: none)",
+    }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
+    producers = sorted({d[0] for d in found})
+    return log.finding(
+        "snapshot-replay-mismatch",
+        "critical" if open_differs else "error",
+        f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
+        + (f"; {len(producers)} producers in all" if len(producers) > 1 else ""),
+        copy=copy,
+        file=link.file,
+        offset=link.offset,
+        last_offset=link.offset,
+        producer_id=pid,
+        evidence={
+            "differences": [
+                {"producer_id": p, "field": f, "stored": s, "replayed": r} for p, f, s, r, _ in found[:TOP]
+            ],
+            "number": len(found) + link.extra_differences,
+            "replayed_from": link.base,
+            "last_offset_in_log": last_offset if last_offset >= 0 else None,
+        },
+        remedy=f"Stop broker {copy.broker_id}, delete {link.file}, start it: an older snapshot is loaded and the log "
+        "replayed; if no older one is left, delete .kafka_cleanshutdown of the log directory too",
+    )
+
+
+def _aborted(copy: CopyFacts) -> np.ndarray:
+    """Aborted, not empty transactions of the replay whose marker lies at or above the log start."""
+    t = copy.transactions
+    return t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= 0)]
+
+
+@rule("aborted-transaction-not-indexed", family=FAMILY, severity="critical")
+def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
+    """An aborted transaction is not in the transaction index
+
+    Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
+    .txnindex.
+    Why it matters: read_committed consumers are told by the index what to leave out: they get the aborted records.
+    Can be wrong: cleaned segments without data; a live copy.
+    What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
+    recover the segment, which rebuilds both; or fetch the replica anew.
+    Source: TransactionIndex; semantics 1.10
+    """
+    for copy in log.copies:
+        if copy.text and not len(copy.aborted):
+            continue
+        indexed = {(int(a["producer_id"]), int(a["last_offset"])) for a in copy.aborted}
+        unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
+        for t in _aborted(copy):
+            if t["records"] <= 0 or (int(t["producer_id"]), int(t["marker_offset"])) in indexed:
+                continue
+            if t["last_offset"] < copy.log_start or (t["first_offset"] < _intact(log, copy) and t["records"] == 0):
+                continue
+            log_file = copy.file(int(t["marker_segment"])) or ""
+            if log_file.removesuffix(".log") + ".txnindex" in unreadable:
+                continue
+            yield _not_indexed(log, copy, t, log_file)
+
+
+def _intact(log: LogView, copy: CopyFacts) -> int:
+    return log.intact_from(copy)
+
+
+def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Finding:
+    stem = log_file.removesuffix(".log")
+    in_flight = not copy.clean_shutdown and int(t["marker_offset"]) >= copy.log_end - 1
+    return log.finding(
+        "aborted-transaction-not-indexed",
+        "info" if in_flight else "critical",
+        f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
+        f"{t['last_offset']}, marker at {t['marker_offset']}) is not in {stem}.txnindex: read_committed consumers get its "
+        f"{t['records']} records",
+        copy=copy,
+        file=f"{stem}.txnindex",
+        offset=t["first_offset"],
+        last_offset=t["marker_offset"],
+        producer_id=t["producer_id"],
+        producer_epoch=t["producer_epoch"],
+        transactional_id=log.owner(t["producer_id"]),
+        time_ms=t["marker_timestamp"],
+        evidence={
+            "records": t["records"],
+            "last_data_offset": t["last_offset"],
+            "in_flight": True if in_flight else None,
+        },
+        remedy=f"Stop broker {copy.broker_id}, delete {stem}.txnindex and {stem}.index, start it",
+    )
+
+
+@rule("aborted-index-extra-entry", family=FAMILY, severity="error; critical where it hides committed data")
+def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
+    """The transaction index has an entry that the log does not bear out
+
+    Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
+    in the log; a different last stable offset alone is info.
+    Why it matters: read_committed consumers leave out what the index names: committed records are hidden.
+    Can be wrong: brokers up to 2.7 index lone ABORT markers (allowed for); the first offset was removed by retention.
+    What to do: as for aborted-transaction-not-indexed.
+    Source: TransactionIndex; semantics 1.10
+    """
+    for copy in log.copies:
+        by_marker = {(int(t["producer_id"]), int(t["marker_offset"])): t for t in copy.transactions}
+        for entry in copy.aborted:
+            if copy.log_start <= entry["last_offset"] and entry["first_offset"] >= log.intact_from(copy):
+                t = by_marker.get((int(entry["producer_id"]), int(entry["last_offset"])))
+                problem = _entry_problem(copy, entry, t)
+                if problem is not None:
+                    yield _extra(log, copy, entry, t, *problem)
+
+
+def _entry_problem(copy: CopyFacts, entry: np.void, t: np.void | None) -> tuple[str, str] | None:
+    """Severity and words for what is wrong with an entry, None when it is right."""
+    if copy.state.get("unreadable"):
+        return None
+    if t is None:
+        if entry["last_offset"] >= copy.log_end:
+            return ("info", "lies beyond the log end")
+        return (_hides(copy, entry), "has no ABORT marker of this producer at its last offset")
+    if t["commit"]:
+        return ("critical", "names a transaction that was committed")
+    if t["first_offset"] < 0:  # a lone marker: brokers up to 2.7 index it with first = last
+        own = entry["first_offset"] == entry["last_offset"] or entry["first_offset"] < copy.log_start
+        return None if own else (_hides(copy, entry), "has a marker that closed nothing")
+    if entry["first_offset"] != t["first_offset"] and max(entry["first_offset"], t["first_offset"]) >= copy.log_start:
+        return (_hides(copy, entry), f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}")
+    if entry["last_stable_offset"] != t["last_stable_offset"] and t["last_stable_offset"] >= copy.log_start:
+        return ("info", f"has last stable offset {entry['last_stable_offset']}, the replay {t['last_stable_offset']}")
+    return None
+
+
+def _hides(copy: CopyFacts, entry: np.void) -> str:
+    """critical when committed data of that producer lies inside the entry's range."""
+    t = copy.transactions
+    inside = (
+        (t["producer_id"] == entry["producer_id"])
+        & (t["commit"] == 1)
+        & (t["first_offset"] <= entry["last_offset"])
+        & (t["last_offset"] >= entry["first_offset"])
+        & (t["first_offset"] >= 0)
+    )
+    return "critical" if bool(np.any(inside)) else "error"
+
+
+def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: Any, severity: str, words: str) -> Finding:
+    stem = (copy.file(int(entry["segment"])) or "").removesuffix(".log")
+    return log.finding(
+        "aborted-index-extra-entry",
+        severity,
+        f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
+        f"{entry['last_offset']}) {words}",
+        copy=copy,
+        file=f"{stem}.txnindex",
+        position=entry["position"],
+        offset=entry["first_offset"],
+        last_offset=entry["last_offset"],
+        producer_id=entry["producer_id"],
+        transactional_id=log.owner(entry["producer_id"]),
+        evidence={
+            "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
+            "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
+        },
+        remedy=f"Stop broker {copy.broker_id}, delete {stem}.txnindex and {stem}.index, start it",
+    )

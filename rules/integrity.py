@@ -1,0 +1,316 @@
+"""Rules on the bytes of one copy: checksums, tails, offset order, indexes, leader epochs, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from auditor.facts import INDEX_FAULTS, CopyFacts, Kind
+from connectors.errors import DecodeError
+from rules.finding import Finding
+from rules.registry import rule
+from rules.view import LogView, runs
+
+FAMILY = "segment integrity"
+TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
+
+
+def _segment(copy: CopyFacts, file: str) -> int:
+    return copy.segments.index(file) if file in copy.segments else -1
+
+
+@rule("batch-crc-mismatch", family=FAMILY, severity="critical")
+def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
+    """A stored batch is not what was written
+
+    Checks: the checksum stored in a whole batch differs from that of its bytes.
+    Why it matters: the batch was damaged on disk or on its way there. Consumers fail at it, and a broker that starts
+    after a crash cuts the log there, with everything behind it.
+    Can be wrong: a tail that was being written while it was copied.
+    What to do: before any restart copy the partition from a good replica: stop the broker, move the folder away, start.
+    Source: KIP-467; DefaultRecordBatch.ensureValid
+    """
+    for copy in log.copies:
+        for run in runs(log.events(Kind.CRC, copy=copy), "segment"):
+            e, last = run[0], run[-1]
+            if copy.segments and not copy.clean_shutdown and _in_flight_tail(copy, e):
+                continue
+            yield log.at_event(
+                "batch-crc-mismatch",
+                "critical",
+                f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on do not match their checksum: "
+                "consumers fail here, and an unclean restart truncates the log here",
+                e,
+                copy=copy,
+                last_offset=last["last_offset"],
+                producer_id=None,
+                producer_epoch=None,
+                transactional_id=None,
+                time_ms=None,
+                evidence={
+                    "stored_crc": e["a"],
+                    "batches": len(run),
+                    "records_behind_it": max(0, copy.log_end - int(e["base_offset"])),
+                },
+                remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
+                f"look first at kafka-dump-log.sh --files {copy.file(int(e['segment']))} --deep-iteration",
+            )
+
+
+def _in_flight_tail(copy: CopyFacts, e: np.void) -> bool:
+    """Whether the batch is the very last one of a live directory's newest segment."""
+    return bool(e["segment"] == len(copy.segments) - 1 and e["last_offset"] >= copy.log_end - 1)
+
+
+@rule("torn-tail", family=FAMILY, severity="warning; error before the newest segment; info in a live directory")
+def torn_tail(log: LogView) -> Iterator[Finding]:
+    """A segment does not end with a whole batch
+
+    Checks: bytes behind the last whole batch of a segment: a batch that breaks off, zeros, or nothing that a batch
+    could be.
+    Why it matters: a crash left it. Recovery cuts it off; if the high watermark lies in it, acknowledged data is lost.
+    Can be wrong: a live broker was writing; preallocated segments end in zeros.
+    What to do: nothing if the high watermark is not in it; otherwise fetch the replica anew before it becomes leader.
+    Source: UnifiedLog recovery; formats 1.4
+    """
+    for copy in log.copies:
+        for error in copy.errors:
+            if error.reason in TAIL_REASONS and error.file in copy.segments:
+                yield _tail(log, copy, error)
+
+
+def _tail(log: LogView, copy: CopyFacts, error: DecodeError) -> Finding:
+    number = _segment(copy, error.file)
+    newest = number == len(copy.segments) - 1
+    live = newest and not copy.clean_shutdown
+    preallocated = error.reason == "zero_filled" and _preallocates(log, copy)
+    beyond = copy.high_watermark is not None and copy.high_watermark > copy.log_end
+    severity = "error" if not newest else "info" if (live and not beyond and error.reason == "truncated") else "warning"
+    if newest and preallocated:
+        severity = "info"
+    words = {"truncated": "a batch that breaks off", "zero_filled": "zeros"}.get(
+        error.reason, "bytes that are no batch"
+    )
+    return log.finding(
+        "torn-tail",
+        severity,
+        f"{error.file} ends with {error.length} bytes that are not a whole batch ({words})"
+        + ("; the high watermark lies in them: acknowledged data is lost on this replica" if beyond else ""),
+        copy=copy,
+        file=error.file,
+        position=error.position,
+        offset=copy.log_end if newest else None,
+        evidence={
+            "reason": error.reason,
+            "bytes": error.length,
+            "detail": error.detail,
+            "log_end": copy.log_end,
+            "high_watermark": copy.high_watermark,
+            "in_flight": True if severity == "info" and live else None,
+        },
+    )
+
+
+def _preallocates(log: LogView, copy: CopyFacts) -> bool:
+    own = log.cluster.setting(log.topic, "preallocate")
+    return "true" in (own, log.cluster.broker_setting(copy.broker_id, "log.preallocate"))
+
+
+@rule("offset-hole", family=FAMILY, severity="error")
+def offset_hole(log: LogView) -> Iterator[Finding]:
+    """Offsets are missing
+
+    Checks: in a region that was never cleaned a batch begins behind the offset that should come next, within a segment
+    or between two.
+    Why it matters: a log that was never cleaned has no holes: the records were lost. Brokers accept the hole at
+    recovery and consumers skip it without a word.
+    Can be wrong: segments moved to remote storage, or segment files that were not copied (then the range is named).
+    What to do: compare with the other replicas from the missing offset on.
+    Source: UnknownProducerId and OutOfOrderSequence page
+    """
+    for copy in log.copies:
+        for e in log.events(Kind.OFFSET_HOLE, copy=copy):
+            missing = int(e["base_offset"]) - int(e["a"])
+            at_start = _first_in_segment(copy, e)
+            yield log.at_event(
+                "offset-hole",
+                "error",
+                f"Offsets {e['a']} to {int(e['base_offset']) - 1} of {log.name} ({missing}) are missing before the batch "
+                f"at {e['base_offset']}" + (": a segment file may be missing" if at_start else ""),
+                e,
+                copy=copy,
+                evidence={
+                    "expected": e["a"],
+                    "found": e["base_offset"],
+                    "missing_offsets": missing,
+                    "missing_range": [e["a"], int(e["base_offset"]) - 1],
+                    "confidence": "undecidable" if at_start else "proved",
+                    "missing": "perhaps a segment file that was not copied" if at_start else None,
+                },
+            )
+
+
+def _first_in_segment(copy: CopyFacts, e: np.void) -> bool:
+    """Whether the batch begins a segment whose name says that nothing is missing inside it."""
+    base = copy.segment_bases[int(e["segment"])]
+    return bool(e["position"] == 0 and e["base_offset"] == base)
+
+
+@rule("offsets-not-increasing", family=FAMILY, severity="critical")
+def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
+    """Offsets go back or lie in the wrong segment
+
+    Checks: a batch begins at or below the last offset of the batch before it, within a segment or between two, or lies
+    outside of the range that its segment's name and the next one's give.
+    Why it matters: look-ups by offset find the wrong records or none; consumers may read records twice or loop.
+    Can be wrong: left-overs of compaction read together with what replaced them.
+    What to do: stop the broker and rebuild this replica from another.
+    Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
+    """
+    for copy in log.copies:
+        for run in runs(log.events(Kind.OFFSETS_NOT_INCREASING, Kind.OUTSIDE_SEGMENT, copy=copy), "kind", "segment"):
+            e, last = run[0], run[-1]
+            if e["kind"] == Kind.OUTSIDE_SEGMENT:
+                what = f"lies outside of its segment, which begins at {e['a']}" + (
+                    f" and ends before {e['b']}" if e["b"] >= 0 else ""
+                )
+                expected: Any = [e["a"], e["b"] if e["b"] >= 0 else None]
+            else:
+                what, expected = f"comes after offset {e['a']}", int(e["a"]) + 1
+            yield log.at_event(
+                "offsets-not-increasing",
+                "critical",
+                f"A batch at offset {e['base_offset']} of {log.name} {what}",
+                e,
+                copy=copy,
+                last_offset=last["last_offset"],
+                evidence={"expected": expected, "found": e["base_offset"], "batches": len(run)},
+            )
+
+
+@rule("index-mismatch", family=FAMILY, severity="warning")
+def index_mismatch(log: LogView) -> Iterator[Finding]:
+    """An index does not agree with its segment
+
+    Checks: an offset index entry that points at no batch's start, or whose offset is not in what was appended there; a
+    time index entry with an earlier record that is later in time; entries that do not increase; a file with a partial
+    entry.
+    Why it matters: look-ups land in the middle of a batch or miss records.
+    Can be wrong: entries of a follower that took several batches at once carry the last one's offset (allowed for).
+    What to do: with the broker stopped delete the segment's .index and .timeindex; a missing .index makes the start
+    recover the segment and rebuild both.
+    Source: formats 6.1, 6.2; OffsetIndex, TimeIndex
+    """
+    told = {int(e["last_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
+    for copy in log.copies:
+        for run in runs(log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, copy=copy), "kind", "segment", "c"):
+            time = run[0]["kind"] == Kind.TIME_INDEX_ENTRY
+            left = [e for e in run if not (time and int(e["a"]) in told)]
+            if left:
+                yield _index_finding(log, copy, left, time)
+        for error in copy.errors:
+            if error.reason == "bad_length" and error.file.endswith((".index", ".timeindex", ".txnindex")):
+                yield log.finding(
+                    "index-mismatch", "warning", f"{error.file} ends with a partial entry", copy=copy, file=error.file,
+                    position=error.position, evidence={"reason": error.reason, "detail": error.detail},
+                )  # fmt: skip
+
+
+def _index_finding(log: LogView, copy: CopyFacts, run: list[np.void], time: bool) -> Finding:
+    e = run[0]
+    log_file = copy.file(int(e["segment"])) or ""
+    file = log_file.removesuffix(".log") + (".timeindex" if time else ".index")
+    entry = int(e["position"]) // (12 if time else 8)
+    points = f"timestamp {e['b']}" if time else f"position {e['b']}"
+    return log.finding(
+        "index-mismatch",
+        "warning",
+        f"{len(run)} entr{'y' if len(run) == 1 else 'ies'} of {file} from number {entry} on disagree(s) with the segment: "
+        f"{INDEX_FAULTS[int(e['c'])]}",
+        copy=copy,
+        file=file,
+        position=e["position"],
+        evidence={"entry": entry, "entry_offset": e["a"], "points_at": points, "why": INDEX_FAULTS[int(e["c"])],
+                  "entries": len(run)},
+        remedy=f"Stop broker {copy.broker_id}, delete {log_file.removesuffix('.log')}.index and .timeindex, start it",
+    )  # fmt: skip
+
+
+@rule("leader-epoch-mismatch", family=FAMILY, severity="error")
+def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
+    """Leader epochs in the log go down, or disagree with the checkpoint
+
+    Checks: the leader epoch of a batch is lower than one before it, or other than what leader-epoch-checkpoint gives
+    for its offset.
+    Why it matters: followers truncate by leader epochs; wrong ones make them keep or drop the wrong records.
+    Can be wrong: the checkpoint is ahead of the log after a crash.
+    What to do: rebuild the replica.
+    Source: KIP-101, KIP-279; LeaderEpochFileCache
+    """
+    for copy in log.copies:
+        kinds = (Kind.LEADER_EPOCH_DECREASE, Kind.LEADER_EPOCH_CHECKPOINT)
+        decreased = {int(e["base_offset"]) for e in log.events(Kind.LEADER_EPOCH_DECREASE, copy=copy)}
+        for run in runs(log.events(*kinds, copy=copy), "kind", "leader_epoch", "a"):
+            e = run[0]
+            down = e["kind"] == Kind.LEADER_EPOCH_DECREASE
+            if not down and int(e["base_offset"]) in decreased:
+                continue
+            yield log.at_event(
+                "leader-epoch-mismatch",
+                "error",
+                f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on carry leader epoch "
+                f"{e['leader_epoch']}, " + (f"after epoch {e['a']}" if down else f"the checkpoint says {e['a']}"),
+                e,
+                copy=copy,
+                last_offset=run[-1]["last_offset"],
+                evidence={"expected": e["a"], "found": e["leader_epoch"], "batches": len(run)},
+            )
+
+
+@rule("checkpoint-beyond-log-end", family=FAMILY, severity="error; critical for the high watermark")
+def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
+    """A checkpoint promises more log than there is
+
+    Checks: the recovery point, the high watermark or the cleaner checkpoint lies beyond the log end, or the log start
+    beyond the high watermark.
+    Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
+    Can be wrong: the checkpoint was copied after the log (live directory: then said as in flight).
+    What to do: compare with the other replicas before this one becomes leader.
+    Source: UnifiedLog; semantics 6.2
+    """
+    for copy in log.copies:
+        if not copy.segments:
+            continue
+        hw = copy.high_watermark
+        checks = [
+            ("high watermark", hw, copy.log_end, "critical"),
+            ("recovery point", copy.recovery_point, copy.log_end, "error"),
+            ("cleaner checkpoint", copy.cleaner_offset, copy.log_end, "error"),
+            ("log start", copy.log_start if hw is not None else None, hw, "error"),
+        ]
+        beyond = [
+            (name, value, limit, sev)
+            for name, value, limit, sev in checks
+            if value is not None and value > (limit or 0)
+        ]
+        if beyond:
+            yield _beyond(log, copy, beyond)
+
+
+def _beyond(log: LogView, copy: CopyFacts, beyond: list[tuple[str, int | None, int | None, str]]) -> Finding:
+    name, value, limit, severity = beyond[0]
+    live = not copy.clean_shutdown
+    what = "high watermark" if name == "log start" else "log end"
+    return log.finding(
+        "checkpoint-beyond-log-end",
+        "info" if live and not copy.state.get("unreadable") else severity,
+        f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
+        + (" (files of a live directory may be of different times)" if live else ": the tail of this replica is lost"),
+        copy=copy,
+        offset=limit,
+        last_offset=value,
+        evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": copy.log_end,
+                  "high_watermark": copy.high_watermark, "in_flight": True if live else None},
+    )  # fmt: skip

@@ -1,0 +1,301 @@
+"""Rules on what a leader validates in a record set (KIP-467), held against what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from auditor.facts import Kind
+from connectors.codec import columns as col
+from rules.finding import Finding, iso
+from rules.registry import rule
+from rules.view import LogView, runs
+
+FAMILY = "record validation"
+HOUR_MS = 3_600_000
+TOLERANCE_MS = 300_000
+BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
+
+LEGACY_FLAWS = {
+    col.RECORD_INNER_MAGIC: "an inner record has another magic than its wrapper",
+    col.RECORD_INNER_CRC: "the checksum of an inner record is wrong",
+    col.RECORD_INNER_CODEC: "an inner record claims to be compressed",
+    col.RECORD_WRAPPER_OFFSET: "the wrapper's offset is below its last inner offset",
+}
+RECORD_FLAWS = {
+    col.RECORD_COUNT_MISMATCH: "the records present are not as many as declared",
+    col.RECORD_BYTES_LEFT: "bytes are left behind the last record",
+    col.RECORD_UNDECOMPRESSABLE: "its body cannot be decompressed",
+    col.RECORD_OFFSET_DELTA: "offset deltas do not increase or exceed the last one declared",
+    col.RECORD_LENGTH: "a record's length is negative or does not fit",
+    col.RECORD_HEADER_KEY_NULL: "a header has a null key",
+}
+BATCH_FLAWS = {
+    col.FLAW_COUNT_ABOVE_SPAN: "more records are declared than its offsets allow",
+    col.FLAW_COUNT_BELOW_SPAN: "fewer records are declared than its offsets span",
+    col.FLAW_NEGATIVE_SPAN: "its record count or offset span is negative",
+    col.FLAW_CODEC_UNKNOWN: "its codec does not exist",
+}
+CONTROL_FLAWS = {
+    col.FLAW_CONTROL_NO_PRODUCER: "it has no producer id",
+    col.FLAW_CONTROL_SEQUENCE: "it has a sequence",
+    col.FLAW_CONTROL_RECORDS: "it has more than one record",
+    col.FLAW_CONTROL_NOT_TRANSACTIONAL: "it is not transactional",
+    col.FLAW_CONTROL_TYPE: "its type is neither ABORT nor COMMIT",
+    col.FLAW_CONTROL_KEY: "its key is too short",
+    col.FLAW_CONTROL_VALUE: "its value is too short",
+    col.FLAW_CONTROL_COMPRESSED: "it is compressed",
+}
+PRODUCER_FLAWS = {
+    col.FLAW_NO_PRODUCER_FIELDS: "it has no producer id but an epoch, a sequence or the transactional bit",
+    col.FLAW_PRODUCER_EPOCH: "it has a producer id but no epoch",
+    col.FLAW_PRODUCER_SEQUENCE: "it has a producer id but no sequence",
+}
+
+
+def words(flaws: int, table: dict[int, str]) -> list[str]:
+    """The flaws of a table that are set in ``flaws``."""
+    return [text for bit, text in table.items() if flaws & bit]
+
+
+def error_code(name: str) -> dict[str, Any]:
+    """The error a leader of today answers with: its name, code, and whether clients retry."""
+    codes = {"INVALID_RECORD": (87, False), "INVALID_TIMESTAMP": (32, False), "CORRUPT_MESSAGE": (2, True)}
+    code, retriable = codes[name]
+    return {"error": name, "error_code": code, "retriable": retriable}
+
+
+def _structural(log: LogView, kinds: tuple[Kind, ...], table: dict[int, str]) -> Iterator[list[np.void]]:
+    """Runs of events with a flaw of the table, alike in what is wrong."""
+    mask = sum(table)
+    found = (e for e in log.events(*kinds) if int(e["a"]) & mask or e["kind"] == Kind.COUNT_BELOW_SPAN)
+    yield from runs(found, "kind", "a", "producer_id")
+
+
+@rule("record-structure-invalid", family=FAMILY, severity="error")
+def record_structure_invalid(log: LogView) -> Iterator[Finding]:
+    """A batch is not built as batches must be
+
+    Checks: the records present differ from the declared count, bytes are left over, the body cannot be decompressed,
+    offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
+    with --records); an unknown codec or magic, a declared count that the offsets deny (always).
+    Why it matters: leaders refuse such batches; one that is stored breaks consumers and followers when they read it.
+    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there).
+    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch.
+    Source: KIP-467; LogValidator, DefaultRecordBatch
+    """
+    told: set[tuple[int, int]] = set()
+    for run in _structural(log, (Kind.RECORD_FLAW,), RECORD_FLAWS):
+        told |= {(int(e["segment"]), int(e["position"])) for e in run}
+        e = run[0]
+        what = words(int(e["a"]), RECORD_FLAWS)
+        more = {"records_present": e["c"], "records_declared": e["d"], "record_index": e["b"] if e["b"] >= 0 else None}
+        yield _invalid(log, run, what, "record-structure-invalid", **more)
+    for run in _structural(log, (Kind.HEADER_FLAW, Kind.COUNT_BELOW_SPAN), BATCH_FLAWS):
+        left = [e for e in run if (int(e["segment"]), int(e["position"])) not in told]
+        if not left:
+            continue
+        if left[0]["kind"] == Kind.COUNT_BELOW_SPAN:
+            what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
+            yield _invalid(log, left, what, "record-structure-invalid", declared=left[0]["a"], span=left[0]["b"])
+        else:
+            yield _invalid(log, left, words(int(left[0]["a"]), BATCH_FLAWS), "record-structure-invalid")
+    for error in log.leader.errors:
+        if error.reason in ("bad_magic", "bad_codec") and error.file in log.leader.segments:
+            yield log.finding(
+                "record-structure-invalid", "error", f"A batch in {error.file} has {error.detail}", file=error.file,
+                position=error.position, evidence={"reason": error.reason, **error_code("INVALID_RECORD")},
+            )  # fmt: skip
+
+
+def _invalid(log: LogView, run: list[np.void], what: list[str], rule_id: str, **evidence: Any) -> Finding:
+    e = run[0]
+    return log.at_event(
+        rule_id,
+        "error",
+        f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on are malformed: {'; '.join(what)}",
+        e,
+        last_offset=run[-1]["last_offset"],
+        evidence={
+            "flaws": what,
+            "batches": len(run),
+            "metric": BROKER_METRIC + "InvalidOffsetOrSequenceRecordsPerSec",
+            **error_code("INVALID_RECORD"),
+            **evidence,
+        },
+        remedy=f"kafka-dump-log.sh --files {log.leader.file(int(e['segment']))} --deep-iteration",
+    )
+
+
+@rule("null-key-in-compacted-topic", family=FAMILY, severity="warning", records=True)
+def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
+    """A record without key is in a compacted topic
+
+    Checks: data records with a null key in a topic whose cleanup.policy contains compact.
+    Why it matters: the cleaner drops them; leaders refuse them as INVALID_RECORD.
+    Can be wrong: compaction was enabled after they were written.
+    What to do: write them again with a key.
+    Source: KIP-467; LogValidator
+    """
+    for run in runs(log.events(Kind.NULL_KEY), "producer_id"):
+        e = run[0]
+        yield log.at_event(
+            "null-key-in-compacted-topic",
+            "warning",
+            f"{sum(int(x['a']) for x in run)} record(s) without key in the compacted topic {log.topic}, partition "
+            f"{log.partition}, from offset {e['base_offset']} on: the cleaner will drop them",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={
+                "records": sum(int(x["a"]) for x in run),
+                "batches": len(run),
+                "record_index": e["b"],
+                "metric": BROKER_METRIC + "NoKeyCompactedTopicRecordsPerSec",
+                **error_code("INVALID_RECORD"),
+            },
+        )
+
+
+@rule("timestamp-out-of-range", family=FAMILY, severity="warning", records=True)
+def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
+    """Record timestamps are impossible or beyond the topic's limits
+
+    Checks: CreateTime stamps below -1, or before the append by more than message.timestamp.before.max.ms, or after it
+    by more than message.timestamp.after.max.ms; the append is placed by the broker-written times around it, with five
+    minutes of grace.
+    Why it matters: retention and look-up by time go wrong; leaders refuse them as INVALID_TIMESTAMP.
+    Can be wrong: the limits were changed since; the time of the append is an estimate.
+    What to do: mend the producers' clocks; set the limits.
+    Source: KIP-467, KIP-937; LogValidator
+    """
+    skip = {int(e["base_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
+    for run in runs(log.events(Kind.RECORD_TIMESTAMP), "producer_id"):
+        e = run[0]
+        yield _odd_time(log, run, f"the earliest is {iso(int(e['a'])) or int(e['a'])}", found=int(e["a"]))
+    limit = log.cluster.setting(log.topic, "message.timestamp.after.max.ms")
+    after = int(limit) if limit is not None and limit.isdigit() else HOUR_MS
+    for run in runs((e for e in log.events(Kind.TIMESTAMP_AHEAD) if int(e["base_offset"]) not in skip), "producer_id"):
+        e = run[0]
+        if int(e["timestamp"]) - int(e["a"]) > after + TOLERANCE_MS:
+            yield _odd_time(log, run, f"{iso(int(e['timestamp']))} lies ahead of the broker", found=int(e["timestamp"]))
+    ahead = log.leader.state.get("ahead")
+    if isinstance(ahead, tuple) and ahead[2] not in skip and ahead[0] > log.cluster.as_of + after + TOLERANCE_MS:
+        time, pid, offset, position = ahead
+        yield log.finding(
+            "timestamp-out-of-range",
+            "warning",
+            f"Records of producer {pid} in {log.name} at offset {offset} are stamped {iso(time) or time}, ahead of the audit",
+            offset=offset,
+            last_offset=offset,
+            producer_id=pid,
+            position=position,
+            time_ms=time,
+            evidence={"found": iso(time) or time, "limit_ms": after, **error_code("INVALID_TIMESTAMP")},
+        )
+
+
+def _odd_time(log: LogView, run: list[np.void], what: str, found: int) -> Finding:
+    e = run[0]
+    return log.at_event(
+        "timestamp-out-of-range",
+        "warning",
+        f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on have timestamps out of range: {what}",
+        e,
+        last_offset=run[-1]["last_offset"],
+        evidence={"found": found, "batches": len(run), **error_code("INVALID_TIMESTAMP")},
+    )
+
+
+@rule("batch-timestamp-mismatch", family=FAMILY, severity="warning", records=True)
+def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
+    """A batch's times are not those of its records
+
+    Checks: in a CreateTime batch that was never cleaned, the header's largest timestamp is not the largest of its
+    records, or its base timestamp not the first record's.
+    Why it matters: the time index, retention and look-up by time rest on the header.
+    Can be wrong: cleaned batches (nothing is said there).
+    What to do: write the records again; report the client library.
+    Source: KIP-32; LogValidator
+    """
+    for run in runs(log.events(Kind.BATCH_TIMESTAMP), "producer_id"):
+        e = run[0]
+        yield log.at_event(
+            "batch-timestamp-mismatch",
+            "warning",
+            f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on state {iso(int(e['timestamp']))} as "
+            f"their largest time, their records say {iso(int(e['a']))}",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={
+                "expected": iso(int(e["a"])),
+                "found": iso(int(e["timestamp"])),
+                "first_record": iso(int(e["b"])),
+                "base_timestamp": iso(int(e["c"])),
+                "batches": len(run),
+            },
+        )
+
+
+@rule("legacy-inner-record-invalid", family=FAMILY, severity="error", records=True)
+def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
+    """A wrapper of the old formats holds broken messages
+
+    Checks: in a magic 0 or 1 wrapper an inner message of another magic, with a wrong checksum or a codec of its own, or
+    a wrapper offset below its last inner offset.
+    Why it matters: readers fail at it; it cannot be converted.
+    Can be wrong: wrapper offset 0 as librdkafka once wrote it (allowed for).
+    What to do: produce the records again.
+    Source: KIP-467; AbstractLegacyRecordBatch
+    """
+    for run in _structural(log, (Kind.RECORD_FLAW,), LEGACY_FLAWS):
+        e = run[0]
+        what = words(int(e["a"]), LEGACY_FLAWS)
+        crc = bool(int(e["a"]) & col.RECORD_INNER_CRC)
+        yield log.at_event(
+            "legacy-inner-record-invalid",
+            "error",
+            f"{len(run)} wrapper(s) of {log.name} from offset {e['base_offset']} on are broken: {'; '.join(what)}",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={
+                "flaws": what,
+                "batches": len(run),
+                "record_index": e["b"] if e["b"] >= 0 else None,
+                "metric": BROKER_METRIC
+                + ("InvalidMessageCrcRecordsPerSec" if crc else "InvalidMagicNumberRecordsPerSec"),
+                **error_code("CORRUPT_MESSAGE" if crc else "INVALID_RECORD"),
+            },
+        )
+
+
+@rule("malformed-control-batch", family=FAMILY, severity="error")
+def malformed_control_batch(log: LogView) -> Iterator[Finding]:
+    """A control batch is not a marker
+
+    Checks: outside of __cluster_metadata a control batch without producer id, with a sequence, with more than one
+    record, not transactional, compressed, of another type than ABORT or COMMIT, or with a key or value too short.
+    Why it matters: clients cannot write control batches, so something else wrote into the log. An unknown type keeps a
+    4.1 broker from starting once it has to replay it.
+    Can be wrong: an empty control batch left by compaction is legal (allowed for).
+    What to do: find the foreign writer; rebuild the partition from a sound replica.
+    Source: KIP-98; ControlRecordType, EndTransactionMarker
+    """
+    for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):
+        yield _invalid(log, run, words(int(run[0]["a"]), CONTROL_FLAWS), "malformed-control-batch")
+
+
+@rule("producer-fields-inconsistent", family=FAMILY, severity="error")
+def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
+    """A batch's producer fields contradict each other
+
+    Checks: an epoch, a sequence or the transactional bit without producer id; a producer id without epoch; data with a
+    producer id but without sequence, where sequences mean something.
+    Why it matters: leaders refuse such batches; replicas that replay one get a wrong producer state.
+    Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
+    What to do: find the foreign writer.
+    Source: KIP-98, KIP-467; LogValidator
+    """
+    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS):
+        yield _invalid(log, run, words(int(run[0]["a"]), PRODUCER_FLAWS), "producer-fields-inconsistent")
