@@ -8,11 +8,15 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "differential"
 TOOLS = ("java", "javac", "mvn")
+HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "2000"))
 CLASSPATH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
 
 
@@ -20,6 +24,12 @@ def missing_tools() -> str | None:
     """Why the brokers cannot be built here, None if they can."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     return f"NOT COMPARED WITH KAFKA'S OWN CLASSES: no {', '.join(missing)} on the PATH" if missing else None
+
+
+needs_kafka = [
+    pytest.mark.differential,
+    pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools())),
+]
 
 
 def build(version: str) -> str:
@@ -58,6 +68,14 @@ class Broker:
             text=True,
             encoding="utf-8",
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def run(self, case: dict[str, Any]) -> list[dict[str, Any]]:
         """The result of every step of a case in the schema of the conformance cases: outcome, error, returns, state."""

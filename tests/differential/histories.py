@@ -43,6 +43,8 @@ VERIFYING = {"start_verification": 6, "clear_verification": 1, "set_verification
 class History:
     """A case under construction, and what the model answered to each of its steps."""
 
+    level = "manager"
+
     def __init__(self, seed: int, policy: str, steps: int = 30) -> None:
         self.random = random.Random(f"{policy} {seed}")
         self.now = START
@@ -50,21 +52,24 @@ class History:
             "id": f"{policy} seed {seed}",
             "model": "producer_state",
             "policy": policy,
-            "level": "manager",
+            "level": self.level,
             "initial": {"config": {"producer_id_expiration_ms": EXPIRATION_MS, "max_transaction_timeout_ms": 1_000}},
             "steps": [],
         }
-        self.weights = dict(WEIGHTS)
-        if policy != "pre-kip-360":
-            self.weights |= LATER
         if policy.startswith("kip-890"):
-            self.weights |= VERIFYING
+            self.case["initial"]["config"]["transaction_verification"] = True
+        self.weights = self.choose_weights(policy)
         self.model = run_model(self.case)
         self.results: list[Result] = []
         self.state = self.model.whole_state()
         self.producers = self.random.sample(PRODUCERS, self.random.randint(1, 3))
         for _ in range(steps):
             self.step()
+
+    def choose_weights(self, policy: str) -> dict[str, int]:
+        later = LATER if policy != "pre-kip-360" else {}
+        verifying = VERIFYING if policy.startswith("kip-890") else {}
+        return WEIGHTS | later | verifying
 
     def step(self) -> None:
         """Choose an operation, apply it to the model, and keep both."""
@@ -116,6 +121,18 @@ class History:
         near = self.random.choices((0, 1, -1, 7), (80, 12, 6, 2))[0]
         return min(max(known["epoch"] + near, 0), MAX_EPOCH)
 
+    def marker_epoch(self, pid: int) -> int:
+        """As :meth:`epoch`, but never that of a verification of a transaction.version 2 client.
+
+        4.1.0 lets such a verification live, since the marker closes the transaction before; the trunk of October 2024,
+        which the policies follow, ends it with any marker.
+        """
+        epoch = self.epoch(self.state["producers"].get(str(pid)))
+        verification = self.model.state.verifications.entries.get(pid)
+        if verification is None or not verification.supports_epoch_bump or verification.epoch != epoch:
+            return epoch
+        return epoch - 1 if epoch == MAX_EPOCH else epoch + 1
+
     def origin(self) -> str:
         return self.random.choices(("client", "replication", "coordinator"), (75, 18, 7))[0]
 
@@ -157,7 +174,7 @@ class History:
         stored = known["coordinator_epoch"] if known else 0
         return {
             "pid": pid,
-            "epoch": self.epoch(known),
+            "epoch": self.marker_epoch(pid),
             "offset": offset,
             "coordinator_epoch": max(0, stored + self.random.choices((0, 1, -1), (80, 14, 6))[0]),
             "timestamp": self.timestamp(),
@@ -180,8 +197,7 @@ class History:
 
     def append_empty_control_batch(self) -> dict[str, Any]:
         pid = self.producer()
-        known = self.state["producers"].get(str(pid))
-        return {"pid": pid, "epoch": self.epoch(known), "offset": self.next_offset(), "origin": "replication"}
+        return {"pid": pid, "epoch": self.marker_epoch(pid), "offset": self.next_offset(), "origin": "replication"}
 
     def append_group(self) -> dict[str, Any]:
         """Several batches in one append; later ones of a producer go on where the earlier left off."""
@@ -202,10 +218,9 @@ class History:
             elif kind == "plain":
                 item = {"first_offset": offset, "last_offset": offset + 1}
             else:
-                known = self.state["producers"].get(str(pid))
-                item = {"pid": pid, "epoch": self.epoch(known), "offset": offset}
+                item = {"pid": pid, "epoch": self.marker_epoch(pid), "offset": offset}
             items.append({"kind": kind, **item})
-            offset = item.get("offset", item.get("last_offset")) + 1
+            offset = last_offset(item) + 1
         return {"origin": "replication" if self.chance(0.7) else "client", "items": items}
 
     def advance_hw(self) -> dict[str, Any]:
@@ -268,6 +283,11 @@ class History:
 
     def set_verification_enabled(self) -> dict[str, Any]:
         return {"enabled": self.chance(0.5)}
+
+
+def last_offset(item: dict[str, Any]) -> int:
+    """The last offset of an item in the words of the conformance cases."""
+    return item["offset"] if "offset" in item else item["last_offset"]
 
 
 def wrapped(sequence: int) -> int:

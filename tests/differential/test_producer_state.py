@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +13,12 @@ import pytest
 
 from connectors.codec.snapshot import ProducerEntries, decode_snapshot, encode_snapshot
 from tests.conformance.runner import Result
-from tests.differential.broker import Broker, missing_tools
+from tests.differential.broker import HISTORIES, Broker, needs_kafka
 from tests.differential.histories import History
+from tests.differential.log_histories import LogHistory
 
-pytestmark = [
-    pytest.mark.differential,
-    pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools())),
-]
+pytestmark = needs_kafka
 
-HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "2000"))
 # Share of the histories, policy, and the version whose classes decide as the policy says.
 COMPARED = [
     (0.25, "kip-360", "4.1"),
@@ -30,14 +26,14 @@ COMPARED = [
     (0.3, "kip-890-p2", "4.1"),
     (0.35, "pre-kip-360", "2.3"),
 ]
+WITH_LOG = [(0.1, "kip-360", "4.1"), (0.1, "kip-890-p2", "4.1")]
 DECISIONS = {"accepted", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"}
 
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
-    one = Broker(request.param, tmp_path)
-    yield one
-    one.close()
+    with Broker(request.param, tmp_path) as one:
+        yield one
 
 
 def same_bytes(ours: list[Any], hexadecimal: str) -> bool:
@@ -59,7 +55,7 @@ def difference(ours: Result, theirs: dict[str, Any]) -> str | None:
     pairs = {
         "outcome": (ours.outcome, theirs["outcome"]),
         "error": (ours.error, theirs.get("error")),
-        "returns": (returns, theirs.get("returns", {})),
+        **{key: (returns.get(key), value) for key, value in theirs.get("returns", {}).items()},
         **{key: (ours.state[key], value) for key, value in theirs["state"].items()},
     }
     for what, (our, their) in pairs.items():
@@ -89,3 +85,13 @@ def test_the_model_decides_as_the_broker_does(share: float, policy: str, broker:
         compare(history, broker)
         decided.update(result.error or result.outcome for result in history.results)
     assert set(decided) >= DECISIONS, f"the histories show too little: {decided}"
+
+
+@pytest.mark.parametrize(("share", "policy", "broker"), WITH_LOG, indirect=["broker"])
+def test_the_model_of_a_partition_decides_as_its_log_does(share: float, policy: str, broker: Broker) -> None:
+    decided: Counter[str] = Counter()
+    for seed in range(int(HISTORIES * share)):
+        history = LogHistory(seed, policy)
+        compare(history, broker)
+        decided.update(result.error or result.outcome for result in history.results)
+    assert set(decided) >= DECISIONS | {"duplicate"}, f"the histories show too little: {decided}"

@@ -26,7 +26,8 @@ abstract class ProducerMap<A, C> implements Subject {
 
     ProducerMap(JsonNode start) throws IOException {
         config = start.path("initial").path("config");
-        dir = Files.createTempDirectory("producers").toFile();
+        dir = new File(Files.createTempDirectory("broker").toFile(), "topic-0");
+        dir.mkdir();
     }
 
     // What differs between versions, by the names of 4.1.
@@ -100,7 +101,7 @@ abstract class ProducerMap<A, C> implements Subject {
     }
 
     /** One append as the log makes it: all are checked, then all producers updated, then all completions computed. */
-    private ObjectNode append(ArrayNode items, String origin) throws Exception {
+    ObjectNode append(ArrayNode items, String origin) throws Exception {
         Map<Long, A> pending = new LinkedHashMap<>();
         List<C> closed = new ArrayList<>();
         for (JsonNode item : items) {
@@ -138,7 +139,7 @@ abstract class ProducerMap<A, C> implements Subject {
         return returns;
     }
 
-    private ObjectNode snapshot() throws Exception {
+    ObjectNode snapshot() throws Exception {
         long before = lastSnapshotOffset();
         takeSnapshot();
         long offset = lastSnapshotOffset();
@@ -162,10 +163,10 @@ abstract class ProducerMap<A, C> implements Subject {
             throw new IllegalArgumentException("no " + file.getName());
         }
         byte[] bytes = Files.readAllBytes(file.toPath());
-        if (how.equals("garbage")) {
+        if (how.equals("garbage") && bytes.length > 0) {
             bytes[bytes.length - 1] ^= 0x55;
         }
-        int length = how.equals("empty") ? 0 : how.equals("truncated") ? bytes.length - 1 : bytes.length;
+        int length = how.equals("empty") ? 0 : how.equals("truncated") ? Math.max(0, bytes.length - 1) : bytes.length;
         Files.write(file.toPath(), Arrays.copyOf(bytes, length));
     }
 
@@ -188,10 +189,11 @@ abstract class ProducerMap<A, C> implements Subject {
     }
 
     @Override
-    public void close() {
+    public void close() throws Exception {
         for (File file : dir.listFiles()) {
             file.delete();
         }
         dir.delete();
+        dir.getParentFile().delete();
     }
 }

@@ -12,6 +12,16 @@ public final class Main41 {
     }
 
     private static Subject create(JsonNode start) throws Exception {
-        return new Manager41(start);
+        switch (start.get("model").asText()) {
+            case "validator":
+                return new Validator41();
+            default:
+                return producerState(start);
+        }
+    }
+
+    private static Subject producerState(JsonNode start) throws Exception {
+        boolean withLog = start.path("level").asText().equals("log");
+        return withLog ? new Log41(start) : new Manager41(start);
     }
 }

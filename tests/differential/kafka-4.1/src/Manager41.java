@@ -29,14 +29,14 @@ import org.apache.kafka.storage.internals.log.VerificationGuard;
 import org.apache.kafka.storage.internals.log.VerificationStateEntry;
 
 /** Today's ProducerStateManager (policies kip-360 with verification off, kip-890-p1, kip-890-p2). */
-final class Manager41 extends ProducerMap<ProducerAppendInfo, CompletedTxn> {
-    private static final TopicPartition PARTITION = new TopicPartition("topic", 0);
+class Manager41 extends ProducerMap<ProducerAppendInfo, CompletedTxn> {
+    static final TopicPartition PARTITION = new TopicPartition("topic", 0);
 
-    private final ManualTime time = new ManualTime();
-    private final ProducerStateManagerConfig settings;
-    private final Map<String, VerificationGuard> guards = new HashMap<>();
+    final ManualTime time = new ManualTime();
+    final ProducerStateManagerConfig settings;
+    final Map<String, VerificationGuard> guards = new HashMap<>();
     private final Map<String, Long> guardOwners = new HashMap<>();
-    private ProducerStateManager manager;
+    ProducerStateManager manager;
 
     Manager41(JsonNode start) throws Exception {
         super(start);
@@ -48,8 +48,11 @@ final class Manager41 extends ProducerMap<ProducerAppendInfo, CompletedTxn> {
 
     @Override
     void open() throws Exception {
-        int timeoutMs = config.path("max_transaction_timeout_ms").asInt(300_000);
-        manager = new ProducerStateManager(PARTITION, dir, timeoutMs, settings, time);
+        manager = new ProducerStateManager(PARTITION, dir, transactionTimeoutMs(), settings, time);
+    }
+
+    int transactionTimeoutMs() {
+        return config.path("max_transaction_timeout_ms").asInt(300_000);
     }
 
     @Override
@@ -144,14 +147,18 @@ final class Manager41 extends ProducerMap<ProducerAppendInfo, CompletedTxn> {
     }
 
     private void startVerification(JsonNode args, ObjectNode returns) {
-        long producerId = args.get("pid").asLong();
-        String label = args.get("label").asText();
-        VerificationStateEntry entry = manager.maybeCreateVerificationStateEntry(
-            producerId, args.get("seq").asInt(), (short) args.get("epoch").asInt(),
+        VerificationGuard guard = startVerification(
+            args.get("pid").asLong(), args.get("seq").asInt(), (short) args.get("epoch").asInt(),
             args.path("supports_epoch_bump").asBoolean(false));
-        guards.put(label, entry.verificationGuard());
-        guardOwners.put(label, producerId);
-        returns.put("guard_needed", true);
+        String label = args.get("label").asText();
+        guards.put(label, guard);
+        guardOwners.put(label, args.get("pid").asLong());
+        returns.put("guard_needed", guard != VerificationGuard.SENTINEL);
+    }
+
+    VerificationGuard startVerification(long producerId, int sequence, short epoch, boolean supportsEpochBump) {
+        return manager.maybeCreateVerificationStateEntry(producerId, sequence, epoch, supportsEpochBump)
+            .verificationGuard();
     }
 
     /** Files made behind the manager's back are seen by the next one, as after a restart of the broker. */
