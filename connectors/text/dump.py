@@ -93,12 +93,12 @@ class _Reader:
 
     def _line(self, at: int) -> int:
         """Take in the line at ``at``; the index of its end, or -1 for one that no tool prints."""
-        first = self.text[at : at + 1]
-        if first == b"|" or self.text.startswith(payload.PAYLOAD, at):
+        if self.text[at : at + 1] == b"|" or self.text.startswith(payload.PAYLOAD, at):
             return self._record(at)
         end = payload.line_end(self.text, at)
         line = self.text[at:end]
-        if first == b"o" and not lines.LEGACY_BATCH.fullmatch(line) and not lines.OFFSET_ENTRY.fullmatch(line):
+        whole = lines.LEGACY_BATCH.fullmatch(line) or lines.OFFSET_ENTRY.fullmatch(line)
+        if line.startswith(b"offset: ") and not whole:
             return self._deep_record(at)
         if not (self._batch(line) or self._entry(line) or self._said(line)):
             return -1

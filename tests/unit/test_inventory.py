@@ -146,7 +146,9 @@ def test_a_partition_in_two_directories_of_a_broker_is_noted(tmp_path: Path) -> 
 
 
 def test_odd_files_are_skipped_with_a_reason(tmp_path: Path) -> None:
-    log_dir = make_log_dir(tmp_path / "b-1", "t-0", f"gone-1.{UID}-delete", f"moved-1.{UID}-future", f"odd-1.{UID}-stray")
+    log_dir = make_log_dir(
+        tmp_path / "b-1", "t-0", f"gone-1.{UID}-delete", f"moved-1.{UID}-future", f"odd-1.{UID}-stray"
+    )
     (log_dir / "remote-log-index-cache").mkdir()
     odd = {
         ".lock": "lock file",
@@ -184,7 +186,9 @@ def test_text_folders_are_log_directories() -> None:
     assert found.bytes_found == bytes_below(root)
     for log_dir in found.log_dirs:
         names = {path.name for path in (root / log_dir.name).iterdir()}
-        assert {text.name for text in log_dir.texts if text.kind == "dump"} == {n for n in names if n.startswith("dump-")}
+        assert {text.name for text in log_dir.texts if text.kind == "dump"} == {
+            n for n in names if n.startswith("dump-")
+        }
         assert "console-transaction-log.txt" in {text.name for text in log_dir.texts if text.kind == "console"}
     assert len({item.join_key for item in found.log_dirs}) == 3
 
@@ -200,7 +204,7 @@ def test_a_crashed_compaction_is_seen_as_the_broker_would(tmp_path: Path) -> Non
 @pytest.mark.parametrize("make", [lambda p: p / "absent", lambda p: p, lambda p: p / "empty"])
 def test_nothing_to_audit_is_the_users_mistake(tmp_path: Path, make: object) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(AuditInputError, match="; (check|name)"):
+    with pytest.raises(AuditInputError, match=r"; (check|name)"):
         discover([str(make(tmp_path))])  # type: ignore[operator]
     with pytest.raises(AuditInputError):
         discover([])

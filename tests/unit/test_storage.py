@@ -108,7 +108,7 @@ def test_small_files_and_heads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/no/such/place", "abc://host/x", "s3://key:secret@bucket/a b"])
 def test_a_wrong_path_is_the_users_mistake_with_a_hint(path: str) -> None:
-    with pytest.raises(AuditInputError, match="; (check|install)") as caught:
+    with pytest.raises(AuditInputError, match=r"; (check|install)") as caught:
         storage.place(path)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
