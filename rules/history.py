@@ -73,8 +73,11 @@ class Window:
 
     @property
     def end_time(self) -> int | None:
-        """ms when it was complete, None while it is not."""
-        return None if self.complete is None else self.complete.time
+        """ms when it was complete, None while it is not.
+
+        The update time of a Complete record is taken when its markers are sent, its record's time when they have come.
+        """
+        return None if self.complete is None else max(self.complete.time, self.complete.record_time)
 
     @property
     def decided(self) -> Entry | None:

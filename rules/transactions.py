@@ -12,7 +12,7 @@ from rules.finding import Finding, iso
 from rules.open_transactions import OpenTransaction, open_transactions
 from rules.registry import rule
 from rules.view import LogView
-from rules.windows import marker_window, ongoing_after, owner_complete, skew
+from rules.windows import marker_window, owner_complete, skew, window_after
 
 FAMILY = "transactions"
 HOUR_MS = 3_600_000
@@ -207,7 +207,7 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
         return True, f"the marker at {t['prev_marker_offset']} had raised the epoch to {t['prev_marker_epoch']}"
     if t["prev_marker_epoch"] < t["producer_epoch"] or not owner_complete(log, t["producer_id"]):
         return False, ""
-    if ongoing_after(log, t, int(t["prev_marker_time"]), log.time(t["first_time"])) is not None:
+    if window_after(log, t) is not None:
         return False, ""
     return True, f"no record of the coordinator allows data after the marker at {t['prev_marker_offset']}"
 

@@ -81,6 +81,7 @@ class LogView:
     copies: list[CopyFacts]
     cluster: Cluster
     leader: CopyFacts = field(init=False)
+    cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.copies.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))

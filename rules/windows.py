@@ -1,13 +1,32 @@
-"""Which transaction of a coordinator a marker or a stretch of data in a partition belongs to."""
+"""Which transaction of a coordinator a marker or a stretch of data in a partition belongs to.
+
+Within a partition the markers of a producer come in the order of the coordinator's decisions, so both are matched one
+to one in that order, by epoch, result and time; a neighbour's marker never stands in for a missing one.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from rules.history import SKEW_MS, CoordinatorHistory, Entry, Window
+from rules.history import SKEW_MS, CoordinatorHistory, Window
 from rules.view import LogView
 
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
+
+
+@dataclass(slots=True)
+class Matching:
+    """The markers of one producer in one partition, matched with the coordinator's transactions that name it.
+
+    ``windows`` in the order of the log; ``of_marker``: marker offset -> number of its window; ``unmarked``: numbers of
+    the decided windows that no marker was found for.
+    """
+
+    windows: list[Window]
+    of_marker: dict[int, int] = field(default_factory=dict)
+    unmarked: list[int] = field(default_factory=list)
 
 
 def skew(log: LogView, partition: int | None) -> int:
@@ -27,19 +46,56 @@ def owner_complete(log: LogView, producer_id: int) -> bool:
     return history.complete_for_all() if owner is None else history.complete(owner)
 
 
-def marker_fits(window: Window, t: np.void, slack: int) -> bool:
+def matching(log: LogView, producer_id: int) -> Matching:
+    """The matching of one producer, made once a log."""
+    made: dict[int, Matching] = log.cache.setdefault("matching", {})
+    if producer_id not in made:
+        made[producer_id] = _match(log, producer_id)
+    return made[producer_id]
+
+
+def _markers(log: LogView) -> dict[int, list[np.void]]:
+    """The markers of every producer in the order of the log, looked up once."""
+    if "markers" not in log.cache:
+        rows = log.leader.transactions
+        by_producer: dict[int, list[np.void]] = {}
+        for row in rows[rows["marker_offset"] >= 0]:
+            by_producer.setdefault(int(row["producer_id"]), []).append(row)
+        log.cache["markers"] = by_producer
+    found: dict[int, list[np.void]] = log.cache["markers"]
+    return found
+
+
+def _match(log: LogView, producer_id: int) -> Matching:
+    history = log.cluster.coordinator
+    if history is None:
+        return Matching([])
+    windows = [w for w in history.windows(producer_id) if log.name in w.partitions]
+    out = Matching(windows)
+    used: dict[int, np.void] = {}
+    at = 0
+    for t in _markers(log).get(producer_id, []):
+        number = next((n for n in range(at, len(windows)) if _fits(log, windows[n], t)), None)
+        if number is None:  # a marker that was sent again belongs to the window of the one before
+            number = next((n for n in reversed(used) if _fits(log, windows[n], t)), None)
+        if number is not None:
+            out.of_marker[int(t["marker_offset"])] = number
+            used[number] = t
+            at = max(at, number + 1)
+    out.unmarked = [n for n, w in enumerate(windows) if w.prepare is not None and n not in used]
+    return out
+
+
+def _fits(log: LogView, window: Window, t: np.void) -> bool:
     """Whether a marker can be one of this window's: by epoch, result and the time between decision and completion."""
     decision = window.decided
     if decision is None or bool(t["commit"]) != decision.commit:
         return False
-    return _epoch_fits(window, t) and _decided_at(window, t, slack)
+    return _epoch_fits(window, t) and _decided_at(window, t, skew(log, decision.partition))
 
 
 def _epoch_fits(window: Window, t: np.void) -> bool:
-    decision = window.prepare
-    if decision is None:
-        return True
-    return bool(t["marker_epoch"] == decision.producer_epoch)
+    return window.prepare is None or bool(t["marker_epoch"] == window.prepare.producer_epoch)
 
 
 def _decided_at(window: Window, t: np.void, slack: int) -> bool:
@@ -49,84 +105,60 @@ def _decided_at(window: Window, t: np.void, slack: int) -> bool:
     return begin - slack <= stamp and (end is None or stamp <= end + slack)
 
 
+def marker_window(log: LogView, t: np.void) -> Window | None:
+    """The window that sent this marker, None where none fits or the transaction is open."""
+    found = matching(log, int(t["producer_id"]))
+    number = found.of_marker.get(int(t["marker_offset"]))
+    return None if number is None else found.windows[number]
+
+
 def contradicting_window(log: LogView, t: np.void) -> Window | None:
-    """A window that names the partition and whose decision the marker denies while falling right into its time."""
-    history = log.cluster.coordinator
-    if history is None:
+    """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
+    found = matching(log, int(t["producer_id"]))
+    if int(t["marker_offset"]) in found.of_marker:
         return None
-    for window in history.windows(int(t["producer_id"])):
+    for number in found.unmarked:
+        window = found.windows[number]
         prepare = window.prepare
-        if prepare is None or prepare.commit == bool(t["commit"]) or log.name not in window.partitions:
+        if prepare is None or prepare.commit == bool(t["commit"]) or not _epoch_fits(window, t):
             continue
-        slack = skew(log, prepare.partition)
-        if _epoch_fits(window, t) and (window.client_version >= 2 or _decided_at(window, t, slack)):
+        if window.client_version >= 2 or _decided_at(window, t, skew(log, prepare.partition)):
             return window
     return None
 
 
-def marker_window(log: LogView, t: np.void) -> Window | None:
-    """The window that sent this marker, None where none fits."""
-    history = log.cluster.coordinator
-    if history is None:
-        return None
-    fitting = [
-        w
-        for w in history.windows(int(t["producer_id"]))
-        if w.decided is not None and marker_fits(w, t, skew(log, w.decided.partition))
-    ]
-    naming = [w for w in fitting if log.name in w.partitions]
-    chosen = naming or fitting
-    return min(chosen, key=lambda w: abs(_middle(w) - int(t["marker_timestamp"])), default=None)
-
-
-def _middle(window: Window) -> int:
-    decision = window.decided
-    assert decision is not None
-    return decision.time
-
-
 def unmarked_windows(log: LogView, history: CoordinatorHistory) -> list[Window]:
-    """Complete windows that name this partition and of which no marker is found in the leader copy.
-
-    Windows and markers are matched one to one in the order of the log, so that a neighbour's marker does not stand in
-    for a missing one.
-    """
-    rows = log.leader.transactions
-    rows = rows[rows["marker_offset"] >= 0]
-    by_producer: dict[int, list[np.void]] = {}
-    for row in rows:
-        by_producer.setdefault(int(row["producer_id"]), []).append(row)
+    """Complete windows that name this partition and of which no marker is found in the leader copy."""
     out = []
-    for producer_id, windows in history.windows_by_producer.items():
-        markers = by_producer.get(producer_id, [])
-        used = [False] * len(markers)
-        for window in windows:
-            if window.complete is None or window.prepare is None or log.name not in window.prepare.partitions:
-                continue
-            slack = skew(log, window.prepare.partition)
-            at = next((k for k, t in enumerate(markers) if not used[k] and marker_fits(window, t, slack)), None)
-            if at is None:
-                out.append(window)
-            else:
-                used[at] = True
+    for producer_id in history.windows_by_producer:
+        found = matching(log, producer_id)
+        windows = (found.windows[n] for n in found.unmarked)
+        out += [w for w in windows if w.complete is not None and w.prepare is not None]
     return out
 
 
-def ongoing_after(log: LogView, t: np.void, marker_time: int, data_time: int) -> Entry | None:
-    """An Ongoing record that may have allowed this data after the marker at ``marker_time``.
+def window_after(log: LogView, t: np.void) -> Window | None:
+    """A window of the producer that names the partition and may have allowed this data after the marker before it.
 
-    It names the partition, has the data's epoch, and was written between that decision (give or take the clocks) and
-    the data. CreateTime stamps may be earlier than the record that allowed the batch, hence the larger slack there.
+    Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may
+    belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
+    allowed the batch, hence the slack.
     """
-    history = log.cluster.coordinator
-    if history is None:
-        return None
-    for window in history.windows(int(t["producer_id"])):
+    found = matching(log, int(t["producer_id"]))
+    before = found.of_marker.get(int(t["prev_marker_offset"]))
+    own = found.of_marker.get(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
+    if own is not None:
+        return found.windows[own] if before is None or own > before else None
+    data_time = log.time(t["first_time"])
+    for number, window in enumerate(found.windows):
         entry = window.added.get(log.name)
-        if entry is None or entry.producer_epoch != t["producer_epoch"]:
-            continue
-        complete = window.end_time
-        slack = skew(log, entry.partition)
-        if (complete is None or complete > marker_time + slack) and entry.time <= data_time + SKEW_MS:
-            return entry
+        later = number > before if before is not None else _may_follow(window, int(t["prev_marker_time"]))
+        if later and entry is not None and entry.producer_epoch == t["producer_epoch"]:
+            if entry.time <= data_time + SKEW_MS and number not in found.of_marker.values():
+                return window
     return None
+
+
+def _may_follow(window: Window, marker_time: int) -> bool:
+    end = window.end_time
+    return end is None or end > marker_time

@@ -220,7 +220,11 @@ class _Reader:
         if chunk.summary is not None:
             number = int(self.replay.scalars[st.S_SEGMENT])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
-            self._keep(records.check(b, chunk.summary, bounds, self.task))
+            found = records.check(b, chunk.summary, bounds, self.task)
+            for events in found if shape is not None else ():
+                if events["kind"][0] == Kind.BATCH_TIMESTAMP:
+                    shape.correct(events)
+            self._keep(found)
         if self.internal is not None:
             self.facts.errors += self.internal.add(segment.name, chunk)
         for error in chunk.errors:

@@ -21,6 +21,11 @@ class SegmentShape:
         """Remembers positions, offsets and times of a chunk (32 bytes a batch)."""
         self.chunks.append((b.position.copy(), b.base_offset.copy(), b.last_offset.copy(), b.max_timestamp.copy()))
 
+    def correct(self, events: np.ndarray) -> None:
+        """Puts the records' own largest time where a batch's header belies it (events BATCH_TIMESTAMP of this chunk)."""
+        position, _, _, time = self.chunks[-1]
+        time[np.searchsorted(position, events["position"])] = events["a"]
+
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Positions, base offsets, last offsets, largest times."""
         if not self.chunks:

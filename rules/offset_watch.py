@@ -1,0 +1,126 @@
+"""What the rules on committed offsets look for while the records of ``__consumer_offsets`` pass by (KIP-447)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from auditor.model.offsets import GroupPartition
+from rules.group_offsets import CONSUMER_OFFSETS, Commit, Generation, Story, tell
+from rules.view import LogView
+
+
+def since(generation: Generation | None) -> int:
+    """The record offset at which a generation began, -1 where no group record came before."""
+    return -1 if generation is None else generation.offset
+
+
+@dataclass(slots=True)
+class Rivals:
+    """Watches for two producers that both believe to own a partition: zombies and interleaved ones.
+
+    ``zombies`` holds (older commit, rival's commit, zombie's commit), ``interleaved`` (p, q, p again); one each for a
+    producer, partition and generation. What a zombie explains is not told as interleaved too.
+    """
+
+    zombies: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
+    interleaved: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
+    _turns: dict[GroupPartition, list[Commit]] = field(default_factory=dict)  # of this generation, three at most
+    _first: dict[tuple[str | GroupPartition, int], Commit] = field(default_factory=dict)  # in a group, at a place
+    _told: dict[GroupPartition, int] = field(default_factory=dict)  # the last generation told about
+
+    def live(self, commit: Commit) -> None:
+        """Looks at a commit that took effect or may."""
+        turns = self._turns.setdefault(commit.place, [])
+        if turns and since(turns[-1].generation) != since(commit.generation):
+            turns.clear()
+        if turns and self._told.get(commit.place) != since(commit.generation):
+            self._judge(commit, turns)
+        if turns and turns[-1].producer_id == commit.producer_id:
+            turns[-1] = commit
+        else:
+            turns[:] = [*turns[-1:], commit]
+        if commit.generation is not None and commit.generation.classic:
+            self._first.setdefault((commit.place.group, commit.producer_id), commit)
+            self._first.setdefault((commit.place, commit.producer_id), commit)
+
+    def _judge(self, c: Commit, turns: list[Commit]) -> None:
+        last = turns[-1]
+        if last.producer_id == c.producer_id:
+            return
+        here, elsewhere = self._older(c.place, c), self._older(c.place.group, c)
+        older = here or (None if self._older(last.place, last) else elsewhere)
+        if older is not None:
+            self.zombies.append((older, last, c))
+        elif turns[0].producer_id == c.producer_id:
+            self.interleaved.append((turns[0], last, c))
+        else:
+            return
+        self._told[c.place] = since(c.generation)
+
+    def _older(self, where: str | GroupPartition, c: Commit) -> Commit | None:
+        """What the producer of ``c`` committed there in an older generation of a classic group."""
+        first = self._first.get((where, c.producer_id))
+        return first if first is not None and since(first.generation) < since(c.generation) else None
+
+    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+        """Nothing to see here: who wrote matters, not when it was decided."""
+
+
+@dataclass(slots=True)
+class Values:
+    """Watches the values in force: ``back`` where they fall, ``skips`` where they pass over what was aborted.
+
+    ``back`` holds (before, after), ``skips`` (value in force at the abort, aborted commit, next one in force).
+    """
+
+    back: list[tuple[Commit, Commit]] = field(default_factory=list)
+    skips: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
+    _aborted: dict[GroupPartition, tuple[Commit, Commit]] = field(default_factory=dict)
+
+    def live(self, commit: Commit) -> None:
+        """Nothing to see here: only what is in force counts."""
+
+    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+        """Follows the value of a place."""
+        if outcome == "aborted" and before is not None and commit.value > before.value:
+            self._aborted[commit.place] = (before, commit)
+        if outcome != "in force":
+            return
+        if before is not None and commit.value < before.value:
+            self.back.append((before, commit))
+        start = self._aborted.pop(commit.place, None)
+        if start is not None and commit.value >= start[1].value and _passes_over(start[1], commit):
+            self.skips.append((*start, commit))
+
+
+def _passes_over(aborted: Commit, c: Commit) -> bool:
+    """Whether this commit cannot have begun again at the offset before the aborted one.
+
+    A new owner begins at the committed offset, which a rebalance between the two commits shows; the same producer may
+    have gone back itself. A plain commit shows no output that belongs to it, and so does one by a stranger.
+    """
+    same_generation = since(aborted.generation) == since(c.generation)
+    if c.plain:
+        return same_generation or bool(c.generation and c.generation.empty)
+    return c.producer_id != aborted.producer_id and same_generation and c.generation is not None
+
+
+@dataclass(slots=True)
+class Watched:
+    """What one pass over a ``__consumer_offsets`` partition brought out."""
+
+    rivals: Rivals
+    values: Values
+    story: Story
+
+
+def watched(log: LogView) -> Watched | None:
+    """One pass for all rules, kept with the leader copy's facts; None for other topics."""
+    if log.topic != CONSUMER_OFFSETS:
+        return None
+    known = log.leader.state.get("watched_offsets")
+    if not isinstance(known, Watched):
+        rivals, values = Rivals(), Values()
+        known = Watched(rivals, values, tell(log, rivals, values))
+        log.leader.state["watched_offsets"] = known
+    return known

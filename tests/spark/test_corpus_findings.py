@@ -1,0 +1,117 @@
+"""The main promise: on directories of real brokers the audit reports what is there, and nothing else above info."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from auditor import audit
+from auditor.options import AuditOptions
+from rules.finding import Finding
+from tests import corpora
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What a manifest's "allowed_too", in words, allows besides: rules by topic-partition. Read from the manifests.
+ALLOWED_TOO = {
+    "snapshot at the old end": "snapshot-replay-mismatch",
+    "snapshot_beyond_log_end": "snapshot-replay-mismatch",
+    "high_watermark_beyond_log_end": "checkpoint-beyond-log-end",
+    "index_entry_beyond_log_end": "index-mismatch",
+    "sequence_gap": "sequence-gap",
+    "timeindex": "index-mismatch",
+    "record_parse_failure": "record-structure-invalid",
+    "aborted transaction of the log missing": "aborted-transaction-not-indexed",
+}
+BINARY = [name for name in corpora.names() if (corpora.ROOT / name / "data.tar.gz").exists()]
+
+
+@functools.cache
+def findings_of(name: str, spark: SparkSession, out: Path) -> audit.Audit:
+    as_of = corpora.manifest(name)["copied_at"]
+    options = AuditOptions((str(corpora.unpack(name)),), out / name, records=True, as_of=as_of)
+    return audit.run(options, lambda _: None, spark)
+
+
+@pytest.fixture(scope="session")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audits")
+
+
+def matches(expected: dict[str, Any], finding: Finding) -> bool:
+    rules = corpora.rule_ids()[expected["finding"]]
+    same = {
+        "topic": finding.topic, "partition": finding.partition, "producerId": finding.producer_id,
+        "producerEpoch": finding.producer_epoch, "transactionalId": finding.transactional_id,
+        "baseOffset": finding.offset, "firstOffset": finding.offset, "lastOffset": finding.last_offset,
+    }  # fmt: skip
+    if finding.offset is None or expected["finding"] in ("truncated_tail", "snapshot_differs_from_replay"):
+        same = {k: v for k, v in same.items() if k in ("topic", "partition", "producerId")}
+    if finding.producer_id is None:
+        same = {k: v for k, v in same.items() if not k.startswith("producer")}
+    return finding.rule in rules and all(expected[k] == v for k, v in same.items() if k in expected)
+
+
+def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
+    for expected in manifest["expect"]:
+        if (expected["topic"], expected["partition"]) == (finding.topic, finding.partition):
+            words = " ".join(expected.get("allowed_too", ()))
+            if any(said in words and rule == finding.rule for said, rule in ALLOWED_TOO.items()):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_expected_findings_are_reported(name: str, spark: SparkSession, out: Path) -> None:
+    found = findings_of(name, spark, out).findings
+    for expected in corpora.manifest(name)["expect"]:
+        hits = [f for f in found if matches(expected, f)]
+        assert hits, f"not reported: {expected}"
+        if "position" in expected and expected["finding"] != "index_entry_inside_batch":
+            assert hits[0].position == expected["position"]
+        if "file" in expected:
+            assert expected["file"].endswith(hits[0].file or "?")
+        severity = expected.get("severity", "")
+        if severity.startswith("info"):
+            assert all(f.severity == "info" for f in hits)
+        elif not severity:
+            assert any(f.severity != "info" for f in hits)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_nothing_else_above_info_is_reported(name: str, spark: SparkSession, out: Path) -> None:
+    manifest = corpora.manifest(name)
+    extra = [
+        f
+        for f in findings_of(name, spark, out).findings
+        if f.severity != "info" and not allowed(manifest, f) and not any(matches(e, f) for e in manifest["expect"])
+    ]
+    assert not extra, [f.to_json() for f in extra]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_every_input_byte_and_offset_is_accounted_for(name: str, spark: SparkSession, out: Path) -> None:
+    findings_of(name, spark, out)
+    summary = json.loads((out / name / "summary.json").read_text())
+    files = [p for p in corpora.unpack(name).rglob("*") if p.is_file()]
+    sizes = sum(p.stat().st_size for p in files)
+    assert summary["bytes"]["total"] == sizes
+    assert sizes == sum(summary["bytes"][k] for k in ("decoded", "skipped", "unreadable"))
+    for log in summary["logs"]:
+        offsets = log["offsets"]
+        assert offsets["total"] == log["log_end"] - log["log_start"]
+        assert offsets["not_reached"] >= 0
+        assert offsets["total"] == sum(v for k, v in offsets.items() if k != "total")
+
+
+def test_healthy_logs_are_proved_by_their_snapshots(spark: SparkSession, out: Path) -> None:
+    findings_of("healthy-41", spark, out)
+    summary = json.loads((out / "healthy-41" / "summary.json").read_text())
+    chains = {f"{log['topic']}-{log['partition']}": log["chain"] for log in summary["logs"]}
+    assert chains["shop.orders-0"]["fraction"] == 1
+    assert all(not chain["broken"] for chain in chains.values())
