@@ -232,8 +232,10 @@ def _batch_size(window: _Window) -> int:
 
 def _read_on(window: _Window) -> bool:
     """Read more of the batch at hand; False where the file has no more of it."""
-    need = _batch_size(window)
-    return window.position + need <= window.size and window.fill(need)
+    need, rest = _batch_size(window), window.size - window.position
+    if need > rest:
+        need = min(rest, walking.PREFIX)  # it is torn, and its first bytes tell how
+    return window.end - window.at < need and window.fill(need)
 
 
 def _error(window: _Window, why: int, file: str) -> DecodeError:
@@ -265,7 +267,7 @@ def _torn(window: _Window, here: np.ndarray) -> tuple[str, str]:
     if window.failure is not None:
         return "unreadable", window.failure.strerror or type(window.failure).__name__
     need = _batch_size(window)
-    if need <= rest:
+    if need <= rest or left < min(rest, walking.PREFIX):
         return "truncated", f"the file is {rest - left} bytes shorter than when it was listed"
     if left < walking.PREFIX and not here.any():
         return "zero_filled", f"{rest} zero bytes at the end"
