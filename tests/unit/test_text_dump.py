@@ -176,7 +176,7 @@ def test_keys_and_payloads_are_measured_by_their_sizes() -> None:
     fake = f"{BATCH_41}\n| offset: 9 CreateTime: 1 keySize: -1 valueSize: 1 sequence: 0 headerKeys: [] payload: x"
     fake += "\nDumping a-0/0.log"
     key = "a\nb payload: "
-    header = f"keySize: {len(key)} valueSize: {len(fake)} sequence: 0 headerKeys: [x] y]"
+    header = f"keySize: {len(key)} valueSize: {len(fake)} sequence: 0 headerKeys: [x] y\nz]"
     text = f"{BATCH_41}\n| offset: 7 CreateTime: 1 {header} key: {key} payload: {fake}\n{OTHER_RECORDS}"
     shown = batches(text)
     assert len(shown.columns.position) == 1
