@@ -24,35 +24,31 @@ class Rivals:
 
     zombies: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
     interleaved: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
-    _turns: dict[GroupPartition, list[Commit]] = field(default_factory=dict)  # of this generation, three at most
+    _turns: dict[GroupPartition, dict[int, Commit]] = field(default_factory=dict)  # this generation's last of each
+    _last: dict[GroupPartition, Commit] = field(default_factory=dict)
     _first: dict[tuple[str | GroupPartition, int], Commit] = field(default_factory=dict)  # in a group, at a place
     _told: dict[GroupPartition, int] = field(default_factory=dict)  # the last generation told about
 
     def live(self, commit: Commit) -> None:
         """Looks at a commit that took effect or may."""
-        turns = self._turns.setdefault(commit.place, [])
-        if turns and since(turns[-1].generation) != since(commit.generation):
-            turns.clear()
-        if turns and self._told.get(commit.place) != since(commit.generation):
-            self._judge(commit, turns)
-        if turns and turns[-1].producer_id == commit.producer_id:
-            turns[-1] = commit
-        else:
-            turns[:] = [*turns[-1:], commit]
+        last = self._last.get(commit.place)
+        if last is None or since(last.generation) != since(commit.generation):
+            self._turns[commit.place] = {}
+        elif last.producer_id != commit.producer_id and self._told.get(commit.place) != since(commit.generation):
+            self._judge(commit, last)
+        self._turns[commit.place][commit.producer_id] = self._last[commit.place] = commit
         if commit.generation is not None and commit.generation.classic:
             self._first.setdefault((commit.place.group, commit.producer_id), commit)
             self._first.setdefault((commit.place, commit.producer_id), commit)
 
-    def _judge(self, c: Commit, turns: list[Commit]) -> None:
-        last = turns[-1]
-        if last.producer_id == c.producer_id:
-            return
+    def _judge(self, c: Commit, last: Commit) -> None:
         here, elsewhere = self._older(c.place, c), self._older(c.place.group, c)
         older = here or (None if self._older(last.place, last) else elsewhere)
+        earlier = self._turns[c.place].get(c.producer_id)
         if older is not None:
             self.zombies.append((older, last, c))
-        elif turns[0].producer_id == c.producer_id:
-            self.interleaved.append((turns[0], last, c))
+        elif earlier is not None:
+            self.interleaved.append((earlier, last, c))
         else:
             return
         self._told[c.place] = since(c.generation)

@@ -89,8 +89,8 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
     doubt = t.in_flight
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
-        f"The offsets of {names} on {len(pending)} partition(s) wait for the transaction of {who(t)}, open in {log.name} since offset {offset}: members that need stable "
-        "offsets cannot start there"
+        f"The offsets of {names} on {len(pending)} partition(s) wait for the transaction of {who(t)}, open in "
+        f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
         "pending-offsets-blocked",
