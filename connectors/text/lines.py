@@ -13,8 +13,9 @@ _SHORTHANDS = {
     b"<TIME>": rb"(?P<time_label>CreateTime|LogAppendTime|NoTimestampType): @timestamp",
     # Header keys are printed raw, so one may hold a bracket or a newline: take the shortest that lets the line go on,
     # and look beyond the line's end only a little, since a garbled dump may have many such lines.
-    b"<HEADERS>": rb" headerKeys: \[(?:(?:[^\]\n]|<BRACKET>){0,65536}|(?:[^\]]|<BRACKET>){0,1024})\]",
-    b"<BRACKET>": rb"\](?! key: | payload: | endTxnMarker: | controlType: |\r?\n|\Z)",
+    b"<HEADERS>": rb" headerKeys: \[(?:(?:[^\]\n]|<BRACKET>){0,65536}|(?:[^\]]|<BRACKET>){0,1024})\](?=<AFTER>)",
+    b"<BRACKET>": rb"\](?!<AFTER>)",
+    b"<AFTER>": rb" (?:key|payload|endTxnMarker|controlType|isValid|crc|LeaderChange): | (?:Snapshot|KRaft)|\r?\n|\Z",
     b"<CONTROL>": (
         rb"(?: endTxnMarker: (?P<marker>COMMIT|ABORT) coordinatorEpoch: @coordinator_epoch"
         rb"| controlType: \w+\(@control_type\)"
