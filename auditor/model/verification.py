@@ -22,8 +22,10 @@ class Verification:
 
     def lower(self, sequence: int, epoch: int) -> None:
         """One more batch waits: a lower sequence of the same epoch, or any of a higher one, takes over."""
-        if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
+        if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
 
     def admits(self, policy: Policy, first_sequence: int, knows_batches: bool) -> bool:
         """Whether a client's batch keeps the order among those that wait; also when verification is off by now."""
