@@ -1,0 +1,333 @@
+"""Rules on what producers' state costs, on who is about to lose it, and on what another policy would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from auditor.facts import CopyFacts
+from rules.finding import Finding
+from rules.registry import rule
+from rules.view import DAY_MS, LogView
+
+FAMILY = "capacity"
+BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references: an estimate (semantics 2.6)
+CACHED_BATCHES = 5
+MANY_BYTES = 256 << 20
+MANY_PRODUCERS = 100_000
+WORTH_KNOWING = 10_000  # producers of one partition from which on its cost is told at all
+SHORT_LIVED, SHORT_BATCHES = 1_000, 3
+SHOWN = 100  # producers of one log that get a line each
+LAST_SEQUENCE = 2**31 - 1
+
+
+class Peak(NamedTuple):
+    """The largest producer state of one copy: how many producers, and its estimated bytes."""
+
+    producers: int
+    bytes: int
+
+
+def known_peak(copy: CopyFacts, expiration_ms: int, cached: int = CACHED_BATCHES) -> Peak:
+    """The peak of a copy's producer state, each producer counted from its first batch to its expiry.
+
+    ``cached``: batches kept a producer. Producers that expired and came back count in between too: an upper bound.
+    """
+    p = copy.producers
+    if not len(p):
+        return Peak(0, 0)
+    stamps = [np.where(p[name] >= 0, p[name], 1 << 62) for name in ("first_time", "marker_time", "below_timestamp")]
+    begin = np.min(stamps, axis=0)
+    begin = np.where(begin == 1 << 62, 0, begin)
+    end = np.max([p[name] for name in ("data_time", "marker_time", "below_timestamp", "last_timestamp")], axis=0)
+    cost = BYTES_A_PRODUCER + BYTES_A_BATCH * np.clip(p["batches"] + p["below_batches"], 0, cached)
+    end = np.where(p["txn_first_offset"] >= 0, 1 << 62, end + max(expiration_ms, 0))
+    moments = np.concatenate([begin, end])
+    order = np.lexsort((np.repeat([1, 0], len(p)), moments))  # what ends at a moment goes before what begins
+    alive = np.cumsum(np.concatenate([np.ones(len(p), np.int64), -np.ones(len(p), np.int64)])[order])
+    held = np.cumsum(np.concatenate([cost, -cost])[order])
+    return Peak(int(alive.max()), int(held.max()))
+
+
+@rule("producer-state-memory", family=FAMILY, severity="warning above 100,000 producers or 256 MiB, else info")
+def producer_state_memory(log: LogView) -> Iterator[Finding]:
+    """A partition's producer state takes much of the broker's memory
+
+    Checks: the number of producers that the broker held at the peak of the replay, each from its first batch until it
+    expires, at 224 bytes a producer and 40 a cached batch; told from 10,000 producers on. 'auditor what-if' adds the
+    partitions of a broker up.
+    Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
+    Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input tell.
+    What to do: find the short-lived producers; lower producer.id.expiration.ms; upgrade clients; watch the metric
+    kafka.server:type=ReplicaManager,name=ProducerIdCount.
+    Source: KIP draft on keeping only the latest batch
+    """
+    expiration = log.cluster.expiration_ms(log.leader.broker_id)
+    peak = known_peak(log.leader, expiration)
+    if peak.producers < WORTH_KNOWING:
+        return
+    drafted = known_peak(log.leader, expiration, 1)
+    yield log.finding(
+        "producer-state-memory",
+        "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",
+        f"{log.name} held {peak.producers} producers at its peak: about {peak.bytes / 2**20:.1f} MiB in every broker "
+        "with a replica",
+        evidence={
+            "producers_peak": peak.producers,
+            "bytes_peak": peak.bytes,
+            "bytes_peak_latest_batch_only": drafted.bytes,
+            "expiration_ms": expiration,
+            "confidence": "likely",
+        },
+    )
+
+
+@rule("short-lived-producers", family=FAMILY, severity="warning")
+def short_lived_producers(log: LogView) -> Iterator[Finding]:
+    """Producers come and go with hardly a batch each
+
+    Checks: a thousand or more producer ids that wrote three batches or fewer to the partition, all begun in one day.
+    Why it matters: each of them stays in the memory of every replica until it expires, and in every snapshot.
+    Can be wrong: functions that are meant to be short-lived.
+    What to do: share producers between requests; set enable.idempotence=false where it is not needed; lower
+    producer.id.expiration.ms.
+    Source: KIP draft on keeping only the latest batch, KIP-360
+    """
+    p = log.leader.producers
+    written = p["batches"] + p["below_batches"]
+    short = p[(p["batches"] > 0) & (written <= SHORT_BATCHES)]
+    if len(short) < SHORT_LIVED:
+        return
+    short = short[np.argsort(short["first_time"], kind="stable")]
+    times = short["first_time"]
+    within = np.searchsorted(times, times + DAY_MS, side="left") - np.arange(len(times))
+    at = int(np.argmax(within))
+    count = int(within[at])
+    if count < SHORT_LIVED:
+        return
+    first, last = short[at], short[at + count - 1]
+    yield log.finding(
+        "short-lived-producers",
+        "warning",
+        f"{count} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
+        offset=int(short["first_offset"][at : at + count].min()),
+        last_offset=int(short["data_last_offset"][at : at + count].max()),
+        time_ms=log.time(first["first_time"]),
+        evidence={
+            "producers": count,
+            "span_ms": int(last["first_time"] - first["first_time"]),
+            "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
+            "examples": short["producer_id"][at : at + 5].tolist(),
+            "bytes": count * (BYTES_A_PRODUCER + BYTES_A_BATCH),
+        },
+    )
+
+
+@rule(
+    "unknown-producer-exposure", family=FAMILY, severity="warning on brokers before 2.4 and for idle ones, else info",
+    time=True,
+)  # fmt: skip
+def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
+    """A producer whose state a broker may forget, or has forgotten, before its next write
+
+    Checks: producers all of whose batches lie below the log start, known from the file or a snapshot, that have not
+    written since or began again at sequence 0 in the same epoch; and producers that still write and twice or more were
+    idle for over 80 % of the expiration. Producers idle beyond the expiration are left out.
+    Why it matters: brokers before 2.4 forget a producer with its last batch and refuse its next one with
+    UNKNOWN_PRODUCER_ID; later ones keep it until it expires, but a new replica or a lost snapshot forgets it as well.
+    Can be wrong: CreateTime stamps; a producer that was closed and will never write again.
+    What to do: set retention and producer.id.expiration.ms above the producer's idle time; upgrade brokers before 2.4.
+    Source: KIP-360
+    """
+    if not log.has_sequences:
+        return
+    expiration = log.cluster.expiration_ms(log.leader.broker_id)
+    rows = list(_below(log, expiration))
+    for row in rows[:SHOWN]:
+        yield _exposed(log, row)
+    if len(rows) > SHOWN:
+        yield log.finding(
+            "unknown-producer-exposure",
+            "warning" if log.policy() == "pre-kip-360" else "info",
+            f"{len(rows) - SHOWN} more producers have all their batches below the log start of {log.name}",
+            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.log_start},
+        )
+    yield from _idle(log, expiration)
+
+
+def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
+    """Producers of the first kind, by the offset of their last batch below the log start."""
+    p = log.leader.producers
+    below = (p["below_last_offset"] >= 0) & (p["below_last_offset"] < log.leader.log_start)
+    same_epoch = p["producer_epoch"] == p["below_epoch"]  # a marker of a later one lets it begin at 0 anyway
+    gone = (p["batches"] == 0) & same_epoch & (log.cluster.as_of - p["below_timestamp"] < expiration_ms)
+    restarted = (
+        (p["batches"] > 0)
+        & (p["first_sequence"] == 0)
+        & (p["first_epoch"] == p["below_epoch"])
+        & (p["below_last_sequence"] != LAST_SEQUENCE)
+        & (p["below_last_sequence"] >= 0)
+        & (p["first_timestamp"] - p["below_timestamp"] < expiration_ms)
+    )
+    found = p[below & (gone | restarted)]
+    yield from found[np.lexsort((found["producer_id"], found["below_last_offset"]))]
+
+
+def _exposed(log: LogView, row: np.void) -> Finding:
+    old = log.policy() == "pre-kip-360"
+    restarted = bool(row["batches"] > 0)
+    refused = "was" if restarted else "will be"
+    message = (
+        f"All batches of producer {row['producer_id']} (epoch {row['below_epoch']}) up to offset "
+        f"{row['below_last_offset']} lie below the log start {log.leader.log_start}"
+        + (f"; it began again at sequence 0 at offset {row['first_offset']}" if restarted else "")
+    )
+    if old:
+        message += f": its next write {refused} refused with UNKNOWN_PRODUCER_ID"
+    else:
+        message += ": brokers of 2.4 or newer keep its state until it expires, a new replica knows nothing of it"
+    return log.finding(
+        "unknown-producer-exposure",
+        "warning" if old else "info",
+        message,
+        offset=row["below_last_offset"],
+        last_offset=row["below_last_offset"],
+        producer_id=row["producer_id"],
+        producer_epoch=row["below_epoch"],
+        transactional_id=log.owner(row["producer_id"]),
+        time_ms=row["below_timestamp"],
+        evidence={
+            "last_sequence": row["below_last_sequence"],
+            "last_offset": row["below_last_offset"],
+            "log_start": log.leader.log_start,
+            "known_from": _known_from(row),
+            "restarted_at": row["first_offset"] if restarted else None,
+            "policy": log.policy(),
+        },
+    )
+
+
+def _known_from(row: np.void) -> str:
+    return "a batch below the log start" if row["below_batches"] > 0 else "a producer snapshot"
+
+
+def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
+    """Producers of the second kind: those that still write, and nearly expired twice or more."""
+    p = log.leader.producers
+    often = (p["batches"] > 0) & (p["idle_count"] >= 2) & (p["max_idle_ms"] < expiration_ms)
+    writing = log.cluster.as_of - p["data_timestamp"] < expiration_ms
+    for row in p[often & writing][:SHOWN]:
+        hours = f"{row['max_idle_ms'] / 3_600_000:.1f} h of {expiration_ms / 3_600_000:.1f} h"
+        yield log.finding(
+            "unknown-producer-exposure",
+            "warning",
+            f"Producer {row['producer_id']} (epoch {row['data_epoch']}) was idle {row['idle_count']} times for over "
+            f"80 % of the time after which it is forgotten ({hours}) and still writes to {log.name}",
+            offset=row["first_offset"],
+            last_offset=row["data_last_offset"],
+            producer_id=row["producer_id"],
+            producer_epoch=row["data_epoch"],
+            transactional_id=log.owner(row["producer_id"]),
+            time_ms=row["data_timestamp"],
+            evidence={
+                "idle_times": row["idle_count"],
+                "max_idle_ms": row["max_idle_ms"],
+                "expiration_ms": expiration_ms,
+                "last_sequence": row["data_last_sequence"],
+                "last_offset": row["data_last_offset"],
+            },
+        )
+
+
+def _verdicts(log: LogView) -> list[dict[str, Any]]:
+    """The rows of table ``verdicts`` of the leader copy; a plain audit has none."""
+    table = log.leader.tables.get("verdicts")
+    return [] if table is None else table.to_pylist()
+
+
+@rule("what-if-rejection", family=FAMILY, severity="info", what_if=True)
+def what_if_rejection(log: LogView) -> Iterator[Finding]:
+    """Another policy would have refused what is in the log
+
+    Checks: the verdicts of 'auditor what-if': stored batches and markers that a broker under the named policy would
+    have refused or answered otherwise; the first of each run of a producer, together by policy and error.
+    Why it matters: it shows what an upgrade or a downgrade of the brokers would have changed for this very history.
+    Can be wrong: only accepted batches are stored, so retries and real refusals are not seen; retention and restarts
+    are simulated.
+    What to do: read the table of policies in what-if.json before you decide on an upgrade.
+    Source: KIP-360, KIP-890, KIP draft on keeping only the latest batch
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for v in _verdicts(log):
+        groups.setdefault((v["policy"], v["error"]), []).append(v)
+    for (policy, error), rows in sorted(groups.items()):
+        first = rows[0]
+        yield _verdict(
+            log,
+            "what-if-rejection",
+            "info",
+            f"Under {policy}, {len(rows)} run(s) of stored batches of {log.name} would have been answered {error}, "
+            f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
+            first,
+            evidence={
+                "policy": policy,
+                "error": error,
+                "runs": len(rows),
+                "batches": sum(v["batches"] for v in rows),
+                "producers": len({v["producer_id"] for v in rows}),
+                "base_sequence": first["base_sequence"],
+                "known_last_sequence": first["known_last_sequence"],
+                "offsets": [v["base_offset"] for v in rows[:SHOWN]],
+                "confidence": "likely",
+            },
+        )
+
+
+@rule("draft-false-duplicate", family=FAMILY, severity="warning", what_if=True)
+def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
+    """The latest-batch draft would lose records by calling them duplicates
+
+    Checks: the verdicts of 'auditor what-if' under latest-batch-only: a stored batch that would be answered
+    DUPLICATE_SEQUENCE_NUMBER although no record with its sequences was stored before in that epoch.
+    Why it matters: a client takes that answer for success. The records would be lost, and nobody would know.
+    Can be wrong: the range was stored before, and retention or cleaning has removed it.
+    What to do: hold these cases against the first phase of the draft, which changes brokers alone.
+    Source: KIP draft on keeping only the latest batch
+    """
+    for v in _verdicts(log):
+        if v["policy"] == "latest-batch-only" and v["error"] == "DUPLICATE_SEQUENCE_NUMBER" and not v["stored_before"]:
+            yield _verdict(
+                log,
+                "draft-false-duplicate",
+                "warning",
+                f"Under latest-batch-only, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
+                f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
+                "records lost: nothing with these sequences is stored before it",
+                v,
+                evidence={
+                    "base_sequence": v["base_sequence"],
+                    "last_sequence": v["last_sequence"],
+                    "known_last_sequence": v["known_last_sequence"],
+                    "batches": v["batches"],
+                    "confidence": "likely",
+                },
+            )
+
+
+def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: dict[str, Any], **more: Any) -> Finding:
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        offset=v["base_offset"],
+        last_offset=v["last_offset"],
+        producer_id=v["producer_id"],
+        producer_epoch=v["producer_epoch"],
+        transactional_id=log.owner(v["producer_id"]),
+        file=v["file"],
+        position=v["position"],
+        time_ms=None if v["max_timestamp"] is None else int(v["max_timestamp"].timestamp() * 1000),
+        **more,
+    )
