@@ -131,3 +131,11 @@ def test_transactions_keep_their_group() -> None:
     model.replay(OTHER, CommittedOffset(1, 1, 500))
     assert model.expire("g", 1500, ()) == ([], False)
     assert model.expire("h", 1500, ()) == ([], True)
+
+
+def test_only_transactional_commits_slip_through_without_ids() -> None:
+    model = GroupOffsets({"g": Group(state=GroupState.STABLE, generation=2, members=[Member("B")])})
+    model.commit("g", ANONYMOUS, {"in-0": 20}, 1, producer_id=1)
+    with pytest.raises(Refused, match="UNKNOWN_MEMBER_ID"):
+        model.commit("g", ANONYMOUS, {"in-0": 20}, 2)
+    assert (model.committed, model.is_pending(PLACE)) == ({}, True)
