@@ -8,8 +8,8 @@ from typing import Any
 from auditor.model.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
 from auditor.model.refusal import ILLEGAL_STATE, Refused
 from auditor.model.transaction_metadata import TransactionMetadata
-from auditor.model.transaction_states import COMPLETED, TransactionState, TransactionValue, state_by_id
-from auditor.model.transaction_store import Availability, LogRecord, TransactionStore, coordinator_error
+from auditor.model.transaction_states import COMPLETED, PREPARED, TransactionState, TransactionValue, state_by_id
+from auditor.model.transaction_store import Availability, LogRecord, Prepared, TransactionStore, coordinator_error
 from tests.conformance.runner import Result
 
 Args = dict[str, Any]
@@ -57,7 +57,7 @@ class CoordinatorModel:
         for name, fields in (initial.get("txns") or {}).items():
             metadata = TransactionMetadata(_value(fields), None, fields.get("has_failed_epoch_fence", False))
             self.store.txns[name] = metadata
-            if fields.get("pending_state") in COMPLETED:
+            if fields.get("pending_state") in COMPLETED and metadata.value.state in PREPARED:
                 completion = metadata.prepare_complete(metadata.value.last_update_ts)
                 self.coordinator.transitions[name] = self.store.prepared(completion)
             elif fields.get("pending_state") is not None:
@@ -168,7 +168,7 @@ class CoordinatorModel:
     def prepare(self, args: Args, transition: Callable[[TransactionMetadata], TransactionValue]) -> Returns:
         """Prepare one transition of the metadata object and keep it for append_prepared or complete_transition."""
         name = args["transactional_id"]
-        value = transition(self.store.known(name))
+        value = transition(self._object(name))
         self.coordinator.transitions[name] = self.store.prepared(value)
         return _shown(value)
 
@@ -196,16 +196,22 @@ class CoordinatorModel:
         return self.prepare(args, lambda metadata: metadata.prepare_fence())
 
     def clear_pending(self, args: Args) -> None:
-        self.store.known(args["transactional_id"]).pending_state = None
+        self._object(args["transactional_id"]).pending_state = None
 
-    def _transition(self, name: str) -> Any:
+    def _object(self, name: str) -> TransactionMetadata:
+        """The metadata itself, whoever owns the partition."""
+        if name not in self.store.txns:
+            raise Refused(ILLEGAL_STATE)
+        return self.store.txns[name]
+
+    def _transition(self, name: str) -> Prepared:
         if name not in self.coordinator.transitions:
             raise Refused(ILLEGAL_STATE)
         return self.coordinator.transitions[name]
 
     def complete_transition(self, args: Args) -> None:
         name = args["transactional_id"]
-        self.store.known(name).complete(self._transition(name).value)
+        self._object(name).complete(self._transition(name).value)
 
     def append_prepared(self, args: Args) -> None:
         name, result = args["transactional_id"], args["append"]
