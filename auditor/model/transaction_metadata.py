@@ -76,7 +76,6 @@ class TransactionMetadata:
             producer_id=producer_id,
             producer_epoch=epoch,
             last_producer_epoch=last,
-            previous_producer_id=self.value.producer_id,
             timeout_ms=timeout_ms,
             state=TransactionState.EMPTY,
             last_update_ts=now,
@@ -122,7 +121,7 @@ class TransactionMetadata:
         state = COMPLETION_OF.get(value.state, TransactionState.COMPLETE_ABORT)
         done = value._replace(state=state, partitions=frozenset(), last_update_ts=now, next_producer_id=NO_PRODUCER_ID)
         if bumps_epoch(value.client_tv):
-            done = done._replace(last_producer_epoch=value.producer_epoch, previous_producer_id=value.producer_id)
+            done = done._replace(last_producer_epoch=value.producer_epoch)
             if value.next_producer_id != NO_PRODUCER_ID:
                 done = done._replace(producer_id=value.next_producer_id, producer_epoch=0)
         prepared = self._prepare(done)
@@ -155,7 +154,7 @@ class TransactionMetadata:
         if self.value.state not in legal_previous(new.state):
             raise Refused(ILLEGAL_STATE)
         self.pending_state = new.state
-        return new
+        return new._replace(previous_producer_id=self.value.producer_id)
 
     def take_fencing_epoch(self, epoch: int) -> None:
         """Turn a prepared fence into the abort that follows it: the epoch is taken before the log has it."""

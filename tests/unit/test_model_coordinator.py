@@ -217,7 +217,8 @@ def test_known_partitions_need_no_record() -> None:
     assert not model.add_partitions("t", pair(10, 5), ["a-0", "a-1"], 200)
     assert (model.store.log_count, value_of(model)) == (0, ONGOING)
     assert model.add_partitions("t", pair(10, 5), ["a-1", "b-0"], 200)
-    assert value_of(model) == ONGOING._replace(partitions=frozenset(("a-0", "a-1", "b-0")), last_update_ts=200)
+    added = {"partitions": frozenset(("a-0", "a-1", "b-0")), "last_update_ts": 200, "previous_producer_id": 10}
+    assert value_of(model) == ONGOING._replace(**added)
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,6 @@ def test_a_completion_under_version_2() -> None:
     done = TransactionMetadata(decided).prepare_complete(300)
     assert (done.last_producer_epoch, done.previous_producer_id, done.client_tv) == (5, 10, 2)
     done = TransactionMetadata(decided._replace(client_tv=1)).prepare_complete(300)
-    assert (done.last_producer_epoch, done.previous_producer_id) == (-1, 3)
+    assert (done.last_producer_epoch, done.previous_producer_id) == (-1, 10)  # every transition says whose it was
     with pytest.raises(Refused, match="ILLEGAL_STATE"):
         TransactionMetadata(ONGOING).prepare_complete(300)

@@ -15,6 +15,8 @@ public final class Main41 {
         switch (start.get("model").asText()) {
             case "validator":
                 return new Validator41();
+            case "coordinator":
+                return new Transaction41(start);
             default:
                 return producerState(start);
         }
