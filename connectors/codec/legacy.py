@@ -90,14 +90,15 @@ def unwrap(message: np.ndarray, limits: Limits) -> np.ndarray | Failure:
 
 
 @kernel
-def offset_shift(magic: int, wrapper_offset: int, last_inner: int) -> int:
-    """What to add to a stored inner offset. Magic 0 stores absolute ones, magic 1 relative ones.
+def first_offset(magic: int, wrapper_offset: int, first: int, last: int) -> int:
+    """The absolute offset of a wrapper's first message, from the stored ones of the first and the last.
 
-    A magic 1 wrapper at offset 0 begins at 0 whatever it holds: some versions of librdkafka wrote it so.
+    Magic 0 stores absolute offsets, magic 1 relative ones. A magic 1 wrapper at offset 0 begins at 0 whatever it holds:
+    some versions of librdkafka wrote it so. Compiled so that absurd offsets wrap as Java's do.
     """
     if magic == 0 or wrapper_offset == 0:
-        return 0
-    return wrapper_offset - last_inner
+        return first
+    return wrapper_offset - last + first
 
 
 def open_wrappers(buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits) -> list[tuple[int, Failure]]:
@@ -113,7 +114,8 @@ def open_wrappers(buf: np.ndarray, origin: int, batches: BatchColumns, limits: L
         if not isinstance(plain, Failure):
             count, first, last = offset_span(plain, len(plain), int(batches.magic[row]))
             if count:
-                batches.base_offset[row] = first + offset_shift(batches.magic[row], batches.last_offset[row], last)
+                wrapper = int(batches.last_offset[row])
+                batches.base_offset[row] = first_offset(int(batches.magic[row]), wrapper, first, last)
                 batches.record_count[row] = count
                 continue
             plain = Failure("bad_record", "a wrapper without a message inside")

@@ -185,7 +185,7 @@ def _columns(
 def _joined(raw: Sequence[bytes], batches: BatchColumns) -> tuple[np.ndarray, BatchColumns]:
     """The stored bytes in one array, and the batches with their positions in it."""
     ends = np.cumsum(batches.size, dtype=np.int64)
-    joined = np.frombuffer(b"".join(raw), np.uint8)
+    joined = np.frombuffer(bytearray().join(raw), np.uint8)  # kernels are compiled for arrays that can be written
     if len(raw) != len(ends) or len(joined) != (ends[-1] if len(ends) else 0):
         raise ValueError("the stored bytes are not those of the batches")
     return joined, batches._replace(position=ends - batches.size)
@@ -260,7 +260,7 @@ def iter_records(
     batch: bytes, *, file: str = "", position: int = 0, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[Record | DecodeError]:
     """The records of one whole stored batch, message or wrapper, as :func:`records_of`; of other bytes, one error."""
-    buf = np.frombuffer(batch, np.uint8)
+    buf = np.frombuffer(bytearray(batch), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
     found, end, _why = walk(buf, 0, len(buf), position, position + 1, limits.max_batch_bytes, False, 0, row)
     if found != 1 or end != len(buf):

@@ -144,6 +144,12 @@ def test_a_wrapper_that_cannot_be_opened_says_so() -> None:
     assert chunks(wrapper(8, []))[0].body_errors[0].reason == "bad_record"
 
 
+def test_absurd_offsets_wrap() -> None:
+    data = wrapper(-(2**63), [message(0, b"k", b"v"), message(2**63 - 1, b"k", b"v")])
+    (chunk,) = chunks(data)
+    assert chunk.batches.base_offset.tolist() == [1]  # -2^63 - (2^63 - 1) = 1 modulo 2^64
+
+
 def test_lengths_of_a_message_must_fill_it() -> None:
     whole = message(3, b"key", b"value")
     wrong = whole[:26] + b"\0\0\0\x04" + whole[30:]
