@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     last_offset: int
     max_timestamp: int
     transactional: bool
-    guard: int | None = None
+    guard: object | None = None
 
 
 class Marker(NamedTuple):
@@ -106,8 +106,10 @@ class Pending:
             row = kernel.begin(self.state.producers, self.producers, item.producer_id)
         if isinstance(item, Batch):
             self._take_batch(row, item)
-        elif isinstance(item, Marker):
-            self._take_marker(row, item)
+        else:
+            self.verified.add(item.producer_id)
+            if isinstance(item, Marker):
+                self._take_marker(row, item)
 
     def _take_batch(self, row: int, batch: Batch) -> None:
         if self.origin != REPLICATION:
@@ -164,4 +166,3 @@ class Pending:
         if first_offset != NONE:
             closed = Completed(marker.producer_id, first_offset, marker.last_offset, marker.aborted)
             self.completed.append(closed)
-        self.verified.add(marker.producer_id)

@@ -1,6 +1,6 @@
 """Verification of transactional appends with the coordinator (KIP-890 part 1, 3.6+; VerificationStateEntry).
 
-A guard is a number that is never used twice: one from before an abort is of no use afterwards.
+A guard is an object equal to itself alone: one from before an abort, or a restart, is of no use afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Verification:
     lowest_sequence: int
     epoch: int
     supports_epoch_bump: bool
-    guard: int
+    guard: object
 
     def lower(self, sequence: int, epoch: int) -> None:
         """One more batch waits: a lower sequence of the same epoch, or any of a higher one, takes over."""
@@ -40,22 +40,20 @@ class Verifications:
 
     def __init__(self) -> None:
         self.entries: dict[int, Verification] = {}
-        self.guards_given = 0
 
-    def start(self, producer_id: int, sequence: int, epoch: int, now: int, supports_epoch_bump: bool) -> int:
+    def start(self, producer_id: int, sequence: int, epoch: int, now: int, supports_epoch_bump: bool) -> object:
         """Begin, or join, the verification of a producer at ``now`` (ms); its guard."""
         entry = self.entries.get(producer_id)
         if entry is None:
-            self.guards_given += 1
-            entry = Verification(now, sequence, epoch, supports_epoch_bump, self.guards_given)
+            entry = Verification(now, sequence, epoch, supports_epoch_bump, guard=object())
             self.entries[producer_id] = entry
         entry.lower(sequence, epoch)
         return entry.guard
 
-    def accepts(self, producer_id: int, guard: int | None) -> bool:
+    def accepts(self, producer_id: int, guard: object | None) -> bool:
         """Whether ``guard`` is the live one of the producer."""
         entry = self.entries.get(producer_id)
-        return entry is not None and entry.guard == guard
+        return entry is not None and entry.guard is guard
 
     def clear(self, producer_id: int) -> None:
         """The producer's verification is over."""

@@ -36,7 +36,7 @@ class ProducerStateModel:
         self.state: ProducerState = (
             Partition(policy, settings, *bounds) if with_log else ProducerState(policy, settings)
         )
-        self.guards: dict[str, tuple[int, int | None]] = {}  # label: producer id, guard
+        self.guards: dict[str, tuple[int, object | None]] = {}  # label: producer id, guard
 
     def apply(self, op: str, args: Args) -> Result:
         """Apply one operation."""
@@ -111,6 +111,7 @@ class ProducerStateModel:
 
     def restart(self) -> None:
         self.state.restart()
+        self.guards.clear()  # a guard is an object in memory, and the numbers begin anew
 
     def rebuild(self, log: list[Args], **args: Any) -> None:
         self.state.rebuild([self.item(item["kind"], item) for item in log], **args)

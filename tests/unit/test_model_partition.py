@@ -19,7 +19,7 @@ def partition(name: str = "kip-360", settings: Settings = DEFAULTS, end: int = 0
     return Partition(policy(name), settings, 0, end, end)
 
 
-def data(pid: int, offset: int, first: int = 0, epoch: int = 0, count: int = 1, guard: int | None = None) -> Batch:
+def data(pid: int, offset: int, first: int = 0, epoch: int = 0, count: int = 1, guard: object | None = None) -> Batch:
     """Transactional data."""
     return Batch(pid, epoch, first, first + count - 1, offset, offset + count - 1, 1000 + offset, True, guard)
 
@@ -257,6 +257,21 @@ def test_a_guard_from_before_a_marker_is_of_no_use() -> None:
     assert log.verifications.entries == {}
     log.verifications.start(1, 0, 0, 2000, False)
     refused("INVALID_TXN_STATE", log, data(1, 1, guard=old))
+
+
+def test_a_guard_from_before_a_restart_is_of_no_use() -> None:
+    log = partition("kip-890-p1", VERIFYING)
+    old = log.verifications.start(1, 0, 0, 1000, False)
+    log.restart()
+    log.verifications.start(1, 0, 0, 2000, False)
+    refused("INVALID_TXN_STATE", log, data(1, 0, guard=old))
+
+
+def test_an_empty_control_batch_ends_a_verification_too() -> None:
+    log = partition("kip-890-p1")
+    log.verifications.start(1, 0, 0, 1000, False)
+    log.append_to_log([EmptyControl(1, 0, 0)], REPLICATION)
+    assert log.verifications.entries == {}
 
 
 def test_without_verification_anything_goes() -> None:
