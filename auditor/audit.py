@@ -126,4 +126,6 @@ def judge(audit: Audit, spark: SparkSession, facts: DataFrame, wanted: list[str]
         audit.judged[kind].append(row)
     audit.findings = resolve(Finding(**row) for row in audit.judged.pop("finding"))
     for kind in ("log", "open", "timeline"):
-        audit.judged[kind].sort(key=lambda r: (r["topic"], r["partition"], r.get("log_dir") or "", r.get("first_offset", 0)))
+        audit.judged[kind].sort(
+            key=lambda r: (r["topic"], r["partition"], r.get("log_dir") or "", r.get("first_offset", 0))
+        )

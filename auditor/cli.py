@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
-    top = argparse.ArgumentParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
+    top = argparse.ArgumentParser(
+        prog="auditor", description="Audits Kafka log directories for exactly-once invariants."
+    )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="the main job on a small log directory of a real broker")
     demo.add_argument("--out", type=Path, help="where results go (default: a folder in the system's temporary folder)")
@@ -59,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
 def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     """The options of ``audit``; ``live`` has the same but for PATH."""
     if paths:
-        p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI")
+        p.add_argument(
+            "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
+        )
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     p.add_argument("--policy", default="auto", choices=POLICIES, help="which brokers' rules the log was written under")
     p.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
@@ -69,7 +73,9 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
     p.add_argument("--master", default="local[*]", metavar="URL", help="Spark master (default local[*])")
-    p.add_argument("--split-size", type=int, default=128 << 20, metavar="BYTES", help="tables: bytes of a segment a task reads")
+    p.add_argument(
+        "--split-size", type=int, default=128 << 20, metavar="BYTES", help="tables: bytes of a segment a task reads"
+    )
     p.add_argument("--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES")
     p.add_argument("--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N")
     p.add_argument("--tables", action="store_true", help="write the decoded and derived tables as Parquet")
@@ -149,7 +155,9 @@ def _demo(args: argparse.Namespace) -> int:
     """Findings are what the demo is there to show, so they are no failure of it."""
     out = args.out or Path(tempfile.mkdtemp(prefix="auditor-demo-"))
     as_of = (DEMO / "as-of").read_text(encoding="utf-8").strip()
-    options = AuditOptions((str(DEMO / "logs"),), out, records=True, as_of=parse_time(as_of), master=args.master, fail_on="never")
+    options = AuditOptions(
+        (str(DEMO / "logs"),), out, records=True, as_of=parse_time(as_of), master=args.master, fail_on="never"
+    )
     return run_audit(options, quiet=args.quiet, as_json=False)
 
 

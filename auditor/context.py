@@ -13,6 +13,7 @@ from rules.history import CoordinatorHistory, Entry, build_history
 from rules.view import Bounds, Cluster
 
 TRANSACTION_STATE = "__transaction_state"
+BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class Brief:
     intact_from: int
     first_offset: int
     text: bool
+    ends_early: bool
     transaction_log: pa.Table | None = None
     broken_at: int | None = None
     sums: dict[str, int] = field(default_factory=dict)
@@ -46,7 +48,8 @@ def brief(facts: CopyFacts) -> Brief:
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, int(facts.state.get("intact_from", 0)),  # type: ignore[call-overload]
-        facts.segment_bases[0] if facts.segment_bases else 0, facts.text, facts.tables.get("transaction_log"),
+        facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
+        bool(facts.state.get("ends_early")), facts.tables.get("transaction_log"),
         unreadable[0][0] if unreadable else None, facts.sums,  # type: ignore[index]
     )  # fmt: skip
 
@@ -108,7 +111,7 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
         history.complete_from[p], history.leader_epochs[p] = b.intact_from, b.rank[0]
         history.times[p], history.clean[p] = b.bounds.copy_time, b.bounds.clean_shutdown
         history.brokers[p] = b.broker_id
-        history.whole_log[p] = b.bounds.log_start == 0 and b.intact_from <= 0
+        history.whole_log[p] = b.bounds.log_start == 0 and b.intact_from <= 0 and not b.ends_early
         if b.broken_at is not None:
             history.broken[p] = b.broken_at
     return history
@@ -124,7 +127,7 @@ def entries(table: pa.Table) -> list[Entry]:
         out.append(
             Entry(
                 row["partition"],
-                _number(row["offset"], k),
+                _number(row["offset"], BEHIND_OFFSETS + k),
                 _number(ms["record_timestamp"][k]),
                 _number(row["leader_epoch"]),
                 row["transactional_id"],

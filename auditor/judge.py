@@ -52,7 +52,21 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
         "errors": [e._asdict() for e in copy.errors],
+        "notes": _notes(copy),
     }
+
+
+def _notes(copy: CopyFacts) -> list[str]:
+    """What text dumps left out of this log, in sentences."""
+    notes = list(copy.notes)
+    name = f"{copy.topic}-{copy.partition}"
+    if hidden := copy.state.get("cannot_show"):
+        notes.append(f"{name}: text does not show {', '.join(hidden)}")  # type: ignore[arg-type]
+    if copy.state.get("ends_early"):
+        notes.append(f"{name}: the dump breaks off before the log ends, so nothing is said of its end")
+    if copy.state.get("may_be_cleaned") and not copy.topic.startswith("__"):
+        notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
+    return notes
 
 
 def accounting(copy: CopyFacts) -> dict[str, int]:

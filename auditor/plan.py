@@ -8,18 +8,26 @@ from collections import Counter
 from auditor.metadata import METADATA_TOPIC, ClusterSettings
 from auditor.options import AuditOptions
 from auditor.replay.copy import CopyTask
+from auditor.replay.text import TextTask
 from connectors.files import Copy, Inventory, LogDir
 from rules.view import DAY_MS, is_compacted
 
 EXPIRATION_NAMES = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
 
-def copy_tasks(inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions) -> list[CopyTask]:
-    """A task for every live copy that the options let through."""
+def copy_tasks(
+    inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions
+) -> list[CopyTask | TextTask]:
+    """A task for every live copy that the options let through, and for every folder of text dumps."""
     copies = Counter(
         (d.join_key, c.topic, c.partition) for d in inventory.log_dirs for c in d.copies if c.topic is not None
     )
-    return [
+    tasks: list[CopyTask | TextTask] = [
+        TextTask(d.place, d.name, d.join_key, d.cluster_id, d.broker_id, d.texts, limits=options.limits)
+        for d in inventory.log_dirs
+        if d.texts
+    ]
+    tasks += [
         _task(
             d, c, settings.get(d.join_key, ClusterSettings()), options, copies[(d.join_key, c.topic, c.partition)] > 1
         )
@@ -27,6 +35,7 @@ def copy_tasks(inventory: Inventory, settings: dict[str, ClusterSettings], optio
         for c in d.copies
         if options.wants_topic(c.topic or "")
     ]
+    return tasks
 
 
 def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, replicated: bool) -> CopyTask:
@@ -63,16 +72,21 @@ def expiration_ms(cluster: ClusterSettings, broker_id: int | None) -> int:
     return DAY_MS
 
 
-def size(task: CopyTask) -> int:
+def size(task: CopyTask | TextTask) -> int:
     """Bytes that the task reads, and a little for opening its files."""
-    return sum(f.size for f in task.copy.files()) + 50_000
+    files = task.texts if isinstance(task, TextTask) else task.copy.files()
+    return sum(f.size for f in files) + 50_000
 
 
-def spread(tasks: list[CopyTask], slots: int) -> list[list[CopyTask]]:
+def _name(task: CopyTask | TextTask) -> tuple[str, str]:
+    return (task.log_dir, "") if isinstance(task, TextTask) else (task.copy.log_dir, task.copy.folder)
+
+
+def spread(tasks: list[CopyTask | TextTask], slots: int) -> list[list[CopyTask | TextTask]]:
     """The tasks in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list."""
     heap = [(0, number) for number in range(min(slots, len(tasks)))]
-    lists: list[list[CopyTask]] = [[] for _ in heap]
-    for task in sorted(tasks, key=lambda t: (-size(t), t.copy.log_dir, t.copy.folder)):
+    lists: list[list[CopyTask | TextTask]] = [[] for _ in heap]
+    for task in sorted(tasks, key=lambda t: (-size(t), *_name(t))):
         load, number = heapq.heappop(heap)
         lists[number].append(task)
         heapq.heappush(heap, (load + size(task), number))

@@ -73,7 +73,8 @@ def summarise(audit: Audit) -> dict[str, Any]:
     clocks = [c.as_of for c in audit.clusters.values()]
     return {
         "tool": {"name": "auditor", "version": version("kafka-log-auditor")},
-        "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")} | {"python": sys.version.split()[0]},
+        "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
+        | {"python": sys.version.split()[0]},
         "as_of": iso(max(clocks, default=0)),
         "policy": [c._asdict() for c in audit.choices],
         "counts": {
@@ -88,7 +89,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "skipped": _skipped(audit),
         "unreadable": _unreadable(audit),
         "notes": [*audit.inventory.notes, *_notes(audit)],
-        "logs": [{k: v for k, v in row.items() if k not in ("errors", "sums")} for row in logs],
+        "logs": [{k: v for k, v in row.items() if k not in ("errors", "sums", "notes")} for row in logs],
         "open_transactions": dict(sorted(Counter(row["class"] for row in audit.judged["open"]).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
@@ -164,12 +165,17 @@ def _notes(audit: Audit) -> list[str]:
         if row["dropped_events"]:
             n = sum(row["dropped_events"].values())
             notes.append(f"{row['topic']}-{row['partition']} in {row['log_dir']}: {n} more events than are kept")
+    notes += [note for row in audit.judged["log"] for note in row["notes"]]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")
         elif not cluster.coordinator.covered():
-            missing = [p for p in range(cluster.coordinator.partition_count) if p not in cluster.coordinator.complete_from]
-            notes.append(f"__transaction_state is not whole in the input: partitions {missing} are missing or unreadable")
+            missing = [
+                p for p in range(cluster.coordinator.partition_count) if p not in cluster.coordinator.complete_from
+            ]
+            notes.append(
+                f"__transaction_state is not whole in the input: partitions {missing} are missing or unreadable"
+            )
     return sorted(set(notes))
 
 

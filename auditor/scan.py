@@ -13,6 +13,7 @@ from auditor.context import Brief, brief
 from auditor.facts import CopyFacts
 from auditor.plan import spread
 from auditor.replay.copy import CopyTask
+from auditor.replay.text import TextTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,21 +33,31 @@ JUDGED = "kind string, row string"
 JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.string())])
 
 
-def read_copies(spark: SparkSession, tasks: list[CopyTask]) -> DataFrame:
+def read_copies(spark: SparkSession, tasks: list[CopyTask | TextTask]) -> DataFrame:
     """The facts of every copy, one row each, kept for the second job. Nothing runs until it is asked for."""
     lists = spread(tasks, max(1, spark.sparkContext.defaultParallelism * LISTS_PER_CORE))
     shipped = spark.sparkContext.broadcast(lists)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from auditor.replay.copy import read_copy
-
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for task in shipped.value[number]:
-                    yield _row(read_copy(task))
+                    for facts in read_task(task):
+                        yield _row(facts)
 
     numbers = spark.range(0, len(lists), 1, max(1, len(lists)))
     return numbers.mapInArrow(read, FACTS).persist()
+
+
+def read_task(task: CopyTask | TextTask) -> Iterator[CopyFacts]:
+    """The facts of a task's copies, one after the other."""
+    from auditor.replay.copy import read_copy
+    from auditor.replay.text import read_text_copies
+
+    if isinstance(task, TextTask):
+        yield from read_text_copies(task)
+    else:
+        yield read_copy(task)
 
 
 def _row(facts: CopyFacts) -> pa.RecordBatch:

@@ -126,8 +126,6 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     Source: TransactionIndex; semantics 1.10
     """
     for copy in log.copies:
-        if copy.text and not len(copy.aborted):
-            continue
         indexed = {(int(a["producer_id"]), int(a["last_offset"])) for a in copy.aborted}
         unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
         for t in _aborted(copy):
@@ -136,6 +134,8 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
             if t["last_offset"] < copy.log_start or (t["first_offset"] < _intact(log, copy) and t["records"] == 0):
                 continue
             log_file = copy.file(int(t["marker_segment"])) or ""
+            if copy.text and int(t["marker_segment"]) not in (copy.state.get("indexed_segments") or ()):  # type: ignore[operator]
+                continue
             if log_file.removesuffix(".log") + ".txnindex" in unreadable:
                 continue
             yield _not_indexed(log, copy, t, log_file)

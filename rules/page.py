@@ -33,5 +33,9 @@ def page(rule: Rule) -> str:
     """All about one rule."""
     lines = [rule.id, rule.title, f"Severity: {_remarks(rule)}", ""]
     for name in SECTIONS:
-        lines += [name + ":", *textwrap.wrap(rule.sections[name], WIDTH, initial_indent="  ", subsequent_indent="  "), ""]
+        lines += [
+            name + ":",
+            *textwrap.wrap(rule.sections[name], WIDTH, initial_indent="  ", subsequent_indent="  "),
+            "",
+        ]
     return "\n".join(lines)

@@ -22,7 +22,10 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     kept = _absorb(kept, "hanging-transaction", UNDER_HANGING, _same_transaction)
     for rule in ("timeout-not-enforced", "stuck-prepare"):
         kept = _absorb(kept, rule, UNDER_COORDINATOR, _same_owner)
-    kept = _absorb(kept, "batch-timestamp-mismatch", {"producer-timestamp-skew", "timestamp-out-of-range"}, _same_batches)
+    kept = _absorb(
+        kept, "batch-timestamp-mismatch", {"producer-timestamp-skew", "timestamp-out-of-range"}, _same_batches
+    )
+    kept = _absorb(kept, "timestamp-out-of-range", {"producer-timestamp-skew"}, _same_batches)
     kept = _absorb(kept, "illegal-transition", {"transition-invariant-broken", "state-epoch-regression"}, _same_record)
     kept = _absorb(kept, "sequence-reset-same-epoch", {"duplicate-sequence-range"}, _same_batches)
     kept = _absorb(kept, "replica-missing-range", {"sequence-gap"}, _inside)
@@ -97,7 +100,13 @@ def _absorb(findings: list[Finding], rule: str, taken: set[str], same: Any) -> l
             continue
         if winner.severity != "info" or not winner.evidence.get("in_flight"):
             winner.severity = highest(winner.severity, f.severity)
-        also = {"rule": f.rule, "severity": f.severity, "topic": f.topic, "partition": f.partition, "message": f.message}
+        also = {
+            "rule": f.rule,
+            "severity": f.severity,
+            "topic": f.topic,
+            "partition": f.partition,
+            "message": f.message,
+        }
         winner.evidence.setdefault("also", []).append(also)
     for winner in winners:
         if "also" in winner.evidence:

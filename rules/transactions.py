@@ -112,7 +112,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     for t in open_transactions(log):
         if t.klass in ("hanging", "orphan", "ghost", "active"):
             continue
-        old = t.age_ms > log.cluster.margin(t.timeout_ms)
+        old = t.age_ms > log.cluster.margin(t.timeout_ms) and not log.leader.state.get("ends_early")
         if t.klass == "late" and not old:
             continue
         severity = ("error" if t.age_ms > HOUR_MS else "warning") if old else "info"
@@ -145,7 +145,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     opened = open_transactions(log)
-    if not opened:
+    if not opened or log.leader.state.get("ends_early"):
         return
     t = opened[0]
     lso = max(int(t.row["first_offset"]), log.leader.log_start)

@@ -58,11 +58,11 @@ class CopyTask:
 
 def read_copy(task: CopyTask) -> CopyFacts:
     """Reads, checks and replays one copy."""
-    return _Reader(task).run()
+    return CopyReader(task).run()
 
 
-class _Reader:
-    """The state of reading one copy."""
+class CopyReader:
+    """The state of reading one copy; :mod:`auditor.replay.text` feeds it from text dumps instead of files."""
 
     def __init__(self, task: CopyTask) -> None:
         copy = task.copy
@@ -98,20 +98,40 @@ class _Reader:
     def run(self) -> CopyFacts:
         """The whole copy."""
         stored = [self._snapshot(f) for f in self.task.copy.snapshots]
-        self.chain = Chain([s for s in stored if s is not None], self.facts.log_start, self.task.compacted)
-        self.replay = st.new_replay(self._params(), *self._leader_epochs())
+        self.begin([s for s in stored if s is not None], *self._leader_epochs())
         self._partition_metadata()
         segments = self.task.copy.segments
         for number, segment in enumerate(segments):
             after = segments[number + 1].base_offset if number + 1 < len(segments) else -1
             self._segment(number, segment, after)
-        scalars = self.replay.scalars
-        self.facts.log_end = max(
-            int(scalars[st.S_EXPECTED]), self.facts.log_start, *[s.base_offset for s in segments], 0
-        )
+        return self.finish([s for s in stored if s is not None])
+
+    def finish(self, stored: list[Stored]) -> CopyFacts:
+        """The facts, when every segment has been replayed."""
+        scalars, segments = self.replay.scalars, self.task.copy.segments
+        last_base = segments[-1].base_offset if segments else 0
+        self.facts.log_end = max(int(scalars[st.S_EXPECTED]), self.facts.log_start, last_base, 0)
         self.chain.finish(self.replay, scalars[st.S_UNREADABLE] < 0, self.facts.log_end)
-        self._finish([s for s in stored if s is not None])
+        self._gather(stored)
         return self.facts
+
+    def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
+        """Sets up the replay and the comparison with snapshots."""
+        self.chain = Chain(stored, self.facts.log_start, self.task.compacted)
+        self.replay = st.new_replay(self._params(), epochs, epoch_starts)
+
+    def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
+        """Tells the replay which segment comes; ``after`` is the next one's base offset, -1 for none."""
+        self.facts.segments.append(file)
+        self.facts.segment_bases.append(base_offset)
+        scalars = self.replay.scalars
+        scalars[[st.S_SEGMENT, st.S_SEGMENT_BASE, st.S_SEGMENT_NEXT]] = number, base_offset, after
+        scalars[[st.S_SEGMENT_TIME, st.S_SEGMENT_ANY_TIME]] = -1
+
+    def end_segment(self) -> None:
+        """Notes the newest time of the segment."""
+        scalars = self.replay.scalars
+        self.facts.segment_times.append(int(max(scalars[st.S_SEGMENT_TIME], scalars[st.S_SEGMENT_ANY_TIME])))
 
     def _params(self) -> np.ndarray:
         start = [k for k, s in enumerate(self.task.copy.segments) if s.base_offset <= self.facts.log_start]
@@ -176,14 +196,10 @@ class _Reader:
         return Stored(file.name, file.offset, entries, not errors)
 
     def _segment(self, number: int, segment: SegmentFile, after: int) -> None:
-        self.facts.segments.append(segment.name)
-        self.facts.segment_bases.append(segment.base_offset)
-        scalars = self.replay.scalars
-        scalars[[st.S_SEGMENT, st.S_SEGMENT_BASE, st.S_SEGMENT_NEXT]] = number, segment.base_offset, after
-        scalars[[st.S_SEGMENT_TIME, st.S_SEGMENT_ANY_TIME]] = -1
+        self.begin_segment(number, segment.name, segment.base_offset, after)
         shape = SegmentShape() if segment.index or segment.timeindex else None
         end = self._log(segment, shape)
-        self.facts.segment_times.append(int(max(scalars[st.S_SEGMENT_TIME], scalars[st.S_SEGMENT_ANY_TIME])))
+        self.end_segment()
         self._indexes(number, segment, shape, end)
         self._txn_index(number, segment)
 
@@ -216,7 +232,7 @@ class _Reader:
         if self.task.digests:
             self.digests.append(b)
         clock = int(self.replay.scalars[st.S_BROKER_TIME])
-        self._replay(b)
+        self.replay_batches(b)
         if chunk.summary is not None:
             number = int(self.replay.scalars[st.S_SEGMENT])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
@@ -224,7 +240,7 @@ class _Reader:
             for events in found if shape is not None else ():
                 if events["kind"][0] == Kind.BATCH_TIMESTAMP:
                     shape.correct(events)
-            self._keep(found)
+            self.keep(found)
         if self.internal is not None:
             self.facts.errors += self.internal.add(segment.name, chunk)
         for error in chunk.errors:
@@ -232,7 +248,8 @@ class _Reader:
             self.replay.scalars[st.S_UNREADABLE] = self.replay.scalars[st.S_ORDINAL]
         self.facts.errors += chunk.body_errors
 
-    def _replay(self, b: BatchColumns) -> None:
+    def replay_batches(self, b: BatchColumns) -> None:
+        """Replays a chunk, stopping at each snapshot's offset to compare."""
         at, rows = 0, len(b.position)
         while at < rows:
             stop = rows
@@ -249,11 +266,11 @@ class _Reader:
 
     def _drain(self) -> None:
         scalars = self.replay.scalars
-        self._keep([self.replay.events[: scalars[st.S_EVENTS]].copy()])
+        self.keep([self.replay.events[: scalars[st.S_EVENTS]].copy()])
         self.transactions.append(self.replay.transactions[: scalars[st.S_TRANSACTIONS]].copy())
         scalars[[st.S_EVENTS, st.S_TRANSACTIONS]] = 0
 
-    def _keep(self, found: list[np.ndarray]) -> None:
+    def keep(self, found: list[np.ndarray]) -> None:
         """Keeps events up to a number of each kind, and counts those beyond."""
         for events in found:
             for kind in np.unique(events["kind"]) if len(events) else ():
@@ -272,11 +289,11 @@ class _Reader:
         if (data := self._small(segment.index)) is not None and segment.index is not None:
             index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
             self._account(len(data), errors, index.zero_tail_bytes)
-            self._keep(check_offset_index(index, shape, number, end))
+            self.keep(check_offset_index(index, shape, number, end))
         if (data := self._small(segment.timeindex)) is not None and segment.timeindex is not None:
             times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
             self._account(len(data), errors, times.zero_tail_bytes)
-            self._keep(check_time_index(times, shape, number, log_end))
+            self.keep(check_time_index(times, shape, number, log_end))
 
     def _txn_index(self, number: int, segment: SegmentFile) -> None:
         data = self._small(segment.txnindex)
@@ -290,7 +307,7 @@ class _Reader:
             rows[name] = getattr(entries, name)
         self.aborted.append(rows)
 
-    def _finish(self, stored: list[Stored]) -> None:
+    def _gather(self, stored: list[Stored]) -> None:
         facts, scalars = self.facts, self.replay.scalars
         events = np.concatenate([np.empty(0, EVENT), *self.events])
         facts.events = events[np.lexsort((events["position"], events["segment"]))]

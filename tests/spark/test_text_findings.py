@@ -1,0 +1,46 @@
+"""Text dumps of real brokers: what their tools print is enough to find what hangs, and raises no false alarm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from auditor import audit
+from auditor.options import AuditOptions
+from tests import corpora
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRUTH = corpora.manifest("text-dumps")["truth"]
+
+
+@pytest.mark.parametrize("as_of", [0, None], ids=["no clock", "newest time"])
+@pytest.mark.parametrize("source", sorted(TRUTH))
+def test_text_gives_the_expected_findings_and_no_other(
+    source: str, as_of: int | None, spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = corpora.ROOT / "text-dumps" / "texts" / source
+    done = audit.run(AuditOptions((str(folder),), tmp_path, records=True, as_of=as_of), lambda _: None, spark)
+    found = {
+        (f.rule, f.topic, f.partition, f.producer_id, f.offset, f.last_offset, f.transactional_id)
+        for f in done.findings
+        if f.severity != "info"
+    }
+    expected = {
+        ("hanging-transaction", e["topic"], e["partition"], e["producerId"], e["firstOffset"], e["lastOffset"], e["transactionalId"])
+        for e in TRUTH[source]["expect"]
+    }  # fmt: skip
+    assert found == expected
+    entries = sum(len(v) for c in done.clusters.values() if c.coordinator for v in c.coordinator.by_id.values())
+    assert entries == TRUTH[source]["values_in_transaction_state"]
+
+
+def test_what_text_cannot_show_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    folder = corpora.ROOT / "text-dumps" / "texts" / "healthy-28"
+    done = audit.run(AuditOptions((str(folder),), tmp_path), lambda _: None, spark)
+    notes = " ".join(note for row in done.judged["log"] for note in row["notes"])
+    assert "broke off" in notes
+    assert "base_timestamp" in notes
