@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from connectors.codec import batch as walking
-from connectors.codec.columns import BatchColumns, RecordSummary
+from connectors.codec.columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
 from connectors.codec.compression import Failure
+from connectors.codec.control import open_controls
 from connectors.codec.legacy import open_wrappers
 from connectors.codec.primitives import be32
 from connectors.codec.summary import joined, summarise
@@ -134,19 +135,19 @@ class _Building:
         self.bytes += at - window.at
         window.at = at
         self.rows = rows
-        legacy = bool((added[walking.MAGIC] < 2).any())
-        if not legacy and self.summaries is None and self.raw is None:
+        closed = bool(((added[walking.MAGIC] < 2) | (added[walking.FLAWS] & FLAW_CONTROL_COMPRESSED)).any())
+        if not closed and self.summaries is None and self.raw is None:
             return
         fresh = walking.columns_of(added)
-        if legacy:
-            self._tell(fresh, open_wrappers(window.data, window.origin, fresh, self.limits))
-            added[walking.BASE_OFFSET] = fresh.base_offset
-            added[walking.RECORD_COUNT] = fresh.record_count
-            added[walking.FLAWS] = fresh.flaws
+        if closed:
+            for open_them in (open_wrappers, open_controls):
+                self._tell(fresh, open_them(window.data, window.origin, fresh, self.limits))
+            for row, column in zip(added, fresh, strict=True):
+                row[:] = column
         if self.summaries is not None:
             summary, failures = summarise(window.data, window.origin, fresh, self.limits)
             self.summaries.append(summary)
-            self._tell(fresh, [(row, failure) for row, failure in failures if fresh.magic[row] == 2])  # once is enough
+            self._tell(fresh, failures)
         if self.raw is not None:
             view = window.data.data
             starts = fresh.position - window.origin
@@ -154,9 +155,13 @@ class _Building:
             self.raw += [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def _tell(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> None:
+        if not failures:
+            return
+        told = {error.position for error in self.body_errors}  # a wrapper fails twice where records are asked for
         for row, failure in failures:
             position, size = int(batches.position[row]), int(batches.size[row])
-            self.body_errors.append(DecodeError(self.file, position, size, failure.reason, failure.detail))
+            if position not in told:
+                self.body_errors.append(DecodeError(self.file, position, size, failure.reason, failure.detail))
 
     def is_full(self) -> bool:
         """Whether it is time to hand the chunk out."""

@@ -18,6 +18,7 @@ from tests.segments import (
     accounted,
     batch,
     chunks,
+    compress,
     message,
     reasons,
     record,
@@ -221,6 +222,17 @@ VALUE = bytes.fromhex("000000000007")
 def test_control_records(data: bytes, kind: int, epoch: int, flaws: int) -> None:
     row = one(data)
     assert (row["control_type"], row["coordinator_epoch"], row["flaws"]) == (kind, epoch, flaws)
+
+
+def test_compressed_control_batches_are_opened() -> None:
+    """No broker writes them, and every broker obeys them."""
+    body = record(0, COMMIT_KEY, VALUE)
+    for codec in (1, 2, 3, 4):
+        row = one(batch(compress(codec, body), 1, attributes=0x30 | codec, producer_id=9, epoch=3))
+        assert (row["control_type"], row["coordinator_epoch"], row["flaws"]) == (1, 7, col.FLAW_CONTROL_COMPRESSED)
+    (chunk,) = chunks(simple(0) + control(COMMIT_KEY, VALUE, attributes=0x31), records=True)
+    assert chunk.batches.control_type.tolist() == [-1, -1]
+    assert [(e.position, e.reason) for e in chunk.body_errors] == [(len(simple(0)), "bad_compression")]
 
 
 @pytest.mark.parametrize(
