@@ -6,11 +6,10 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from auditor import context, metadata, plan, policy
+from auditor import context, metadata, plan, policy, scan
 from auditor.facts import CopyFacts
 from auditor.metadata import ClusterSettings
 from auditor.options import AuditOptions
-from auditor.replay.copy import read_copy
 from connectors.inventory import discover
 from rules import registry
 from rules.finding import Finding
@@ -24,7 +23,7 @@ def logs_below(path: Path, *, records: bool = False, as_of: int | None = None, w
     options = AuditOptions((str(path),), Path(), policy=wanted, records=records, as_of=as_of)
     inventory = discover([str(path)], options.limits)
     settings, _ = metadata.read_settings(inventory, options.limits)
-    copies = [read_copy(task) for task in plan.copy_tasks(inventory, settings, options)]
+    copies = [facts for task in plan.copy_tasks(inventory, settings, options) for facts in scan.read_task(task)]
     briefs = [context.brief(facts) for facts in copies]
     clusters = context.build(briefs, settings, as_of, records)
     for log_dir in inventory.log_dirs:

@@ -231,9 +231,9 @@ def _inherited(w, b, i):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _provable(w, b, i, h):  # type: ignore[no-untyped-def]
     """Whether nothing can be missing between this batch and the producer's last one but what never was there."""
-    if not h.seen:
-        return not _inherited(w, b, i) and w.scalars[S_UNREADABLE] < 0
     intact = w.params[P_INTACT_FROM]
+    if not h.seen:
+        return intact <= 0 and not _inherited(w, b, i) and w.scalars[S_UNREADABLE] < 0
     return h.last_offset >= intact and b.base_offset[i] >= intact and w.scalars[S_UNREADABLE] <= h.ordinal
 
 

@@ -17,19 +17,25 @@ from connectors.errors import DecodeError
 from connectors.storage import open_file, read_file
 
 HOUR_MS = 3_600_000
-SLOWEST_SHOWN = 20  # producers of one copy that wrap, or run out of epochs, first
+DAY_MS = 24 * HOUR_MS
+SHOWN = 20  # producers of one copy that wrap, or run out of epochs, first
+LEAST_MS = 1_000  # a rate needs that much time between two batches
+# How long each generation of brokers remembers an idle producer where no setting says: transactional.id.expiration.ms
+# until 3.4 had producer.id.expiration.ms.
+EXPIRATION_MS = {"kip-890-p1": DAY_MS, "kip-890-p2": DAY_MS}
+OLD_EXPIRATION_MS = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a policy's world needs beyond the files. Times in ms, sizes in bytes; negative: no limit.
 
-    ``newest_time`` is the newest broker-written time of the input, beyond which no producer's clock is believed.
+    ``expiration_ms`` None is each policy's own default. ``newest_time`` is the newest broker-written time of the input, beyond which no producer's clock is believed.
     """
 
-    expiration_ms: int = 86_400_000
+    expiration_ms: int | None = None
     check_ms: int = 600_000
-    retention_ms: int = 604_800_000
+    retention_ms: int = 7 * DAY_MS
     retention_bytes: int = -1
     newest_time: int = pol.NEVER
 
@@ -52,8 +58,9 @@ class CopyWorlds:
     """One copy under each policy, and the numbers on its producers that hold under all of them.
 
     ``hours``: hour since the epoch -> (producers that began in it, largest producer id seen). ``wraps``: how often
-    sequences began again at 0, by plain and transactional producers. ``producers``: HISTORY rows with a column more,
-    of those that wrap or run out of epochs first. ``span``: most sequences of one producer in five batches on end.
+    sequences began again at 0, by plain and transactional producers; ``rates``: the records an hour of all producers
+    of either kind, each while it wrote. ``span``: most sequences of one producer in five batches on end. ``fastest``:
+    the producers that wrap, or run out of epochs, first.
     """
 
     join_key: str
@@ -67,6 +74,7 @@ class CopyWorlds:
     one_batch: int = 0
     span: int = 0
     wraps: tuple[int, int] = (0, 0)
+    rates: tuple[float, float] = (0.0, 0.0)
     hours: dict[int, tuple[int, int]] = field(default_factory=dict)
     fastest: list[dict[str, int]] = field(default_factory=list)
 
@@ -88,13 +96,12 @@ class _Replay:
         self.log_start = max([task.log_start or 0, *bases[:1]])
         stored = self._snapshots()
         ids, at = _first_known(stored)
-        params = self._params(stored)
-        self.worlds = {name: pol.new_world(POLICIES[name], params, ids, at) for name in names}
+        self.worlds = {name: pol.new_world(POLICIES[name], self._params(stored, name), ids, at) for name in names}
         before = [(offset, entries) for offset, entries in stored if bases and offset <= bases[0]]
         if before:
             self._load(*before[-1])
 
-    def _params(self, stored: list[tuple[int, ProducerEntries]]) -> np.ndarray:
+    def _params(self, stored: list[tuple[int, ProducerEntries]], name: str) -> np.ndarray:
         segments, task, limits = self.task.copy.segments, self.task, self.settings
         params = np.zeros(pol.PARAMS, np.int64)
         start = [k for k, s in enumerate(segments) if s.base_offset <= self.log_start]
@@ -106,7 +113,9 @@ class _Replay:
         params[pol.P_INTACT_FROM] = cleaned if task.compacted else 0
         params[pol.P_SEQUENCES] = self.out.topic not in SEQUENCE_FREE_TOPICS
         params[pol.P_BROKER_TIMES] = self.out.topic in INTERNAL_TOPICS
-        params[pol.P_EXPIRY_MS], params[pol.P_CHECK_MS] = limits.expiration_ms, limits.check_ms
+        default = EXPIRATION_MS.get(name, OLD_EXPIRATION_MS)
+        params[pol.P_EXPIRY_MS] = default if limits.expiration_ms is None else limits.expiration_ms
+        params[pol.P_CHECK_MS] = limits.check_ms
         params[pol.P_RETENTION_MS] = -1 if task.compacted else limits.retention_ms
         params[pol.P_RETENTION_BYTES] = -1 if task.compacted else limits.retention_bytes
         params[pol.P_NEWEST_TIME] = limits.newest_time
@@ -199,12 +208,15 @@ class _Replay:
         out.span = int(h["span"].max())
         transactional = h["transactional"] == 1
         out.wraps = int(h["wraps"][~transactional].sum()), int(h["wraps"][transactional].sum())
+        elapsed = (h["last_time"] - h["first_time"]).astype(np.int64)
+        rate = np.where(elapsed >= LEAST_MS, h["records"] * HOUR_MS / np.maximum(elapsed, 1), 0.0)
+        if out.topic not in SEQUENCE_FREE_TOPICS:
+            out.rates = float(rate[~transactional].sum()), float(rate[transactional].sum())
+            out.fastest = _fastest(h, ids)
         hours = h["first_time"] // HOUR_MS
         for hour in np.unique(hours).tolist():
             mine = hours == hour
             out.hours[int(hour)] = int(np.count_nonzero(mine)), int(ids[mine].max())
-        if out.topic not in SEQUENCE_FREE_TOPICS:
-            out.fastest = _fastest(h, ids)
 
 
 def _first_known(stored: list[tuple[int, ProducerEntries]]) -> tuple[np.ndarray, np.ndarray]:
@@ -221,8 +233,8 @@ def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
     """The producers with the most sequences or epochs a time, each once."""
     elapsed = np.maximum(h["last_time"] - h["first_time"], 1)
     bumps = h["last_epoch"].astype(np.int64) - h["first_epoch"]
-    by_records = np.argsort(-h["records"] / elapsed, kind="stable")[:SLOWEST_SHOWN]
-    by_epochs = [k for k in np.argsort(-bumps / elapsed, kind="stable")[:SLOWEST_SHOWN] if bumps[k] > 0]
+    by_records = np.argsort(-h["records"] / elapsed, kind="stable")[:SHOWN]
+    by_epochs = [k for k in np.argsort(-bumps / elapsed, kind="stable")[:SHOWN] if bumps[k] > 0]
     names = (
         "batches",
         "records",
