@@ -42,15 +42,16 @@ def brief(facts: CopyFacts) -> Brief:
     """The brief of a copy."""
     copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
     bounds = Bounds(
-        facts.log_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown, facts.topic_id, facts.broker_id
+        facts.log_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown, facts.topic_id,
+        facts.broker_id,
     )  # fmt: skip
     unreadable = facts.state.get("unreadable_records") or []
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
-        facts.broker_time, facts.any_time, int(facts.state.get("intact_from", 0)),  # type: ignore[call-overload]
+        facts.broker_time, facts.any_time, int(facts.state.get("intact_from", 0)),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         bool(facts.state.get("ends_early")), facts.tables.get("transaction_log"),
-        unreadable[0][0] if unreadable else None, facts.sums,  # type: ignore[index]
+        unreadable[0][0] if unreadable else None, facts.sums,
     )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[
 
     for b in sorted(briefs, key=lambda b: b.log_dir):
         at = (b.topic, b.partition)
-        if at not in chosen or order(b) > order(chosen[at]):  # type: ignore[operator]
+        if at not in chosen or order(b) > order(chosen[at]):
             chosen[at] = b
     return chosen
 
@@ -118,7 +119,7 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
 
 
 def entries(table: pa.Table) -> list[Entry]:
-    """Rows of ``transaction_log`` as the rules read them, in the order of offsets (text without offsets: as printed)."""
+    """Rows of ``transaction_log`` as the rules read them, by offset (console text: as printed)."""
     ms = {name: table[name].cast(pa.int64()).to_pylist() for name in ("record_timestamp", "last_update_timestamp")}
     starts = table["start_timestamp"].cast(pa.int64()).to_pylist()
     out = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -177,7 +178,7 @@ class CopyFacts:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     digests: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    state: dict[str, object] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
 
     def file(self, segment: int) -> str | None:
         """The name of a segment's file, null for -1."""

@@ -61,7 +61,7 @@ def _notes(copy: CopyFacts) -> list[str]:
     notes = list(copy.notes)
     name = f"{copy.topic}-{copy.partition}"
     if hidden := copy.state.get("cannot_show"):
-        notes.append(f"{name}: text does not show {', '.join(hidden)}")  # type: ignore[arg-type]
+        notes.append(f"{name}: text does not show {', '.join(hidden)}")
     if copy.state.get("ends_early"):
         notes.append(f"{name}: the dump breaks off before the log ends, so nothing is said of its end")
     if copy.state.get("may_be_cleaned") and not copy.topic.startswith("__"):

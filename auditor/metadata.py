@@ -48,7 +48,7 @@ class ClusterSettings:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def topic_setting(self, topic: str, name: str, broker_id: int | None = None) -> str | None:
-        """A topic's effective setting: its own, else the broker's, else the cluster's default; None where none tells."""
+        """A topic's effective setting: its own, the broker's, or the cluster's default; None where none tells."""
         own = self.topic_configs.get(topic, {}).get(name)
         if own is not None:
             return own

@@ -19,23 +19,23 @@ def copy_tasks(
     inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions
 ) -> list[CopyTask | TextTask]:
     """A task for every live copy that the options let through, and for every folder of text dumps."""
-    copies = Counter(
-        (d.join_key, c.topic, c.partition) for d in inventory.log_dirs for c in d.copies if c.topic is not None
-    )
+    copies = Counter(_log(d, c) for d in inventory.log_dirs for c in d.copies if c.topic is not None)
     tasks: list[CopyTask | TextTask] = [
         TextTask(d.place, d.name, d.join_key, d.cluster_id, d.broker_id, d.texts, limits=options.limits)
         for d in inventory.log_dirs
         if d.texts
     ]
     tasks += [
-        _task(
-            d, c, settings.get(d.join_key, ClusterSettings()), options, copies[(d.join_key, c.topic, c.partition)] > 1
-        )
+        _task(d, c, settings.get(d.join_key, ClusterSettings()), options, copies[_log(d, c)] > 1)
         for d in inventory.log_dirs
         for c in d.copies
         if options.wants_topic(c.topic or "")
     ]
     return tasks
+
+
+def _log(d: LogDir, c: Copy) -> tuple[str, str | None, int | None]:
+    return (d.join_key, c.topic, c.partition)
 
 
 def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, replicated: bool) -> CopyTask:

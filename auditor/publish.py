@@ -109,7 +109,8 @@ def _inputs(audit: Audit) -> list[dict[str, Any]]:
     for d in audit.inventory.log_dirs:
         files = d.files()
         out.append({
-            "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id, "broker_id_from": d.broker_id_source,
+            "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id,
+            "broker_id_from": d.broker_id_source,
             "clean_shutdown": d.clean_shutdown, "copies": len(d.copies), "files": len(files),
             "bytes": sum(f.size for f in files),
         })  # fmt: skip
@@ -118,7 +119,7 @@ def _inputs(audit: Audit) -> list[dict[str, Any]]:
 
 def _bytes(audit: Audit) -> dict[str, int]:
     """Every byte found is decoded, skipped with a reason, or in error."""
-    total = defaultdict(int)
+    total: dict[str, int] = defaultdict(int)
     for row in audit.judged["log"]:
         for name in ("total", "decoded", "skipped", "error"):
             total[name] += row["sums"][f"bytes_{name}"]

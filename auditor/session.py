@@ -1,4 +1,4 @@
-"""Starting Spark the way the auditor needs it: our interpreter in the workers, retries as on a cluster, no surprises."""
+"""Starting Spark the way the auditor needs it: our interpreter in the workers, retries as on a cluster."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
             if t["last_offset"] < copy.log_start or (t["first_offset"] < _intact(log, copy) and t["records"] == 0):
                 continue
             log_file = copy.file(int(t["marker_segment"])) or ""
-            if copy.text and int(t["marker_segment"]) not in (copy.state.get("indexed_segments") or ()):  # type: ignore[operator]
+            if copy.text and int(t["marker_segment"]) not in (copy.state.get("indexed_segments") or ()):
                 continue
             if log_file.removesuffix(".log") + ".txnindex" in unreadable:
                 continue
@@ -152,7 +152,8 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
         "aborted-transaction-not-indexed",
         "info" if in_flight else "critical",
         f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
-        f"{t['last_offset']}, marker at {t['marker_offset']}) is not in {stem}.txnindex: read_committed consumers get its "
+        f"{t['last_offset']}, marker at {t['marker_offset']}) is not in {stem}.txnindex: read_committed "
+        f"consumers get its "
         f"{t['records']} records",
         copy=copy,
         file=f"{stem}.txnindex",

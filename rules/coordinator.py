@@ -256,7 +256,8 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
             log,
             "stuck-prepare",
             "critical",
-            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: a partition "
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: a "
+            f"partition "
             "of it has not taken its marker",
             entry,
             evidence={
@@ -296,7 +297,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
             log,
             "timeout-not-enforced",
             "error" if error else "warning",
-            f"The transaction of {entry.transactional_id} has been open for {(over + entry.timeout_ms) / 1000:.0f} s with "
+            f"The transaction of {entry.transactional_id} has been open for "
+            f"{(over + entry.timeout_ms) / 1000:.0f} s with "
             f"a time-out of {entry.timeout_ms / 1000:.0f} s, and the coordinator has not aborted it",
             entry,
             evidence={
@@ -305,7 +307,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
                 "over_ms": over,
                 "partitions": sorted(entry.partitions),
             },
-            remedy=f"kafka-transactions.sh --bootstrap-server B describe --transactional-id '{entry.transactional_id}' ; "
+            remedy=f"kafka-transactions.sh --bootstrap-server B describe --transactional-id "
+            f"'{entry.transactional_id}' ; "
             f"kafka-topics.sh --bootstrap-server B --describe --topic {TOPIC}",
         )
 
@@ -396,12 +399,13 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """
     if log.topic != TOPIC:
         return
-    for offset, position, error in log.leader.state.get("unreadable_records") or []:  # type: ignore[attr-defined]
+    for offset, position, error in log.leader.state.get("unreadable_records") or []:
         if offset >= log.leader.log_start:
             yield log.finding(
                 "unreadable-transaction-record",
                 "error",
-                f"The record at offset {offset} of {log.name} cannot be read ({error.detail}): a coordinator stops loading here",
+                f"The record at offset {offset} of {log.name} cannot be read ({error.detail}): a coordinator "
+                f"stops loading here",
                 offset=offset,
                 last_offset=offset,
                 file=error.file,

@@ -71,7 +71,7 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     assert prepare is not None
     if copy.state.get("unreadable") or copy.text:
         return False
-    first_time = int(copy.state.get("first_time", -1))  # type: ignore[call-overload]
+    first_time = int(copy.state.get("first_time", -1))
     begin = window.start_time if window.start_time >= 0 else prepare.time
     if first_time < 0 or first_time > begin - (0 if copy.log_start == 0 else SKEW_MS):
         return False
@@ -141,7 +141,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             log,
             "split-decision",
             "critical",
-            f"The transaction of {window.transactional_id} was decided {'COMMIT' if window.prepare.commit else 'ABORT'} "
+            f"The transaction of {window.transactional_id} was decided "
+            f"{'COMMIT' if window.prepare.commit else 'ABORT'} "
             f"for {len(window.partitions)} partitions, but {log.name} has {'COMMIT' if t['commit'] else 'ABORT'}",
             t,
             partitions=sorted(window.partitions),
@@ -310,7 +311,8 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "data-epoch-ahead-of-coordinator",
             "critical" if seen else "info",
-            f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator knows of "
+            f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
+            f"knows of "
             f"{highest} at most",
             offset=p["max_data_epoch_offset"],
             last_offset=p["data_last_offset"],
@@ -420,7 +422,8 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
             log,
             "unknown-coordinator-epoch",
             "error" if seen else "info",
-            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}; the "
+            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch "
+            f"{t['coordinator_epoch']}; the "
             f"last one of {TOPIC}-{p} is {latest}",
             t,
             expected=latest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -67,7 +68,8 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "coordinator-epoch-regression",
             "error",
-            f"A marker of producer {e['producer_id']} carries coordinator epoch {e['b']} after {e['a']} at offset {e['c']}",
+            f"A marker of producer {e['producer_id']} carries coordinator epoch {e['b']} after {e['a']} at "
+            f"offset {e['c']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={"expected": e["a"], "found": e["b"], "earlier_marker": e["c"], "markers": len(run)},
@@ -152,7 +154,7 @@ def _coordinator_storms(log: LogView) -> Iterator[Finding]:
             continue
         bumps = [
             new
-            for old, new in zip(entries, entries[1:], strict=False)
+            for old, new in itertools.pairwise(entries)
             if new.state in ("Empty", "PrepareAbort")
             and new.producer_id == old.producer_id
             and new.producer_epoch > old.producer_epoch

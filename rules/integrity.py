@@ -137,7 +137,8 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
             yield log.at_event(
                 "offset-hole",
                 "error",
-                f"Offsets {e['a']} to {int(e['base_offset']) - 1} of {log.name} ({missing}) are missing before the batch "
+                f"Offsets {e['a']} to {int(e['base_offset']) - 1} of {log.name} ({missing}) are missing before "
+                f"the batch "
                 f"at {e['base_offset']}" + (": a segment file may be missing" if at_start else ""),
                 e,
                 copy=copy,
@@ -227,7 +228,8 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[np.void], time: bool
     return log.finding(
         "index-mismatch",
         "warning",
-        f"{len(run)} entr{'y' if len(run) == 1 else 'ies'} of {file} from number {entry} on disagree(s) with the segment: "
+        f"{len(run)} entr{'y' if len(run) == 1 else 'ies'} of {file} from number {entry} on disagree(s) with "
+        f"the segment: "
         f"{INDEX_FAULTS[int(e['c'])]}",
         copy=copy,
         file=file,
@@ -299,7 +301,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
             yield _beyond(log, copy, beyond)
 
 
-def _beyond(log: LogView, copy: CopyFacts, beyond: list[tuple[str, int | None, int | None, str]]) -> Finding:
+def _beyond(log: LogView, copy: CopyFacts, beyond: list[tuple[str, int, int | None, str]]) -> Finding:
     name, value, limit, severity = beyond[0]
     live = not copy.clean_shutdown
     what = "high watermark" if name == "log start" else "log end"

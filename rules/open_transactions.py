@@ -93,7 +93,7 @@ def _class(
 ) -> tuple[str, str, bool, str | None]:
     if row["last_offset"] < log.leader.log_start or (row["from_snapshot"] and row["batches"] == 0):
         return "ghost", "its data lies below the log start", False, None
-    if "control_type" in (log.leader.state.get("cannot_show") or ()):  # type: ignore[operator]
+    if "control_type" in (log.leader.state.get("cannot_show") or ()):
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
     if log.leader.state.get("ends_early"):
         return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"

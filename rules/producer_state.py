@@ -48,7 +48,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "sequence-gap",
             "error",
-            f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence {e['b']} where {e['a']} "
+            f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence {e['b']} where "
+            f"{e['a']} "
             f"was expected"
             + (f": {missing} records are not in this log" if ahead else ": the sequence went back")
             + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
@@ -106,7 +107,8 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "duplicate-sequence-range",
             "error",
-            f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['b']} stored a second "
+            f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['b']} "
+            f"stored a second "
             f"time: {len(run)} batch(es) repeat records that are already in the log",
             first,
             last_offset=last["last_offset"],
@@ -326,7 +328,8 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             yield log.at_event(
                 "producer-timestamp-skew",
                 "warning",
-                f"Producer {e['producer_id']} stamps records {abs(int(e['a'] - e['timestamp'])) / 3600000:.1f} h {word} "
+                f"Producer {e['producer_id']} stamps records {abs(int(e['a'] - e['timestamp'])) / 3600000:.1f} "
+                f"h {word} "
                 f"the broker's clock",
                 e,
                 last_offset=run[-1]["last_offset"],

@@ -91,13 +91,14 @@ def _absorb(findings: list[Finding], rule: str, taken: set[str], same: Any) -> l
     by_log = defaultdict(list)
     for winner in winners:
         by_log[_log(winner)].append(winner)
-    kept = []
+    kept: list[Finding] = []
     for f in findings:
         near = winners if rule in ("timeout-not-enforced", "stuck-prepare") else by_log[_log(f)]
-        winner = next((w for w in near if w is not f and same(w, f)), None) if f.rule in taken else None
-        if winner is None:
+        explains = next((w for w in near if w is not f and same(w, f)), None) if f.rule in taken else None
+        if explains is None:
             kept.append(f)
             continue
+        winner = explains
         if winner.severity != "info" or not winner.evidence.get("in_flight"):
             winner.severity = highest(winner.severity, f.severity)
         also = {

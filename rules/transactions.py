@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -23,14 +24,15 @@ STUCK_RECORDS_CRITICAL = 1_000_000
 def abort_command(topic: str, partition: int, offset: int) -> str:
     """The command that closes a hanging transaction; the auditor prints it and never runs it."""
     return (
-        f"kafka-transactions.sh --bootstrap-server B abort --topic {topic} --partition {partition} "
+        f"kafka-transactions.sh --bootstrap-server B abort --topic {shlex.quote(topic)} --partition {partition} "
         f"--start-offset {offset}"
     )
 
 
 def describe_command(topic: str, partition: int) -> str:
     """The command that shows the open transactions of a partition as its leader knows them."""
-    return f"kafka-transactions.sh --bootstrap-server B describe-producers --topic {topic} --partition {partition}"
+    where = f"--topic {shlex.quote(topic)} --partition {partition}"
+    return f"kafka-transactions.sh --bootstrap-server B describe-producers {where}"
 
 
 def who(t: OpenTransaction) -> str:
@@ -124,9 +126,9 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
             f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
             f"{t.age_ms / 1000:.0f} s: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
-            remedy=f"kafka-transactions.sh --bootstrap-server B find-hanging --topic {log.topic}"
+            remedy=f"kafka-transactions.sh --bootstrap-server B find-hanging --topic {shlex.quote(log.topic)}"
             + (
-                f" ; kafka-transactions.sh --bootstrap-server B describe --transactional-id '{t.owner}'"
+                f" ; kafka-transactions.sh --bootstrap-server B describe --transactional-id {shlex.quote(t.owner)}"
                 if t.owner is not None
                 else f" ; {describe_command(log.topic, log.partition)}"
             ),
@@ -298,7 +300,8 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "transactions-merged-under-one-marker",
             "critical",
-            f"The marker at offset {t['marker_offset']} closed data of producer {t['producer_id']} that began at offset "
+            f"The marker at offset {t['marker_offset']} closed data of producer {t['producer_id']} that began "
+            f"at offset "
             f"{t['first_offset']}, {(added.time - begin) / 1000:.0f} s before its transaction had {log.name}",
             segment=int(t["segment"]),
             offset=t["first_offset"],

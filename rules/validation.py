@@ -189,7 +189,8 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "timestamp-out-of-range",
             "warning",
-            f"Records of producer {pid} in {log.name} at offset {offset} are stamped {iso(time) or time}, ahead of all that "
+            f"Records of producer {pid} in {log.name} at offset {offset} are stamped {iso(time) or time}, ahead "
+            f"of all that "
             "the brokers wrote",
             offset=offset,
             last_offset=offset,

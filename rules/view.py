@@ -117,7 +117,7 @@ class LogView:
 
     def intact_from(self, copy: CopyFacts | None = None) -> int:
         """The first offset from which the log was never cleaned."""
-        return int((copy or self.leader).state.get("intact_from", 0))  # type: ignore[call-overload]
+        return int((copy or self.leader).state.get("intact_from", 0))
 
     def policy(self) -> str:
         """The policy under which the leader copy's broker worked."""

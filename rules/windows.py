@@ -153,9 +153,10 @@ def window_after(log: LogView, t: np.void) -> Window | None:
     for number, window in enumerate(found.windows):
         entry = window.added.get(log.name)
         later = number > before if before is not None else _may_follow(window, int(t["prev_marker_time"]))
-        if later and entry is not None and entry.producer_epoch == t["producer_epoch"]:
-            if entry.time <= data_time + SKEW_MS and number not in found.of_marker.values():
-                return window
+        if not later or entry is None or entry.producer_epoch != t["producer_epoch"]:
+            continue
+        if entry.time <= data_time + SKEW_MS and number not in found.of_marker.values():
+            return window
     return None
 
 

@@ -237,8 +237,8 @@ class CopyReader:
             number = int(self.replay.scalars[st.S_SEGMENT])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
             found = records.check(b, chunk.summary, bounds, self.task)
-            for events in found if shape is not None else ():
-                if events["kind"][0] == Kind.BATCH_TIMESTAMP:
+            for events in found:
+                if shape is not None and events["kind"][0] == Kind.BATCH_TIMESTAMP:
                     shape.correct(events)
             self.keep(found)
         if self.internal is not None:

@@ -22,7 +22,7 @@ class SegmentShape:
         self.chunks.append((b.position.copy(), b.base_offset.copy(), b.last_offset.copy(), b.max_timestamp.copy()))
 
     def correct(self, events: np.ndarray) -> None:
-        """Puts the records' own largest time where a batch's header belies it (events BATCH_TIMESTAMP of this chunk)."""
+        """Puts the records' own largest time where a header belies it (events BATCH_TIMESTAMP of this chunk)."""
         position, _, _, time = self.chunks[-1]
         time[np.searchsorted(position, events["position"])] = events["a"]
 

@@ -75,13 +75,9 @@ class BatchColumns(NamedTuple):
         return BatchColumns(*(column[rows] for column in self))
 
 
-BATCH_DTYPES = BatchColumns(
-    *(
-        np.dtype(t)
-        for t in (
-            "i8 i4 i1 i2 i8 i8 i4 i4 u4 i8 i8 i8 i2 i4 i2 i4 i4".split()
-        )
-    )
+BATCH_DTYPES = tuple(
+    np.dtype(t)
+    for t in ("i8", "i4", "i1", "i2", "i8", "i8", "i4", "i4", "u4", "i8", "i8", "i8", "i2", "i4", "i2", "i4", "i4")
 )
 
 
@@ -116,7 +112,7 @@ class RecordColumns(NamedTuple):
     """
 
     batch: np.ndarray  # int32
-    index: np.ndarray  # int32
+    index: np.ndarray  # type: ignore[assignment]  # int32; hides tuple.index, which nobody needs here
     offset: np.ndarray  # int64
     timestamp: np.ndarray  # int64 ms
     key_size: np.ndarray  # int32

@@ -30,7 +30,8 @@ def test_text_gives_the_expected_findings_and_no_other(
         if f.severity != "info"
     }
     expected = {
-        ("hanging-transaction", e["topic"], e["partition"], e["producerId"], e["firstOffset"], e["lastOffset"], e["transactionalId"])
+        ("hanging-transaction", e["topic"], e["partition"], e["producerId"], e["firstOffset"], e["lastOffset"],
+         e["transactionalId"])
         for e in TRUTH[source]["expect"]
     }  # fmt: skip
     assert found == expected

@@ -1,0 +1,180 @@
+"""A follower's copy held against the leader copy, a row a batch: where they differ and what either lacks.
+
+Compared is only what replication makes alike: at or above both log starts, and where neither copy was cleaned (a cleaner
+rewrites batches, on each replica at its own pace). Cost: a sort and a few passes over the batches of both copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.facts import CopyFacts
+from rules.view import LogView
+
+COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
+UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
+INDEX_ENTRY = ["producer_id", "first_offset", "last_offset"]
+
+
+class Gap(NamedTuple):
+    """A run of batches that one copy has and the other has not. ``in_leader``: the leader copy is the one without."""
+
+    in_leader: bool
+    first_offset: int
+    last_offset: int
+    batches: int
+    undecidable: bool
+
+
+@dataclass(slots=True)
+class Pair:
+    """A copy and the leader copy. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
+
+    ``divergent`` counts batches below ``high`` that differ, the first and the last of them at ``first_offset`` and up to
+    ``last_offset``.
+    """
+
+    copy: CopyFacts
+    leader: CopyFacts
+    low: int
+    high: int
+    divergent: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+    gaps: list[Gap] = field(default_factory=list)
+
+    def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Entries of the transaction indexes that only the leader copy has, and only the copy; by producer."""
+        if any(e.file.endswith(".txnindex") for c in (self.copy, self.leader) for e in c.errors):
+            return self._entries(self.leader)[:0], self._entries(self.copy)[:0]
+        theirs, ours = self._entries(self.leader), self._entries(self.copy)
+        only = (np.setdiff1d(theirs, ours), np.setdiff1d(ours, theirs))
+        return only[0][np.argsort(only[0]["last_offset"])], only[1][np.argsort(only[1]["last_offset"])]
+
+    def _entries(self, copy: CopyFacts) -> np.ndarray:
+        rows = copy.aborted
+        keep = (rows["last_offset"] >= self.low) & (rows["last_offset"] < self.high)
+        for gap in self.gaps:  # its marker is missing: told already
+            keep &= (rows["last_offset"] < gap.first_offset) | (rows["last_offset"] > gap.last_offset)
+        return np.unique(np.array(rows[keep][INDEX_ENTRY].tolist(), [(name, "i8") for name in INDEX_ENTRY]))
+
+    def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""
+        ours, theirs = _snapshots(self.copy), _snapshots(self.leader)
+        found = [
+            (offset, np.setdiff1d(ours[offset], theirs[offset]), np.setdiff1d(theirs[offset], ours[offset]))
+            for offset in sorted(ours.keys() & theirs.keys())
+        ]
+        return [f for f in found if len(f[1]) or len(f[2])]
+
+
+def watermark(copy: CopyFacts) -> int:
+    """A copy's high watermark: its checkpoint, else its log end."""
+    return copy.log_end if copy.high_watermark is None else copy.high_watermark
+
+
+def pairs(log: LogView) -> list[Pair]:
+    """Every copy on another broker than the leader copy's, against it. Computed once for a log."""
+    if "pairs" not in log.cache:
+        leader = log.leader
+        log.cache["pairs"] = [
+            _compare(log, copy)
+            for copy in log.copies
+            if None not in (copy.broker_id, leader.broker_id)
+            and copy.broker_id != leader.broker_id
+            and all(c.digests or not (c.segments or c.text) for c in (copy, leader))
+        ]
+    found: list[Pair] = log.cache["pairs"]
+    return found
+
+
+def row_of(copy: CopyFacts, offset: int) -> dict[str, int]:
+    """The batch of a copy that holds ``offset``, else the next one; empty if there is none."""
+    d = _batches(copy)
+    at = int(np.searchsorted(d["base_offset"], offset, side="right")) - 1
+    at += at < 0 or int(d["last_offset"][at]) < offset
+    return {name: int(column[at]) for name, column in d.items()} if at < len(d["base_offset"]) else {}
+
+
+def _snapshots(copy: CopyFacts) -> dict[int, np.ndarray]:
+    known: dict[int, np.ndarray] = copy.state.get("snapshot_producers") or {}  # type: ignore[assignment]
+    return known
+
+
+def _batches(copy: CopyFacts) -> dict[str, np.ndarray]:
+    """The batches of a copy by base offset, one each."""
+    d = copy.digests
+    if not d:
+        return dict.fromkeys(
+            ("base_offset", "last_offset", "crc_ok", "magic", "max_timestamp", *COMPARED), np.empty(0, "i8")
+        )
+    _, rows = np.unique(d["base_offset"], return_index=True)
+    return {name: column[rows] for name, column in d.items()}
+
+
+def _compare(log: LogView, copy: CopyFacts) -> Pair:
+    leader = log.leader
+    low = max(leader.log_start, copy.log_start, log.intact_from(leader), log.intact_from(copy))
+    pair = Pair(copy, leader, low, min(watermark(leader), watermark(copy)))
+    ours, theirs = _batches(copy), _batches(leader)
+    _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
+    differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
+    odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
+    for rows, others, in_leader, without in ((ours, theirs, True, leader), (theirs, ours, False, copy)):
+        alone = ~np.isin(rows["base_offset"], others["base_offset"]) & (rows["crc_ok"] != 0)
+        touching = _overlaps(rows, others) & alone & _within(pair, rows)
+        odd.append((rows["base_offset"][touching], rows["last_offset"][touching]))
+        lone = alone & ~_overlaps(rows, others) & (rows["base_offset"] >= low)
+        pair.gaps += _gaps(rows, lone, in_leader, _undecidable(without))
+    first, last = (np.concatenate(columns) for columns in zip(*odd, strict=True))
+    if len(first):
+        pair.divergent = len(np.unique(first))
+        pair.first_offset, pair.last_offset = int(first.min()), int(last.max())
+    return pair
+
+
+def _differ(
+    ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], at: np.ndarray, there: np.ndarray
+) -> np.ndarray:
+    """Whether batches at the same offset differ, both being what was written. Magic 0 and 1 have no common checksum."""
+    differ = np.zeros(len(at), bool)
+    for name in COMPARED:
+        unequal = ours[name][at] != theirs[name][there]
+        differ |= unequal & (ours["magic"][at] == 2) if name == "crc" else unequal
+    return differ & (ours["crc_ok"][at] != 0) & (theirs["crc_ok"][there] != 0)
+
+
+def _within(pair: Pair, rows: dict[str, np.ndarray]) -> np.ndarray:
+    within: np.ndarray = (rows["base_offset"] >= pair.low) & (rows["base_offset"] < pair.high)
+    return within
+
+
+def _overlaps(rows: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> np.ndarray:
+    """Whether some batch of the other copy holds one of a batch's offsets."""
+    if not len(others["base_offset"]):
+        return np.zeros(len(rows["base_offset"]), bool)
+    near = np.searchsorted(others["base_offset"], rows["last_offset"], side="right") - 1
+    reach = np.maximum.accumulate(others["last_offset"])
+    touches: np.ndarray = (near >= 0) & (reach[np.maximum(near, 0)] >= rows["base_offset"])
+    return touches
+
+
+def _gaps(rows: dict[str, np.ndarray], lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:
+    """Batches that the other copy lacks, neighbours together."""
+    numbers = np.flatnonzero(lone)
+    if not len(numbers):
+        return []
+    cuts = np.flatnonzero(np.diff(numbers) > 1)
+    starts, ends = np.concatenate([[0], cuts + 1]), np.concatenate([cuts, [len(numbers) - 1]])
+    return [
+        Gap(in_leader, int(rows["base_offset"][numbers[a]]), int(rows["last_offset"][numbers[b]]), int(b - a + 1), undecidable)
+        for a, b in zip(starts, ends, strict=True)
+    ]  # fmt: skip
+
+
+def _undecidable(copy: CopyFacts) -> bool:
+    """Whether bytes of its segments could not be read, which may hold what seems missing."""
+    return any(e.reason in UNDECIDED and e.file in copy.segments for e in copy.errors)

@@ -1,0 +1,291 @@
+"""Rules on the copies of one log on several brokers: what replication made alike must be alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from auditor.facts import CopyFacts
+from rules.finding import Finding
+from rules.pairs import COMPARED, Gap, Pair, row_of, watermark
+from rules.pairs import pairs as replica_pairs
+from rules.registry import rule
+from rules.view import LogView
+
+FAMILY = "replicas"
+TOP = 20  # transactions or producers of one finding shown in its evidence
+EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
+
+
+def _refetch(copy: CopyFacts) -> str:
+    return f"stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew"
+
+
+def _place(copy: CopyFacts, row: dict[str, int]) -> dict[str, Any]:
+    """Segment and byte of a batch in a copy."""
+    number = int(np.searchsorted(copy.segment_bases, row["base_offset"], side="right")) - 1
+    return {"file": copy.file(number), "position": row["position"]}
+
+
+def _lineage(copy: CopyFacts) -> list[list[int]]:
+    """The newest leader epochs that a copy's checkpoint knows, each with its first offset."""
+    known: Any = copy.state.get("leader_epochs") or []
+    return [list(entry) for entry in known[-EPOCHS_SHOWN:]]
+
+
+@rule("replica-divergence", family=FAMILY, severity="critical")
+def replica_divergence(log: LogView) -> Iterator[Finding]:
+    """Replicas hold different batches at the same offset
+
+    Checks: below both high watermarks, where neither copy was cleaned, each batch of a copy against the leader copy's
+    at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a wrong checksum are left out.
+    Why it matters: consumers saw one or the other, depending on who led: the log has no single truth any more.
+    Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on.
+    What to do: decide by the lineage of leader epochs which copy is right, then fetch the other one anew: stop its
+    broker, move the folder away, start it.
+    Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
+    """
+    for pair in replica_pairs(log):
+        if pair.divergent:
+            yield _diverging(log, pair)
+
+
+def _diverging(log: LogView, pair: Pair) -> Finding:
+    copy, leader = pair.copy, pair.leader
+    first, ours, theirs = pair.first_offset, row_of(copy, pair.first_offset), row_of(leader, pair.first_offset)
+    fields = [name for name in COMPARED if ours.get(name) != theirs.get(name)]
+    with_copy, with_leader = _sides(log, pair)
+    return log.finding(
+        "replica-divergence",
+        "critical",
+        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader copy) hold different batches of {log.name} from "
+        f"offset {first} on, below their high watermark {pair.high}: {', '.join(fields)} differ(s)",
+        copy=copy,
+        offset=first,
+        last_offset=pair.last_offset,
+        producer_id=ours["producer_id"] if ours["producer_id"] >= 0 else None,
+        producer_epoch=ours["producer_epoch"] if ours["producer_id"] >= 0 else None,
+        time_ms=ours["max_timestamp"],
+        **_place(copy, ours),
+        evidence={
+            "found": {name: ours[name] for name in COMPARED},
+            "expected": {name: theirs[name] for name in COMPARED},
+            "differs": fields,
+            "batches": pair.divergent,
+            "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir, **_place(leader, theirs)},
+            "same_as_this_copy": with_copy,
+            "same_as_leader_copy": with_leader,
+            "common_prefix_ends_at": first,
+            "high_watermark": pair.high,
+            "compared_from": pair.low,
+            "leader_epochs": {"this_copy": _lineage(copy), "leader_copy": _lineage(leader)},
+            "topic_ids": [copy.topic_id, leader.topic_id] if copy.topic_id != leader.topic_id else None,
+        },
+        remedy=f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
+        f"broker {leader.broker_id} is right, {_refetch(copy)}",
+    )
+
+
+def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
+    """Brokers of the other copies that have the same batch there as this copy, and as the leader copy."""
+    ours, theirs = (_compared(c, pair.first_offset) for c in (pair.copy, pair.leader))
+    others = [(c.broker_id, _compared(c, pair.first_offset)) for c in log.copies if c not in (pair.copy, pair.leader)]
+    return [b for b, row in others if row == ours], [b for b, row in others if row == theirs]
+
+
+def _compared(copy: CopyFacts, offset: int) -> dict[str, int]:
+    row = row_of(copy, offset)
+    return {name: row[name] for name in COMPARED} if row else {}
+
+
+@rule("replica-missing-range", family=FAMILY, severity="critical below the smaller high watermark; else info")
+def replica_missing_range(log: LogView) -> Iterator[Finding]:
+    """A replica lacks batches that another one has
+
+    Checks: batches at or above both log starts, where neither copy was cleaned, that one of two copies has and the
+    other has not. Critical when they begin below both high watermarks.
+    Why it matters: what lies below the high watermark was acknowledged: it is lost when the copy without it leads.
+    Can be wrong: a follower that lags, or a copy made before the batches came (then said as in flight); bytes that
+    could not be read (then said as undecidable). Retention and cleaning are left out.
+    What to do: fetch the copy without them anew; if that is the leader copy, move leadership to one that has them first.
+    Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
+    """
+    told: set[tuple[int, int]] = set()  # what the leader copy lacks is one cause, however many followers have it
+    for pair in replica_pairs(log):
+        for gap in pair.gaps:
+            key = (gap.first_offset, gap.last_offset)
+            if not gap.in_leader or key not in told:
+                yield _missing(log, pair, gap)
+            if gap.in_leader:
+                told.add(key)
+
+
+def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
+    without, holder = (pair.leader, pair.copy) if gap.in_leader else (pair.copy, pair.leader)
+    row = row_of(holder, gap.first_offset)
+    committed = gap.first_offset < pair.high
+    tail = gap.first_offset >= int(without.state.get("batches_end", without.log_end))  # type: ignore[call-overload]
+    late = tail and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
+    severity = "critical" if committed and not late and not gap.undecidable else "info"
+    span = f"offsets {gap.first_offset} to {gap.last_offset} of {log.name}"
+    return log.finding(
+        "replica-missing-range",
+        severity,
+        f"Broker {without.broker_id}{' (leader copy)' if gap.in_leader else ''} lacks {span}, which broker "
+        f"{holder.broker_id} has: {_meaning(pair, gap, committed, late)}",
+        copy=pair.copy,
+        offset=gap.first_offset,
+        last_offset=gap.last_offset,
+        time_ms=row["max_timestamp"],
+        **(_place(holder, row) if gap.in_leader else {}),
+        evidence={
+            "missing_in": {"broker_id": without.broker_id, "log_dir": without.log_dir, "log_end": without.log_end,
+                           "high_watermark": without.high_watermark, "leader_copy": gap.in_leader},
+            "present_in": {"broker_id": holder.broker_id, "log_dir": holder.log_dir, "log_end": holder.log_end,
+                           "high_watermark": holder.high_watermark, **_place(holder, row)},
+            "batches": gap.batches,
+            "offsets": gap.last_offset - gap.first_offset + 1,
+            "high_watermark": pair.high,
+            "in_flight": True if late else None,
+            "confidence": "undecidable" if gap.undecidable or late else "proved",
+            "missing": "bytes of the copy without them that could not be read" if gap.undecidable else None,
+        },
+        remedy=_cure(log, without, holder) if severity == "critical" else "None: a replica that lags catches up by itself",
+    )  # fmt: skip
+
+
+def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool) -> str:
+    if gap.undecidable:
+        return "bytes of it could not be read, so nothing is proved"
+    if late:
+        return "its files may have been copied before these came"
+    if not committed:
+        return f"they begin at or above the high watermark {pair.high}, so they are not committed on both"
+    loss = "acknowledged records are lost" if gap.in_leader else "acknowledged records are lost if it becomes leader"
+    return f"they begin below the high watermark {pair.high}: {loss}"
+
+
+def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
+    if without is log.leader:
+        return (
+            f"Before anything else keep broker {holder.broker_id}'s folder {holder.folder}: make broker "
+            f"{holder.broker_id} leader of {log.name} (kafka-leader-election.sh), then {_refetch(without)}"
+        )
+    return f"Do not let broker {without.broker_id} become leader of {log.name}: {_refetch(without)}"
+
+
+@rule("replica-abort-index-divergence", family=FAMILY, severity="error")
+def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
+    """Transaction indexes of replicas disagree
+
+    Checks: below both high watermarks and above both log starts, entries of the .txnindex files (producer, first
+    offset, marker offset) that only one of two copies has, where both have the marker's batch.
+    Why it matters: read_committed consumers of the broker without the entry get aborted records.
+    Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
+    copy whose index is of another moment (then said as in flight).
+    What to do: on the broker without the entry stop it, delete the segment's .txnindex and .index and start it: a
+    missing .index makes the start recover the segment, which rebuilds both.
+    Source: semantics 1.10, 1.15; TransactionIndex
+    """
+    for pair in replica_pairs(log):
+        only_leader, only_copy = pair.index_entries()
+        if len(only_leader) or len(only_copy):
+            yield _index_finding(log, pair, only_leader, only_copy)
+
+
+def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy: np.ndarray) -> Finding:
+    copy, leader = pair.copy, pair.leader
+    entry = min([*only_leader[:1], *only_copy[:1]], key=lambda e: e["last_offset"])
+    without, holder = (leader, copy) if entry in only_copy else (copy, leader)
+    number = int(np.searchsorted(copy.segment_bases, entry["last_offset"], side="right")) - 1
+    file = (copy.file(number) or "").removesuffix(".log") + ".txnindex"
+    late = _index_is_late(log, without, holder, entry)
+    return log.finding(
+        "replica-abort-index-divergence",
+        "info" if late else "error",
+        f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
+        f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
+        "has: its read_committed consumers would get aborted records",
+        copy=copy,
+        offset=entry["first_offset"],
+        last_offset=entry["last_offset"],
+        producer_id=entry["producer_id"],
+        transactional_id=log.owner(entry["producer_id"]),
+        file=file,
+        evidence={
+            "missing_in": {"broker_id": without.broker_id, "log_dir": without.log_dir},
+            "present_in": {"broker_id": holder.broker_id, "log_dir": holder.log_dir},
+            "only_in_leader_copy": [list(map(int, e)) for e in only_leader[:TOP]],
+            "only_in_this_copy": [list(map(int, e)) for e in only_copy[:TOP]],
+            "columns": ["producer_id", "first_offset", "marker_offset"],
+            "entries": len(only_leader) + len(only_copy),
+            "in_flight": True if late else None,
+        },
+        remedy=f"Stop broker {without.broker_id}, delete {file.removesuffix('.txnindex')}.txnindex and .index in its copy "
+        f"(the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
+    )
+
+
+def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: np.void) -> bool:
+    """Whether the entry may only be absent because the index was copied before it came: nothing later is in it."""
+    later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
+    row = row_of(holder, int(entry["last_offset"]))
+    return not later and bool(row) and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
+
+
+@rule("replica-state-differs", family=FAMILY, severity="info")
+def replica_state_differs(log: LogView) -> Iterator[Finding]:
+    """Replicas know different producers, or start at different offsets
+
+    Checks: a follower copy whose log start lies below the leader copy's; snapshots of two copies at the same offset
+    that know different producers.
+    Why it matters: the next leader may know a producer that this one forgot, or the other way round: before 2.5 clients
+    then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER.
+    Can be wrong: legal; each replica has its own retention, expiry and start.
+    What to do: nothing while clients are 2.5 or newer.
+    Source: KIP-360 (problem 2, and the note on reassignment); semantics 1.12, 1.15
+    """
+    for pair in replica_pairs(log):
+        if pair.copy.segments and pair.leader.segments and pair.copy.log_start < pair.leader.log_start:
+            yield _lower_start(log, pair)
+        differing = pair.snapshots()
+        if differing:
+            yield _other_producers(log, pair, differing)
+
+
+def _lower_start(log: LogView, pair: Pair) -> Finding:
+    copy, leader = pair.copy, pair.leader
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"{log.name} starts at offset {copy.log_start} on broker {copy.broker_id}, at {leader.log_start} on broker "
+        f"{leader.broker_id} (leader copy): a change of leader can bring back producers that the leader forgot",
+        copy=copy,
+        offset=copy.log_start,
+        last_offset=leader.log_start - 1,
+        evidence={"log_start": copy.log_start, "log_start_of_leader_copy": leader.log_start,
+                  "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir}},
+    )  # fmt: skip
+
+
+def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:
+    offset, only_copy, only_leader = differing[-1]
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_copy)} only on broker "
+        f"{pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader copy)",
+        copy=pair.copy,
+        offset=offset,
+        last_offset=offset,
+        file=next((link.file for link in pair.copy.snapshots if link.offset == offset), None),
+        evidence={
+            "only_in_this_copy": only_copy[:TOP].tolist(),
+            "only_in_leader_copy": only_leader[:TOP].tolist(),
+            "snapshots": [at for at, _, _ in differing][-TOP:],
+            "leader_copy": {"broker_id": pair.leader.broker_id, "log_dir": pair.leader.log_dir},
+            "high_watermarks": [watermark(pair.copy), watermark(pair.leader)],
+        },
+    )
