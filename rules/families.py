@@ -6,7 +6,7 @@ import importlib
 
 MODULES = (
     "producer_state", "epochs", "transactions", "coordinator", "crosschecks", "validation", "integrity",
-    "chain",
+    "chain", "replicas",
 )  # fmt: skip
 
 

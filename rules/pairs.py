@@ -1,7 +1,7 @@
 """A follower's copy held against the leader copy, a row a batch: where they differ and what either lacks.
 
-Compared is only what replication makes alike: at or above both log starts, and where neither copy was cleaned (a cleaner
-rewrites batches, on each replica at its own pace). Cost: a sort and a few passes over the batches of both copies.
+Compared is only what replication makes alike: at or above both log starts, and where neither copy was cleaned (a
+cleaner rewrites batches, on each replica at its own pace). Cost: a sort and a few passes over the batches of both copies.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class Gap(NamedTuple):
 class Pair:
     """A copy and the leader copy. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
 
-    ``divergent`` counts batches below ``high`` that differ, the first and the last of them at ``first_offset`` and up to
-    ``last_offset``.
+    ``divergent`` counts batches below ``high`` that differ; they lie between ``first_offset`` and ``last_offset``.
     """
 
     copy: CopyFacts
@@ -91,35 +90,35 @@ def pairs(log: LogView) -> list[Pair]:
     return found
 
 
-def row_of(copy: CopyFacts, offset: int) -> dict[str, int]:
+def row_of(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     """The batch of a copy that holds ``offset``, else the next one; empty if there is none."""
-    d = _batches(copy)
+    d = _batches(log, copy)
     at = int(np.searchsorted(d["base_offset"], offset, side="right")) - 1
     at += at < 0 or int(d["last_offset"][at]) < offset
     return {name: int(column[at]) for name, column in d.items()} if at < len(d["base_offset"]) else {}
 
 
 def _snapshots(copy: CopyFacts) -> dict[int, np.ndarray]:
-    known: dict[int, np.ndarray] = copy.state.get("snapshot_producers") or {}  # type: ignore[assignment]
+    known: dict[int, np.ndarray] = copy.state.get("snapshot_producers") or {}
     return known
 
 
-def _batches(copy: CopyFacts) -> dict[str, np.ndarray]:
-    """The batches of a copy by base offset, one each."""
-    d = copy.digests
-    if not d:
-        return dict.fromkeys(
-            ("base_offset", "last_offset", "crc_ok", "magic", "max_timestamp", *COMPARED), np.empty(0, "i8")
-        )
-    _, rows = np.unique(d["base_offset"], return_index=True)
-    return {name: column[rows] for name, column in d.items()}
+def _batches(log: LogView, copy: CopyFacts) -> dict[str, np.ndarray]:
+    """The batches of a copy by base offset, one each. Sorted once for a copy."""
+    key = f"batches of {copy.log_dir}"
+    if key not in log.cache:
+        d = copy.digests or dict.fromkeys(("base_offset", "crc_ok", "magic", *COMPARED), np.empty(0, np.int64))
+        _, rows = np.unique(d["base_offset"], return_index=True)
+        log.cache[key] = {name: column[rows] for name, column in d.items()}
+    found: dict[str, np.ndarray] = log.cache[key]
+    return found
 
 
 def _compare(log: LogView, copy: CopyFacts) -> Pair:
     leader = log.leader
     low = max(leader.log_start, copy.log_start, log.intact_from(leader), log.intact_from(copy))
     pair = Pair(copy, leader, low, min(watermark(leader), watermark(copy)))
-    ours, theirs = _batches(copy), _batches(leader)
+    ours, theirs = _batches(log, copy), _batches(log, leader)
     _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
     differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
     odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
@@ -170,9 +169,11 @@ def _gaps(rows: dict[str, np.ndarray], lone: np.ndarray, in_leader: bool, undeci
     cuts = np.flatnonzero(np.diff(numbers) > 1)
     starts, ends = np.concatenate([[0], cuts + 1]), np.concatenate([cuts, [len(numbers) - 1]])
     return [
-        Gap(in_leader, int(rows["base_offset"][numbers[a]]), int(rows["last_offset"][numbers[b]]), int(b - a + 1), undecidable)
-        for a, b in zip(starts, ends, strict=True)
-    ]  # fmt: skip
+        Gap(in_leader, int(first), int(last), int(batches), undecidable)
+        for first, last, batches in zip(
+            rows["base_offset"][numbers[starts]], rows["last_offset"][numbers[ends]], ends - starts + 1, strict=True
+        )
+    ]
 
 
 def _undecidable(copy: CopyFacts) -> bool:

@@ -40,7 +40,8 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
 
     Checks: below both high watermarks, where neither copy was cleaned, each batch of a copy against the leader copy's
-    at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a wrong checksum are left out.
+    at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a wrong checksum are left
+    out.
     Why it matters: consumers saw one or the other, depending on who led: the log has no single truth any more.
     Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on.
     What to do: decide by the lineage of leader epochs which copy is right, then fetch the other one anew: stop its
@@ -54,14 +55,18 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
 
 def _diverging(log: LogView, pair: Pair) -> Finding:
     copy, leader = pair.copy, pair.leader
-    first, ours, theirs = pair.first_offset, row_of(copy, pair.first_offset), row_of(leader, pair.first_offset)
+    first, ours, theirs = (
+        pair.first_offset,
+        row_of(log, copy, pair.first_offset),
+        row_of(log, leader, pair.first_offset),
+    )
     fields = [name for name in COMPARED if ours.get(name) != theirs.get(name)]
     with_copy, with_leader = _sides(log, pair)
     return log.finding(
         "replica-divergence",
         "critical",
-        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader copy) hold different batches of {log.name} from "
-        f"offset {first} on, below their high watermark {pair.high}: {', '.join(fields)} differ(s)",
+        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader copy) hold different batches of {log.name} "
+        f"from offset {first} on, below their high watermark {pair.high}: {', '.join(fields)} differ(s)",
         copy=copy,
         offset=first,
         last_offset=pair.last_offset,
@@ -90,13 +95,15 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
     """Brokers of the other copies that have the same batch there as this copy, and as the leader copy."""
-    ours, theirs = (_compared(c, pair.first_offset) for c in (pair.copy, pair.leader))
-    others = [(c.broker_id, _compared(c, pair.first_offset)) for c in log.copies if c not in (pair.copy, pair.leader)]
+    ours, theirs = (_compared(log, c, pair.first_offset) for c in (pair.copy, pair.leader))
+    others = [
+        (c.broker_id, _compared(log, c, pair.first_offset)) for c in log.copies if c not in (pair.copy, pair.leader)
+    ]
     return [b for b, row in others if row == ours], [b for b, row in others if row == theirs]
 
 
-def _compared(copy: CopyFacts, offset: int) -> dict[str, int]:
-    row = row_of(copy, offset)
+def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
+    row = row_of(log, copy, offset)
     return {name: row[name] for name in COMPARED} if row else {}
 
 
@@ -109,7 +116,8 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     Why it matters: what lies below the high watermark was acknowledged: it is lost when the copy without it leads.
     Can be wrong: a follower that lags, or a copy made before the batches came (then said as in flight); bytes that
     could not be read (then said as undecidable). Retention and cleaning are left out.
-    What to do: fetch the copy without them anew; if that is the leader copy, move leadership to one that has them first.
+    What to do: fetch the copy without them anew; if that is the leader copy, first move leadership to one that has
+    them.
     Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
     """
     told: set[tuple[int, int]] = set()  # what the leader copy lacks is one cause, however many followers have it
@@ -124,9 +132,9 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
 
 def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     without, holder = (pair.leader, pair.copy) if gap.in_leader else (pair.copy, pair.leader)
-    row = row_of(holder, gap.first_offset)
+    row = row_of(log, holder, gap.first_offset)
     committed = gap.first_offset < pair.high
-    tail = gap.first_offset >= int(without.state.get("batches_end", without.log_end))  # type: ignore[call-overload]
+    tail = gap.first_offset >= without.log_end
     late = tail and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
     severity = "critical" if committed and not late and not gap.undecidable else "info"
     span = f"offsets {gap.first_offset} to {gap.last_offset} of {log.name}"
@@ -152,7 +160,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             "confidence": "undecidable" if gap.undecidable or late else "proved",
             "missing": "bytes of the copy without them that could not be read" if gap.undecidable else None,
         },
-        remedy=_cure(log, without, holder) if severity == "critical" else "None: a replica that lags catches up by itself",
+        remedy=_cure(log, without, holder) if severity == "critical" else "None: a replica that lags catches up",
     )  # fmt: skip
 
 
@@ -223,15 +231,15 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
             "entries": len(only_leader) + len(only_copy),
             "in_flight": True if late else None,
         },
-        remedy=f"Stop broker {without.broker_id}, delete {file.removesuffix('.txnindex')}.txnindex and .index in its copy "
-        f"(the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
+        remedy=f"Stop broker {without.broker_id}, delete .txnindex and .index of {file.removesuffix('.txnindex')} in its "
+        f"copy (the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
     )
 
 
 def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: np.void) -> bool:
     """Whether the entry may only be absent because the index was copied before it came: nothing later is in it."""
     later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
-    row = row_of(holder, int(entry["last_offset"]))
+    row = row_of(log, holder, int(entry["last_offset"]))
     return not later and bool(row) and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
 
 
@@ -275,8 +283,8 @@ def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.nda
     return log.finding(
         "replica-state-differs",
         "info",
-        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_copy)} only on broker "
-        f"{pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader copy)",
+        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_copy)} only on "
+        f"broker {pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader copy)",
         copy=pair.copy,
         offset=offset,
         last_offset=offset,

@@ -28,6 +28,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     kept = _absorb(kept, "timestamp-out-of-range", {"producer-timestamp-skew"}, _same_batches)
     kept = _absorb(kept, "illegal-transition", {"transition-invariant-broken", "state-epoch-regression"}, _same_record)
     kept = _absorb(kept, "sequence-reset-same-epoch", {"duplicate-sequence-range"}, _same_batches)
+    kept = _absorb(kept, "replica-divergence", OF_REPLICAS, _same_copy_behind)
     kept = _absorb(kept, "replica-missing-range", {"sequence-gap"}, _inside)
     kept = _absorb(kept, "split-decision", {"marker-contradicts-decision", "marker-without-decision"}, _same_record)
     kept = _absorb(kept, "marker-contradicts-decision", {"marker-without-decision"}, _same_record)
@@ -65,8 +66,16 @@ def _same_record(winner: Finding, other: Finding) -> bool:
     return _log(winner) == _log(other) and winner.offset == other.offset
 
 
+def _same_copy_behind(winner: Finding, other: Finding) -> bool:
+    """The same copy of a log, from the first divergent offset on."""
+    same = _log(winner) == _log(other) and winner.evidence.get("log_dir") == other.evidence.get("log_dir")
+    return same and winner.offset is not None and other.offset is not None and other.offset >= winner.offset
+
+
 def _inside(winner: Finding, other: Finding) -> bool:
     """A sequence gap right behind a range that the leader lacks."""
+    if not winner.evidence.get("missing_in", {}).get("leader_copy"):
+        return False
     if _log(winner) != _log(other) or winner.last_offset is None or other.offset is None or winner.offset is None:
         return False
     return winner.offset <= other.offset <= winner.last_offset + 1

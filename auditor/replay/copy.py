@@ -18,7 +18,7 @@ from auditor.replay.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, Interna
 from auditor.replay.kernel import replay_batches
 from auditor.replay.snapshots import Chain, Stored
 from connectors.codec.checkpoint import EpochStart, decode_leader_epochs
-from connectors.codec.columns import BatchColumns
+from connectors.codec.columns import FLAW_CRC, BatchColumns
 from connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
 from connectors.codec.segment import Chunk, read_segment
 from connectors.codec.snapshot import decode_snapshot
@@ -335,6 +335,8 @@ class CopyReader:
             names = ("base_offset", "last_offset", "crc", "partition_leader_epoch", "producer_id", "producer_epoch",
                      "base_sequence", "magic", "position", "attributes", "max_timestamp")  # fmt: skip
             facts.digests = {n: np.concatenate([getattr(b, n) for b in self.digests]) for n in names}
+            facts.digests["crc_ok"] = np.concatenate([b.flaws & FLAW_CRC == 0 for b in self.digests])
+            facts.state["snapshot_producers"] = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
 
 
 __all__ = ["CopyTask", "Kind", "read_copy"]
