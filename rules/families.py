@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 MODULES = (
-    "producer_state", "epochs", "transactions", "coordinator", "crosschecks", "validation", "integrity",
-    "chain", "replicas",
+    "producer_state", "epochs", "transactions", "coordinator", "crosschecks", "offsets", "validation", "integrity",
+    "chain", "replicas", "capacity",
 )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ OLD_EXPIRATION_MS = 7 * DAY_MS
 class Settings:
     """What a policy's world needs beyond the files. Times in ms, sizes in bytes; negative: no limit.
 
-    ``expiration_ms`` None is each policy's own default. ``newest_time`` is the newest broker-written time of the input, beyond which no producer's clock is believed.
+    ``expiration_ms`` None is each policy's own default. ``newest_time`` is the newest broker-written time of the input,
+    beyond which no producer's clock is believed.
     """
 
     expiration_ms: int | None = None
