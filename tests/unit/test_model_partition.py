@@ -322,6 +322,13 @@ def test_version_2_clients_begin_at_zero(name: str, speaks_version_2: bool, firs
     log.append_to_log([data(1, 2, first + 1, guard=guard)], CLIENT)  # its batches are known now
 
 
+def test_a_version_2_client_of_which_only_an_empty_control_batch_is_known_begins_at_zero() -> None:
+    log = partition("kip-890-p2", VERIFYING)
+    log.append_to_log([EmptyControl(1, 0, 0)], REPLICATION)
+    guard = log.verifications.start(1, 5, 0, 1000, True)
+    refused("OUT_OF_ORDER_SEQUENCE_NUMBER", log, data(1, 1, 5, guard=guard))
+
+
 def test_the_lowest_sequence_of_the_highest_epoch_counts() -> None:
     waiting = Verifications()
     guards = {waiting.start(1, sequence, epoch, 50, False) for sequence, epoch in ((5, 1), (3, 1), (4, 1), (1, 0))}

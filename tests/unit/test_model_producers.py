@@ -147,6 +147,13 @@ def test_an_unknown_producer_has_no_duplicate_and_no_batches() -> None:
     assert kernel.newest_offset(p, NONE) == NONE
 
 
+def test_nothing_is_newest_after_the_epoch_changed() -> None:
+    p, row = one()
+    write(p, row, 3, 0, 4, 10)
+    kernel.apply_marker(p, row, 4, 0, 50)
+    assert (kernel.newest_sequence(p, row), kernel.newest_offset(p, row)) == (NONE, NONE)
+
+
 # --- checks ---
 
 
@@ -277,7 +284,10 @@ def test_pending_state_begins_as_the_stored_one_without_batches() -> None:
     write(pending, at, 3, 5, 5, 15)
     assert kernel.begin(p, pending, 7) == at
     assert kernel.newest_sequence(pending, at) == 5
-    assert kernel.begin(p, pending, 8) == NONE  # no room
+    p, other = enter(p, 9)
+    write(p, other, 8, 0, 0, 20)
+    assert kernel.begin(p, pending, 8) == kernel.begin(p, pending, 9) == NONE  # no room
+    assert pending.epoch[at] == 3
     pending = kernel.grow(pending)
     unknown = kernel.begin(p, pending, 8)
     assert (pending.epoch[unknown], pending.txn_first_offset[unknown]) == (NONE, NONE)
