@@ -138,6 +138,29 @@ class SnapshotLink:
 
 
 @dataclass(slots=True)
+class SegmentScan:
+    """What a broker would meet if it recovered a segment after a crash (``LogSegment.recover``).
+
+    ``indexed``: its ``.index`` is there. ``next_offset`` follows its last whole batch, ``records`` are those of whole
+    batches. ``cut``: the byte at which recovery would cut the file, -1 for none; ``cut_offset`` and ``cut_records`` say
+    where the log would end then and how many records would stay. ``poison``: markers of an unknown type before the cut,
+    ``(position, offset, producer_id, type)`` each. ``undecided``: in words, what keeps this from being certain.
+    """
+
+    base_offset: int
+    size: int
+    indexed: bool
+    next_offset: int
+    records: int = 0
+    cut: int = -1
+    cut_reason: str = ""
+    cut_offset: int = -1
+    cut_records: int = 0
+    poison: list[tuple[int, int, int, int]] = field(default_factory=list)
+    undecided: str = ""
+
+
+@dataclass(slots=True)
 class CopyFacts:
     """Everything known of one copy of a partition (``log_dir``, topic, partition) after it was read once.
 
@@ -158,6 +181,7 @@ class CopyFacts:
     segments: list[str] = field(default_factory=list)
     segment_bases: list[int] = field(default_factory=list)
     segment_times: list[int] = field(default_factory=list)
+    scans: list[SegmentScan] = field(default_factory=list)
     log_start: int = 0
     log_end: int = 0
     log_start_known: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.facts import CopyFacts
-from rules import registry
+from rules import recovery, registry
 from rules.finding import iso
 from rules.open_transactions import OpenTransaction, open_transactions
 from rules.view import Cluster, LogView
@@ -52,6 +52,7 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
         "errors": [e._asdict() for e in copy.errors],
+        "recovery": recovery.both_runs(copy),
         "notes": _notes(copy),
     }
 

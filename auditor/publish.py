@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from connectors.errors import AuditInputError
 from dashboards.metrics import write_metrics
 from dashboards.report import render_report
+from rules import recovery
 from rules.finding import FIELDS, SEVERITIES, Finding, iso
 
 if TYPE_CHECKING:
@@ -186,13 +187,5 @@ def _recovery(audit: Audit) -> list[dict[str, Any]]:
     for row in audit.judged["log"]:
         if row.get("recovery") is not None:
             by_dir[row["log_dir"]].append(row["recovery"])
-    out = []
-    for log_dir, rows in sorted(by_dir.items()):
-        poison = [p for r in rows for p in r["poison"]]
-        truncates = [t for r in rows for t in r["truncates"]]
-        starts = not poison
-        says = "a broker of today would start on it" if starts else "a broker of today would not start on it"
-        if truncates:
-            says += f" and cut {len(truncates)} log(s)"
-        out.append({"log_dir": log_dir, "starts": starts, "truncates": truncates, "poison": poison, "says": says})
-    return out
+    clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
+    return [recovery.directory(name, runs, clean.get(name, False)) for name, runs in sorted(by_dir.items())]

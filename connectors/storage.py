@@ -243,14 +243,15 @@ def read_file(where: Place, name: str = "", *, limit: int = DEFAULT_LIMITS.max_s
     return data
 
 
-def read_head(where: Place, name: str, count: int) -> bytes | DecodeError:
-    """The first ``count`` bytes of a file, fewer if it is shorter."""
+def read_head(where: Place, name: str, count: int, *, start: int = 0) -> bytes | DecodeError:
+    """The first ``count`` bytes of a file from byte ``start`` on, fewer if it is shorter."""
     opened = open_file(where, name)
     if isinstance(opened, DecodeError):
         return opened
     data = bytearray()
     piece = memoryview(bytearray(min(count, 1 << 20)))
     try:
+        opened.seek(start)
         while len(data) < count and (got := opened.readinto(piece[: count - len(data)])):
             data += piece[:got]
     except OSError as error:

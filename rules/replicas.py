@@ -231,8 +231,8 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
             "entries": len(only_leader) + len(only_copy),
             "in_flight": True if late else None,
         },
-        remedy=f"Stop broker {without.broker_id}, delete .txnindex and .index of {file.removesuffix('.txnindex')} in its "
-        f"copy (the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
+        remedy=f"Stop broker {without.broker_id}, delete .txnindex and .index of {file.removesuffix('.txnindex')} in "
+        f"its copy (the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
     )
 
 

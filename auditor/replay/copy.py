@@ -6,6 +6,7 @@ batches once. Nothing raises on bad bytes: what cannot be read is among ``CopyFa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,7 @@ from auditor.replay import state as st
 from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
 from auditor.replay.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
 from auditor.replay.kernel import replay_batches
+from auditor.replay.recovery import RecoveryScan
 from auditor.replay.snapshots import Chain, Stored
 from connectors.codec.checkpoint import EpochStart, decode_leader_epochs
 from connectors.codec.columns import FLAW_CRC, BatchColumns
@@ -25,7 +27,7 @@ from connectors.codec.snapshot import decode_snapshot
 from connectors.errors import DecodeError
 from connectors.files import Copy, DataFile, SegmentFile
 from connectors.limits import DEFAULT_LIMITS, Limits
-from connectors.storage import Place, open_file, read_file
+from connectors.storage import Place, open_file, read_file, read_head
 
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state", "__cluster_metadata"})
@@ -207,7 +209,10 @@ class CopyReader:
         """The segment's batches; returns the byte after the last whole one."""
         self.bytes["bytes_total"] += segment.size
         f = open_file(self.task.place, segment.name)
+        scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, self._reader(segment))
+        self.facts.scans.append(scan.scan)
         if isinstance(f, DecodeError):
+            scan.scan.undecided = "the file could not be opened"
             self._error(f._replace(file=segment.name, position=0, length=segment.size))
             self.replay.scalars[st.S_UNREADABLE] = self.replay.scalars[st.S_ORDINAL]
             return 0
@@ -219,10 +224,23 @@ class CopyReader:
             ):  # fmt: skip
                 if len(chunk.batches.position):
                     end = int(chunk.batches.position[-1]) + int(chunk.batches.size[-1])
+                scan.take(chunk)
                 self._chunk(segment, chunk, shape)
         finally:
             f.close()
+        scan.finish()
         return end
+
+    def _reader(self, segment: SegmentFile) -> Callable[[int, int], bytes | None]:
+        """Reads a stretch of a segment once more, no more than the largest batch."""
+
+        def read(position: int, length: int) -> bytes | None:
+            if length > self.task.limits.max_batch_bytes:
+                return None
+            data = read_head(self.task.place, segment.name, length, start=position)
+            return None if isinstance(data, DecodeError) else data
+
+        return read
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk, shape: SegmentShape | None) -> None:
         b = chunk.batches
