@@ -27,6 +27,7 @@ FLAW_CRC, FLAW_EPOCH = int(_FLAW_CRC), int(_FLAW_EPOCH)
 BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references, an estimate (semantics 2.6)
 MAX_VERDICTS = 10_000  # kept of one copy and policy; what is beyond is counted
 NEVER = 1 << 62
+LAST_SEQUENCE = 2**31 - 1
 
 # One row a run of batches (or a marker) that would have been answered otherwise; the first of the run, and how many.
 VERDICT = np.dtype(
@@ -232,7 +233,7 @@ def _inherited(w, b, i):  # type: ignore[no-untyped-def]
 def _provable(w, b, i, h):  # type: ignore[no-untyped-def]
     """Whether nothing can be missing between this batch and the producer's last one but what never was there."""
     intact = w.params[P_INTACT_FROM]
-    if not h.seen:
+    if h.last_offset < 0:
         return intact <= 0 and not _inherited(w, b, i) and w.scalars[S_UNREADABLE] < 0
     return h.last_offset >= intact and b.base_offset[i] >= intact and w.scalars[S_UNREADABLE] <= h.ordinal
 
@@ -333,7 +334,7 @@ def _note_range(w, h, epoch, first, length):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _count(w, b, i, row, time, last):  # type: ignore[no-untyped-def]
+def _count(w, b, i, row, time, last, newest):  # type: ignore[no-untyped-def]
     """The numbers on producers that the capacity part of a what-if is made of."""
     h, p = w.history[row], w.producers
     epoch = b.producer_epoch[i]
@@ -344,7 +345,7 @@ def _count(w, b, i, row, time, last):  # type: ignore[no-untyped-def]
     h.records += max(b.record_count[i], 0)
     h.last_time = max(h.last_time, time)
     h.last_epoch = max(h.last_epoch, epoch)
-    if last >= 0 and last < b.base_sequence[i]:
+    if last >= 0 and (last < b.base_sequence[i] or (newest == LAST_SEQUENCE and b.base_sequence[i] == 0)):
         h.wraps += 1
     if b.attributes[i] & ATTR_TRANSACTIONAL:
         h.transactional = 1
@@ -361,7 +362,8 @@ def _data(w, policy, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     length, last = b.last_offset[i] - b.base_offset[i] + 1, -1
     if b.base_sequence[i] >= 0 and length > 0:
         last = model.add_sequence(b.base_sequence[i], length - 1)
-    if judged and policy.evicts_below_log_start and b.base_sequence[i] == 0 and h.last_offset < w.params[P_LOG_START]:
+    below = 0 <= h.last_offset < w.params[P_LOG_START]
+    if judged and below and policy.evicts_below_log_start and b.base_sequence[i] == 0:
         _forget(w, row)  # it began again because this had happened
     if h.seen and p.epoch[row] < 0:
         w.scalars[S_LATE] += 1
@@ -373,12 +375,12 @@ def _data(w, policy, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     else:
         h.verdict = -1
     w.scalars[S_LIVE] += p.epoch[row] < 0
-    cached = p.cached[row]
+    cached, newest = p.cached[row], model.newest_sequence(p, row) if p.epoch[row] == epoch else -1
     model.apply_data(p, row, epoch, last, b.base_offset[i], b.last_offset[i], b.max_timestamp[i], transactional)
     w.scalars[S_CACHED] += p.cached[row] - cached
     if last >= 0:
         _note_range(w, h, epoch, b.base_sequence[i], length)
-    _count(w, b, i, row, time, last)
+    _count(w, b, i, row, time, last, newest)
     h.last_offset = b.last_offset[i]
     h.ordinal = w.scalars[S_ORDINAL]
     h.seen = 1
