@@ -128,10 +128,13 @@ class History:
         which the policies follow, ends it with any marker.
         """
         epoch = self.epoch(self.state["producers"].get(str(pid)))
-        verification = self.model.state.verifications.entries.get(pid)
-        if verification is None or not verification.supports_epoch_bump or verification.epoch != epoch:
+        if not self.ends_verification(pid, epoch):
             return epoch
         return epoch - 1 if epoch == MAX_EPOCH else epoch + 1
+
+    def ends_verification(self, pid: int, epoch: int) -> bool:
+        verification = self.model.state.verifications.entries.get(pid)
+        return verification is not None and verification.supports_epoch_bump and verification.epoch == epoch
 
     def origin(self) -> str:
         return self.random.choices(("client", "replication", "coordinator"), (75, 18, 7))[0]

@@ -34,6 +34,8 @@ def _arguments(chosen: random.Random) -> dict[str, Any]:
     count = many if magic < 2 else _often(chosen, 1, 2)
     batches = [_batch(chosen, magic, codec, index, many) for index in range(count)]
     origin = chosen.choices(("client", "coordinator", "replication"), (80, 15, 5))[0]
+    if origin == "client" and magic == 2 and codec == "none" and chosen.random() < 0.03:
+        batches = [{**batch, "records": []} for batch in batches]
     converts = target_magic < magic and codec == "none"
     if converts:  # 4.1.0 meets these with an internal error where it would convert them
         batches = [{**batch, "transactional": False, "control": False} for batch in batches]
@@ -65,8 +67,6 @@ def _batch(chosen: random.Random, magic: int, codec: str, index: int, many: int)
     """One batch; uncompressed ones of the old formats hold one record each, the ``index``-th of ``many``."""
     alone = magic < 2 and codec == "none"
     size = 1 if alone else chosen.randint(1, 5)
-    if magic == 2 and codec == "none" and chosen.random() < 0.03:
-        size = 0
     producer_id = chosen.choice((-1, -1, 77)) if magic == 2 else -1
     stamped = magic > 0 and chosen.random() < 0.05
     records = [_record(chosen, magic, codec, number) for number in range(size)]

@@ -27,7 +27,7 @@ COMPARED = [
     (0.35, "pre-kip-360", "2.3"),
 ]
 WITH_LOG = [(0.1, "kip-360", "4.1"), (0.1, "kip-890-p2", "4.1")]
-DECISIONS = {"accepted", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"}
+DECISIONS = {"accepted", "snapshot", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"}
 
 
 @pytest.fixture
@@ -77,13 +77,21 @@ def compare(history: History, broker: Broker) -> None:
             pytest.fail(f"{history.case['id']}, step {number}: {found}\n{steps}")
 
 
+def decisions(history: History) -> Iterator[str]:
+    """What a history shows: outcomes, errors, and snapshots whose bytes were compared."""
+    for result in history.results:
+        yield result.error or result.outcome
+        if result.returns.get("snapshot_offset") is not None:
+            yield "snapshot"
+
+
 @pytest.mark.parametrize(("share", "policy", "broker"), COMPARED, indirect=["broker"])
 def test_the_model_decides_as_the_broker_does(share: float, policy: str, broker: Broker) -> None:
     decided: Counter[str] = Counter()
     for seed in range(int(HISTORIES * share)):
         history = History(seed, policy)
         compare(history, broker)
-        decided.update(result.error or result.outcome for result in history.results)
+        decided.update(decisions(history))
     assert set(decided) >= DECISIONS, f"the histories show too little: {decided}"
 
 
@@ -93,5 +101,5 @@ def test_the_model_of_a_partition_decides_as_its_log_does(share: float, policy: 
     for seed in range(int(HISTORIES * share)):
         history = LogHistory(seed, policy)
         compare(history, broker)
-        decided.update(result.error or result.outcome for result in history.results)
+        decided.update(decisions(history))
     assert set(decided) >= DECISIONS | {"duplicate"}, f"the histories show too little: {decided}"

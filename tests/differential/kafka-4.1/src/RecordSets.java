@@ -89,7 +89,8 @@ final class RecordSets {
                 builder.appendUncheckedWithOffset(offset, new SimpleRecord(timestamp, key, VALUE));
                 return;
             }
-            CompressionType claimed = record.get("compressed").asBoolean() ? CompressionType.GZIP : CompressionType.NONE;
+            boolean claims = record.get("compressed").asBoolean();
+            CompressionType claimed = claims ? CompressionType.GZIP : CompressionType.NONE;
             LegacyRecord legacy = LegacyRecord.create(
                 (byte) record.get("magic").asInt(), timestamp, key, VALUE, claimed, type);
             if (!record.get("crc_ok").asBoolean()) {
