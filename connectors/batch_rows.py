@@ -1,0 +1,105 @@
+"""Decoded batches and records as rows of the tables ``batches`` and ``records``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from connectors import schema
+from connectors.arrow import Key, array_of, from_columns
+from connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from connectors.codec.columns import FLAW_CRC, BatchColumns
+from connectors.codec.records import Decoded
+
+DELETE_HORIZON = 0x40  # KIP-534
+CODECS = (*schema.COMPRESSION_NAMES, None, None, None)  # by the three bits of the attributes
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType")
+# Kafka's ControlRecordType by number; what is beyond is unknown to it too.
+CONTROL_TYPES = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION",
+                 "KRAFT_VOTERS", "UNKNOWN", None)  # fmt: skip
+_UNKNOWN_TYPE, _NO_TYPE = len(CONTROL_TYPES) - 2, len(CONTROL_TYPES) - 1
+_SEQUENCES = 1 << 31  # after 2147483647 comes 0
+_LISTED = ("position", "size", "magic", "base_offset", "last_offset", "record_count", "partition_leader_epoch", "crc",
+           "base_timestamp", "max_timestamp", "coordinator_epoch", "producer_id", "producer_epoch", "base_sequence",
+           "flaws")  # fmt: skip
+
+
+def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[str] = ()) -> pa.RecordBatch:
+    """Rows of ``batches`` in file order. ``unknown``: columns that a text dump may not show; there "none" is null."""
+    attributes = np.where(batches.magic < 2, batches.attributes & (CODEC_MASK | LOG_APPEND_TIME), batches.attributes)
+    control = attributes & CONTROL != 0
+    horizon = np.where(attributes & DELETE_HORIZON != 0, batches.base_timestamp, -1)
+    time_type = np.where(batches.magic == 0, 2, (attributes & LOG_APPEND_TIME != 0).astype(np.int64))
+    kind = np.where((batches.control_type < 0) | ~control, _NO_TYPE, np.minimum(batches.control_type, _UNKNOWN_TYPE))
+    columns: dict[str, Any] = {name: getattr(batches, name) for name in _LISTED}
+    columns |= {
+        "file": file,
+        "crc_ok": batches.flaws & FLAW_CRC == 0,
+        "compression": _named(CODECS, attributes & CODEC_MASK),
+        "timestamp_type": _named(TIMESTAMP_TYPES, time_type),
+        "is_transactional": attributes & TRANSACTIONAL != 0,
+        "is_control": control,
+        "control_type": _named(CONTROL_TYPES, kind),
+        "last_sequence": sequence_after(batches.base_sequence, batches.last_offset - batches.base_offset),
+        "delete_horizon": horizon,
+    }
+    for name in unknown:
+        column = columns.get(name)
+        if isinstance(column, np.ndarray) and name != "is_control":
+            columns[name] = array_of(column, column == (0 if name == "crc" else -1))
+    return from_columns(schema.BATCHES, key, len(batches.position), columns)
+
+
+def _named(names: tuple[str | None, ...], numbers: np.ndarray) -> pa.Array:
+    """The name of each number."""
+    known = pa.concat_arrays([pa.repeat(pa.scalar(name, pa.string()), 1) for name in names])
+    return known.take(array_of(numbers))
+
+
+def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:
+    """The sequence ``increment`` records after ``base``, -1 where that is -1 (DefaultRecordBatch.incrementSequence)."""
+    following = base.astype(np.int64) + increment
+    wrapped = np.where(following >= _SEQUENCES, following - _SEQUENCES, following)
+    return np.where(base == -1, -1, wrapped).astype(np.int32)
+
+
+def record_rows(
+    key: Key, file: str, batches: BatchColumns, runs: Iterator[Decoded], payload: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the records of ``batches``, a run at a time; with ``payload``, the columns ``key`` and ``value`` too."""
+    wanted = pa.schema([*schema.RECORDS, *schema.PAYLOAD]) if payload else schema.RECORDS
+    for run in runs:
+        records = run.records
+        batch = records.batch
+        base = batches.base_offset[batch]
+        columns: dict[str, Any] = {
+            name: getattr(records, name)
+            for name in ("offset", "timestamp", "key_size", "value_size", "header_count", "flaws")
+        }
+        columns |= {
+            "file": file,
+            "position": batches.position[batch],
+            "base_offset": base,
+            "record_index": records.index,
+            "producer_id": batches.producer_id[batch],
+            "producer_epoch": batches.producer_epoch[batch],
+            "sequence": sequence_after(batches.base_sequence[batch], records.offset - base),
+            "is_control": (batches.attributes[batch] & CONTROL != 0) & (batches.magic[batch] == 2),
+        }
+        if payload:
+            columns["key"] = _bytes(records.payload, records.key_start, records.key_size)
+            columns["value"] = _bytes(records.payload, records.value_start, records.value_size)
+        yield from_columns(wanted, key, len(batch), columns)
+
+
+def _bytes(payload: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:
+    """Stretches of ``payload``, null where the size is below 0 or the start is not known."""
+    view = payload.data
+    found = (
+        bytes(view[at : at + size]) if at >= 0 and size >= 0 else None
+        for at, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+    )
+    return pa.array(found, pa.binary())

@@ -1,0 +1,113 @@
+"""What no table of the contract holds and is still shown of a single file: KRaft's records, and small settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from connectors import names
+from connectors.arrow import JSON, from_rows
+from connectors.batch_rows import CONTROL
+from connectors.codec import checkpoint
+from connectors.codec.cluster_metadata import BROKER_RESOURCE
+from connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
+from connectors.codec.records import records_of
+from connectors.codec.segment import read_segment
+from connectors.codec.settings import may_show
+from connectors.codec.structs import Problem
+from connectors.errors import DecodeError
+from connectors.rows import FilePiece, How, Rows
+from connectors.schema import DECODE_ERRORS, LOG_KEY, TIME
+from connectors.storage import open_file, read_file
+
+FIELDS = pa.field("fields", pa.string(), metadata=JSON)
+METADATA_RECORDS = pa.schema(
+    [*LOG_KEY, ("file", pa.string()), ("position", pa.int64()), ("offset", pa.int64()), ("timestamp", TIME),
+     ("name", pa.string()), ("version", pa.int32()), FIELDS]
+)  # fmt: skip
+PROPERTIES = pa.schema([*LOG_KEY, ("file", pa.string()), FIELDS])
+_ADDRESSES = "endPoints"
+
+
+def metadata_records(piece: FilePiece, how: How) -> Rows:
+    """The records of a segment or snapshot of ``__cluster_metadata`` by name, a chunk at a time.
+
+    What may be a password or an address is left out unless ``how.payload``; records with secrets are told by name.
+    """
+    opened = open_file(piece.place, piece.file.name)
+    if isinstance(opened, DecodeError):
+        yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, [opened])
+        return
+    try:
+        for chunk in read_segment(opened, piece.file.size, file=piece.file.name, limits=how.limits, raw=True):
+            rows: list[tuple[Any, ...]] = []
+            errors = list(chunk.errors)
+            for row, record in records_of(chunk.raw or [], chunk.batches, file=piece.file.name, limits=how.limits):
+                if isinstance(record, DecodeError):
+                    errors.append(record)
+                    continue
+                place = (piece.file.name, int(chunk.batches.position[row]))
+                control = bool(chunk.batches.attributes[row] & CONTROL)
+                said = (
+                    decode_control_record(record.key, record.value) if control else decode_metadata_record(record.value)
+                )
+                if isinstance(said, Problem):
+                    detail = f"record at offset {record.offset}: {said.detail}"
+                    errors.append(DecodeError(*place, int(chunk.batches.size[row]), said.reason, detail))
+                else:
+                    fields = json.dumps(_shown(said, how.payload), ensure_ascii=False)
+                    rows.append((*place, record.offset, record.timestamp, said.name, said.version, fields))
+            yield "metadata_records", from_rows(METADATA_RECORDS, piece.key, rows)
+            yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, errors)
+    finally:
+        opened.close()
+
+
+def _shown(record: MetadataRecord, payload: bool) -> dict[str, Any]:
+    """The fields that may be shown."""
+    fields = dict(record.fields)
+    if payload:
+        return fields
+    fields.pop(_ADDRESSES, None)
+    if record.name == "ConfigRecord" and fields["resourceType"] == BROKER_RESOURCE and not may_show(fields["name"]):
+        fields["value"] = None
+    if record.name == "VotersRecord":
+        fields["voters"] = [{k: v for k, v in voter.items() if k != "endpoints"} for voter in fields["voters"]]
+    return fields
+
+
+def properties(piece: FilePiece, how: How) -> Rows:
+    """What one of the small files of :data:`PROPERTY_KINDS` says, in one row."""
+    data = read_file(piece.place, piece.file.name, limit=how.limits.max_small_file_bytes)
+    if isinstance(data, DecodeError):
+        yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, [data])
+        return
+    fields, errors = _decode(piece.file.kind, data, piece.file.name)
+    text = json.dumps(fields, ensure_ascii=False)
+    yield "properties", from_rows(PROPERTIES, piece.key, [(piece.file.name, text)])
+    yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, errors)
+
+
+def _decode(kind: str, data: bytes, file: str) -> tuple[dict[str, Any], list[DecodeError]]:
+    if kind == names.META:
+        meta, errors = checkpoint.decode_meta_properties(data, file)
+        return meta._asdict(), errors
+    if kind == names.PARTITION_METADATA:
+        topic_id, errors = checkpoint.decode_partition_metadata(data, file)
+        return {"topic_id": topic_id}, errors
+    if kind == names.QUORUM_STATE:
+        state, errors = checkpoint.decode_quorum_state(data, file)
+        return ({} if state is None else state._asdict()), errors
+    epoch, errors = checkpoint.decode_clean_shutdown(data, file)
+    return {"broker_epoch": epoch}, errors
+
+
+PROPERTY_KINDS = frozenset({names.META, names.PARTITION_METADATA, names.QUORUM_STATE, names.CLEAN_SHUTDOWN})
+
+
+def named(piece: FilePiece, how: How) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of a file without a table of the contract."""
+    return properties(piece, how) if piece.file.kind in PROPERTY_KINDS else metadata_records(piece, how)

@@ -1,0 +1,260 @@
+"""From a file to rows of the decoded tables (:mod:`connectors.schema`), as Arrow record batches.
+
+What Spark's data sources and ``auditor decode`` share. Nothing raises on bad bytes: they are rows of ``decode_errors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from connectors import internal, names, schema
+from connectors.arrow import Key, from_columns, from_rows
+from connectors.batch_rows import batch_rows, record_rows
+from connectors.codec import checkpoint, index
+from connectors.codec.records import decode_records
+from connectors.codec.segment import Chunk, SeekableFile, read_segment
+from connectors.codec.snapshot import decode_snapshot
+from connectors.errors import DecodeError
+from connectors.files import DataFile, TextFile
+from connectors.internal import InternalRows
+from connectors.limits import DEFAULT_LIMITS, Limits
+from connectors.storage import Place, open_file, read_file
+from connectors.text.folder import read_texts
+from connectors.text.logs import TextCopy
+
+Rows = Iterator[tuple[str, pa.RecordBatch]]  # table, and rows of it
+Content = tuple[pa.RecordBatch | None, list[DecodeError]]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """A file of the log directory at ``place``, or of a segment the batches that begin in ``[start, stop)``.
+
+    ``start`` and ``stop`` may be any bytes: what counts is where the walk from the segment's first batch comes to.
+    """
+
+    place: Place
+    key: Key
+    file: DataFile
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """A folder of text dumps; topic and partition in ``key`` are what the dumps tell."""
+
+    place: Place
+    key: Key
+    texts: tuple[TextFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPiece:
+    """Errors that are known before anything is read."""
+
+    key: Key
+    errors: tuple[DecodeError, ...]
+
+
+Piece = FilePiece | TextPiece | ErrorPiece
+
+
+class How(NamedTuple):
+    """How to read. ``payload``: keys and values of records too; ``deep``: look for bodies that cannot be opened."""
+
+    limits: Limits = DEFAULT_LIMITS
+    payload: bool = False
+    deep: bool = False
+
+
+def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
+    """The rows of a piece for the tables ``wanted``, in file order.
+
+    Cost: the headers for ``batches``; every record for ``records``, the tables of internal topics, and ``how.deep``.
+    A piece that begins inside of a segment walks the headers before it too. Memory: a chunk of a segment.
+    """
+    if isinstance(piece, ErrorPiece):
+        found = _errors(piece.key, piece.errors)
+    elif isinstance(piece, TextPiece):
+        found = _texts(piece, how)
+    elif piece.file.kind in ("log", "checkpoint"):
+        found = _segment(piece, wanted, how)
+    else:
+        found = _small(piece, how)
+    return (item for item in found if item[0] in wanted and item[1].num_rows)
+
+
+def table_schema(table: str, payload: bool = False) -> pa.Schema:
+    """The schema of a decoded table; ``payload`` as in :class:`How`."""
+    wanted = schema.DECODED[table]
+    return pa.schema([*wanted, *schema.PAYLOAD]) if payload and table == "records" else wanted
+
+
+def _errors(key: Key, errors: tuple[DecodeError, ...] | list[DecodeError]) -> Rows:
+    if errors:
+        yield "decode_errors", from_rows(schema.DECODE_ERRORS, key, errors)
+
+
+def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
+    """A segment, or a snapshot of ``__cluster_metadata``, which is built alike."""
+    opened = open_file(piece.place, piece.file.name)
+    if isinstance(opened, DecodeError):
+        if piece.start == 0:  # told once, however many pieces there are
+            yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
+        return
+    topic = piece.key[3] or ""
+    tables = internal.TABLES.get(topic, frozenset())
+    collected = InternalRows(topic, how.limits) if wanted & tables or (tables and how.deep) else None
+    try:
+        chunks = read_segment(
+            opened,
+            piece.file.size,
+            file=piece.file.name,
+            start=_first_batch(opened, piece),
+            stop=piece.stop,
+            limits=how.limits,
+            records=how.deep,
+            raw=collected is not None or "records" in wanted,
+            crc="batches" in wanted,
+        )
+        for chunk in chunks:
+            yield from _chunk(piece, chunk, collected, wanted, how)
+    finally:
+        opened.close()
+
+
+def _first_batch(opened: SeekableFile, piece: FilePiece) -> int:
+    """Where the first batch at or behind ``piece.start`` begins, as a walk over all headers before it finds it.
+
+    Nothing that an index says is trusted for this, so that no damage to one can change what is decoded.
+    """
+    end = 0
+    if piece.start:
+        for chunk in read_segment(opened, piece.file.size, file=piece.file.name, stop=piece.start, crc=False):
+            end = chunk.end
+    return end
+
+
+def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
+    name, key = piece.file.name, piece.key
+    if "batches" in wanted:
+        yield "batches", batch_rows(key, name, chunk.batches)
+    if "records" in wanted and chunk.raw is not None:
+        runs = decode_records(chunk.raw, chunk.batches, limits=how.limits, payload=how.payload)
+        for rows in record_rows(key, name, chunk.batches, runs, how.payload):
+            yield "records", rows
+    bodies = chunk.body_errors
+    if collected is not None:
+        bodies = collected.add(name, chunk)  # the same, and records that do not parse
+        bodies += [error for _offset, _position, error in collected.unreadable]
+        collected.unreadable.clear()
+        yield from collected.drain(key)
+    yield from _errors(key, [*chunk.errors, *bodies])
+
+
+def _small(piece: FilePiece, how: How) -> Rows:
+    """A file that is read whole: all but segments."""
+    data = read_file(piece.place, piece.file.name, limit=how.limits.max_small_file_bytes)
+    if isinstance(data, DecodeError):
+        yield from _errors(piece.key, [data])
+        return
+    table, decode = _SMALL[piece.file.kind]
+    rows, errors = decode(piece, data)
+    if rows is not None:
+        yield table, rows
+    yield from _errors(piece.key, errors)
+
+
+def _snapshot(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = decode_snapshot(data, piece.file.name)
+    columns = entries._asdict() | {"file": piece.file.name, "snapshot_offset": piece.file.offset}
+    return from_columns(schema.PRODUCER_SNAPSHOTS, piece.key, len(entries.producer_id), columns), errors
+
+
+def _offset_index(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = index.decode_offset_index(data, max(piece.file.offset, 0), piece.file.name)
+    return _index_rows(piece.key, piece.file.name, entries), errors
+
+
+def _time_index(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = index.decode_time_index(data, max(piece.file.offset, 0), piece.file.name)
+    return _index_rows(piece.key, piece.file.name, entries), errors
+
+
+def _txn_index(piece: FilePiece, data: bytes) -> Content:
+    entries, errors = index.decode_txn_index(data, piece.file.name)
+    return _aborted_rows(piece.key, piece.file.name, entries), errors
+
+
+def _index_rows(key: Key, file: str, entries: index.OffsetIndex | index.TimeIndex) -> pa.RecordBatch:
+    kind = "offset" if isinstance(entries, index.OffsetIndex) else "time"
+    columns = entries._asdict() | {"file": file, "kind": kind}
+    return from_columns(schema.INDEX_ENTRIES, key, len(entries.position), columns)
+
+
+def _aborted_rows(key: Key, file: str, entries: index.AbortedTransactions) -> pa.RecordBatch:
+    columns = entries._asdict() | {"file": file}
+    return from_columns(schema.ABORTED_TRANSACTIONS, key, len(entries.position), columns)
+
+
+def _offset_checkpoint(piece: FilePiece, data: bytes) -> Content:
+    offsets, errors = checkpoint.decode_offset_checkpoint(data, piece.file.name)
+    rows = [(*log, piece.file.name, piece.file.kind, offset, None) for log, offset in offsets.items()]
+    return from_rows(schema.CHECKPOINTS, piece.key[:3], rows), errors
+
+
+def _leader_epochs(piece: FilePiece, data: bytes) -> Content:
+    starts, errors = checkpoint.decode_leader_epochs(data, piece.file.name)
+    rows = [(piece.file.name, "leader-epoch", start.start_offset, start.epoch) for start in starts]
+    return from_rows(schema.CHECKPOINTS, piece.key, rows), errors
+
+
+def _only_errors(decode: Callable[[bytes, str], tuple[object, list[DecodeError]]]) -> Callable[..., Content]:
+    """For a file without a table of its own."""
+    return lambda piece, data: (None, decode(data, piece.file.name)[1])
+
+
+_SMALL: dict[str, tuple[str, Callable[[FilePiece, bytes], Content]]] = {
+    "snapshot": ("producer_snapshots", _snapshot),
+    "index": ("index_entries", _offset_index),
+    "timeindex": ("index_entries", _time_index),
+    "txnindex": ("aborted_transactions", _txn_index),
+    names.LEADER_EPOCHS: ("checkpoints", _leader_epochs),
+    names.PARTITION_METADATA: ("", _only_errors(checkpoint.decode_partition_metadata)),
+    names.QUORUM_STATE: ("", _only_errors(checkpoint.decode_quorum_state)),
+    names.META: ("", _only_errors(checkpoint.decode_meta_properties)),
+    names.CLEAN_SHUTDOWN: ("", _only_errors(checkpoint.decode_clean_shutdown)),
+} | dict.fromkeys(names.CHECKPOINT_KINDS.values(), ("checkpoints", _offset_checkpoint))
+
+
+def _texts(piece: TextPiece, how: How) -> Rows:
+    """What a folder of dumps shows, each log once."""
+    folder = read_texts(piece.place, piece.texts, how.limits)
+    for copy in folder.copies:
+        yield from _text_copy((*piece.key[:3], copy.topic, copy.partition), copy)
+    yield from _errors(piece.key, folder.errors)
+
+
+def _text_copy(key: Key, copy: TextCopy) -> Rows:
+    for segment in copy.segments:
+        yield "batches", batch_rows(key, segment.file, segment.batches, segment.cannot_show)
+        yield from _errors(key, segment.errors)
+    for shown in copy.snapshots:
+        columns = shown.entries._asdict() | {"file": shown.file, "snapshot_offset": shown.offset}
+        yield (
+            "producer_snapshots",
+            from_columns(schema.PRODUCER_SNAPSHOTS, key, len(shown.entries.producer_id), columns),
+        )
+    for item in copy.indexes:
+        if isinstance(item.entries, index.AbortedTransactions):
+            yield "aborted_transactions", _aborted_rows(key, item.file, item.entries)
+        else:
+            yield "index_entries", _index_rows(key, item.file, item.entries)
+    for table, rows in copy.rows.items():
+        yield table, from_rows(schema.DECODED[table], key, rows)
+    yield from _errors(key, copy.unreadable)
