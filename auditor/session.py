@@ -62,6 +62,7 @@ def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSessio
     if not os.environ.get("SPARK_SUBMIT_MODE"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
     builder = SparkSession.builder.appName("kafka-log-auditor")
     if master is not None:
         builder = builder.master(local_with_retries(master))
