@@ -340,3 +340,12 @@ def test_recovery_without_any_snapshot_replays_what_is_retained() -> None:
     log.rebuild(LOG[3:], 3, 7, NOW)
     assert (stored(log, 1), stored(log, 2)) == ((0, 1, -1), (0, 1, -1))
     assert (log.log_start, log.log_end) == (3, 7)
+
+
+def test_recovery_does_not_index_a_marker_right_at_the_snapshot_twice() -> None:
+    log = partition()
+    log.append_to_log(LOG[:4], "replication")
+    assert log.take_snapshot() == 4
+    log.append_to_log(LOG[4:], "replication")
+    log.rebuild(LOG, 0, 6, NOW, recover_index=True)
+    assert log.aborted == [FIRST, SECOND]
