@@ -74,10 +74,8 @@ def collect_briefs(facts: DataFrame) -> list[Brief]:
     return sorted((pickle.loads(row) for row in rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
 
 
-def judge_logs(
-    spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluster], rule_ids: list[str]
-) -> list[tuple[str, Any]]:
-    """Runs the rules over every log: one exchange by log, then all copies of a log in one place."""
+def judged(spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluster], rule_ids: list[str]) -> DataFrame:
+    """The plan of the second job: one exchange by log, then all copies of a log in one place, judged there."""
     shipped = spark.sparkContext.broadcast((clusters, rule_ids))
 
     def judge(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,11 +85,16 @@ def judge_logs(
         copies = [pickle.loads(row) for batch in batches for row in batch.column("facts").to_pylist()]
         rows = list(judge_log(copies, known[key[0].as_py()], ids))
         kinds, texts = [kind for kind, _ in rows], [json.dumps(row, ensure_ascii=False) for _, row in rows]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(kinds, pa.string()), pa.array(texts, pa.string())], schema=JUDGED_ARROW
-        )
+        arrays = [pa.array(kinds, pa.string()), pa.array(texts, pa.string())]
+        yield pa.RecordBatch.from_arrays(arrays, schema=JUDGED_ARROW)
 
-    grouped = facts.drop("brief").groupBy("join_key", "topic", "partition")
-    judged = grouped.applyInArrow(judge, JUDGED).toArrow()
-    texts = judged.column("row").to_pylist()
-    return [(kind, json.loads(text)) for kind, text in zip(judged.column("kind").to_pylist(), texts, strict=True)]
+    return facts.drop("brief").groupBy("join_key", "topic", "partition").applyInArrow(judge, JUDGED)
+
+
+def judge_logs(
+    spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluster], rule_ids: list[str]
+) -> list[tuple[str, Any]]:
+    """Runs the rules over every log and brings what they say to the driver."""
+    rows = judged(spark, facts, clusters, rule_ids).toArrow()
+    texts = rows.column("row").to_pylist()
+    return [(kind, json.loads(text)) for kind, text in zip(rows.column("kind").to_pylist(), texts, strict=True)]
