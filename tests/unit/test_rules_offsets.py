@@ -1,0 +1,382 @@
+"""Rules on committed offsets (KIP-447): each on a history that breaks it and on one that must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from auditor.facts import CopyFacts
+from auditor.model.offsets import GroupPartition
+from rules.finding import Finding
+from rules.group_offsets import tell
+from rules.history import Entry, build_history
+from rules.view import Bounds, Cluster, LogView
+from tests import corpora, facts, made
+
+HOUR = 3_600_000
+INTACT = {"intact_from": 0}
+RULES = (
+    "pending-offsets-blocked", "zombie-offset-commit", "interleaved-offset-producers", "offset-regression",
+    "offset-skips-aborted-input", "committed-offset-out-of-range",
+)  # fmt: skip
+Row = dict[str, Any]
+
+
+def commit(offset: int, value: int | None, pid: int = -1, **given: Any) -> Row:
+    """A record of group g on t-0; ``pid`` -1: outside a transaction; value None: a tombstone."""
+    row = {
+        "file": "0.log", "position": offset, "offset": offset, "record_timestamp": 1000 + offset, "group_id": "g",
+        "consumed_topic": "t", "consumed_partition": 0, "tombstone": value is None, "committed_offset": value,
+        "is_transactional": pid >= 0, "producer_id": pid, "producer_epoch": 0 if pid >= 0 else -1,
+    }  # fmt: skip
+    return row | given
+
+
+def generation(offset: int, number: int, *members: str, **given: Any) -> Row:
+    """A record of classic group g."""
+    row = {
+        "file": "0.log", "position": offset, "offset": offset, "record_timestamp": 1000 + offset, "group_id": "g",
+        "key_type": 2, "kind": "GroupMetadata", "tombstone": False, "generation": number, "member_ids": list(members),
+    }  # fmt: skip
+    return row | given
+
+
+def ended(pid: int, offset: int, commits: bool = True) -> Row:
+    return {"producer_id": pid, "first_offset": 0, "marker_offset": offset, "commit": int(commits)}
+
+
+def log_of(commits: list[Row], groups: list[Row] = [], ends: list[Row] = [], **given: Any) -> LogView:  # noqa: B006
+    """A ``__consumer_offsets`` partition of these records and markers, never cleaned unless ``state`` says so."""
+    copy: CopyFacts = made.facts(
+        "__consumer_offsets",
+        log_end=1000,
+        broker_time=HOUR,
+        state=dict(given.pop("state", INTACT)),
+        tables={
+            "offset_commits": made.table("offset_commits", *commits),
+            "group_metadata": made.table("group_metadata", *groups),
+        },
+        transactions=made.transactions(*ends),
+    )
+    cluster = Cluster(as_of=given.pop("as_of", HOUR), newest_time=HOUR, **given)
+    return LogView([copy], cluster)
+
+
+def found(log: LogView, *rules: str) -> list[Finding]:
+    return facts.judge([log], *(rules or RULES))
+
+
+def said(log: LogView, *rules: str) -> list[tuple[str, str]]:
+    return [(f.rule, f.severity) for f in found(log, *rules)]
+
+
+# --- what is in force ---------------------------------------------------------------------------------------------
+
+
+def test_a_pending_value_gives_way_to_a_later_plain_commit() -> None:
+    """Order is that of the records, not of the decision (semantics 5.1)."""
+    story = tell(log_of([commit(1, 10, pid=7), commit(2, 5)], ends=[ended(7, 3)]))
+    assert [(c.value, c.record_offset) for c in story.in_force()] == [(5, 2)]
+
+
+def test_of_two_commits_in_a_transaction_the_last_wins_and_an_abort_drops_both() -> None:
+    rows = [commit(1, 10, pid=7), commit(2, 20, pid=7)]
+    assert [c.value for c in tell(log_of(rows, ends=[ended(7, 3)])).in_force()] == [20]
+    assert list(tell(log_of(rows, ends=[ended(7, 3, commits=False)])).in_force()) == []
+
+
+def test_a_tombstone_takes_pending_values_too() -> None:
+    story = tell(log_of([commit(1, 10, pid=7), commit(2, None)], ends=[ended(7, 3)]))
+    assert (list(story.in_force()), story.pending(7)) == ([], [])
+
+
+def test_what_no_marker_has_decided_is_pending() -> None:
+    story = tell(log_of([commit(1, 10, pid=7)], ends=[ended(8, 3)]))
+    assert [c.place for c in story.pending(7)] == [GroupPartition("g", "t-0")]
+    assert list(story.in_force()) == []
+
+
+def test_records_below_the_log_start_are_not_judged() -> None:
+    log = log_of([commit(1, 10), commit(5, 4)])
+    log.leader.log_start = 3
+    assert [(c.value, c.record_offset) for c in tell(log).in_force()] == [(4, 5)]
+    assert said(log) == []
+
+
+def test_the_state_kept_while_reading_is_that_of_the_values_alive() -> None:
+    """Values that were replaced or dropped are let go."""
+    rows = [commit(k, k, pid=7 if k % 2 else -1) for k in range(1, 40)]
+    ends = [ended(7, k + 100, commits=bool(k % 3)) for k in range(40)]
+    story = tell(log_of(rows, ends=ends))
+    alive = {c.record_offset for c in story.in_force()} | {c.record_offset for c in story.pending(7)}
+    assert set(story.commits) == alive
+
+
+# --- offset-regression ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pid", "members", "severity"),
+    [(7, ("a",), "error"), (7, (), "warning"), (-1, ("a",), "warning"), (-1, (), "info")],
+)
+def test_an_offset_that_goes_back(pid: int, members: tuple[str, ...], severity: str) -> None:
+    groups = [generation(1, 3, *members)]
+    log = log_of([commit(2, 50), commit(5, 40, pid=pid)], groups, ends=[ended(7, 6)])
+    (f,) = found(log)
+    assert (f.rule, f.severity) == ("offset-regression", severity)
+    assert (f.topic, f.partition, f.group_id, f.offset, f.file) == ("t", 0, "g", 40, "0.log")
+    assert f.producer_id == (None if pid < 0 else pid)
+    assert (f.evidence["offset_before"], f.evidence["record_offset"]) == (50, 5)
+
+
+@pytest.mark.parametrize(
+    ("commits", "ends"),
+    [
+        ([commit(2, 50), commit(3, 40, pid=7)], [ended(7, 6, commits=False)]),  # aborted
+        ([commit(2, 50), commit(3, 40, pid=7)], []),  # pending
+        ([commit(2, 50), commit(3, None), commit(4, 40)], []),  # deleted in between
+        ([commit(2, 40, pid=7), commit(3, 50)], [ended(7, 6)]),  # overtaken: never in force
+        ([commit(2, 50), commit(3, 50)], []),
+        ([commit(2, 50), commit(3, 40, consumed_partition=1)], []),
+        ([commit(2, 50), commit(3, 40, group_id="h")], []),
+    ],
+)
+def test_offsets_that_do_not_go_back(commits: list[Row], ends: list[Row]) -> None:
+    assert said(log_of(commits, ends=ends)) == []
+
+
+def test_a_run_of_regressions_by_one_writer_is_one_finding() -> None:
+    log = log_of([commit(2, 50), commit(3, 40), commit(4, 60), commit(5, 30)])
+    (f,) = found(log)
+    assert (f.offset, f.evidence["times"]) == (40, 2)
+
+
+# --- zombies and interleaving ---------------------------------------------------------------------------------------
+
+
+def five_steps(last_commits: bool = True, last_after: int = 8) -> LogView:
+    """A commits; a rebalance gives the partition to B, which commits; A wakes and commits (KIP-447)."""
+    commits = [commit(2, 10, pid=1), commit(6, 30, pid=2), commit(last_after, 20, pid=1)]
+    groups = [generation(1, 1, "a"), generation(4, 2, "b")]
+    return log_of(commits, groups, [ended(1, 3), ended(2, 7), ended(1, 9, commits=last_commits)])
+
+
+def test_the_zombie_of_kip_447_is_found_with_the_regression_it_causes() -> None:
+    log = five_steps()
+    assert said(log) == [("offset-regression", "error"), ("zombie-offset-commit", "error")]
+    (f,) = found(log, "zombie-offset-commit")
+    assert (f.producer_id, f.offset, f.group_id) == (1, 20, "g")
+    assert (f.evidence["rival_producer_id"], f.evidence["rival_offset"]) == (2, 30)
+    assert (f.evidence["older_generation"], f.evidence["generation"]) == (1, 2)
+
+
+def test_a_zombie_whose_transaction_was_aborted_did_no_harm() -> None:
+    assert said(five_steps(last_commits=False)) == []
+
+
+def test_a_commit_before_the_rebalance_is_no_zombie() -> None:
+    commits = [commit(2, 10, pid=1), commit(3, 20, pid=1), commit(6, 30, pid=2)]
+    groups = [generation(1, 1, "a"), generation(4, 2, "b")]
+    assert said(log_of(commits, groups, [ended(1, 5), ended(2, 7)])) == []
+
+
+def test_the_new_owner_is_not_blamed_for_the_zombie_before_it() -> None:
+    """q had the partition; p, known from another partition, is its owner now; q's late commit came first."""
+    commits = [
+        commit(2, 10, pid=2), commit(3, 5, pid=1, consumed_partition=1), commit(6, 12, pid=2), commit(7, 20, pid=1),
+        commit(8, 21, pid=2),
+    ]  # fmt: skip
+    groups = [generation(1, 1, "a", "b"), generation(5, 2, "a", "b")]
+    log = log_of(commits, groups, [ended(2, 9), ended(1, 10)])
+    (f,) = found(log, "zombie-offset-commit")
+    assert f.producer_id == 2
+
+
+def test_a_zombie_in_a_cleaned_region_is_told_one_step_lower() -> None:
+    log = five_steps()
+    log.leader.state["intact_from"] = 7
+    assert [f.severity for f in found(log, "zombie-offset-commit")] == ["warning"]
+
+
+def test_producers_that_take_turns_within_a_generation() -> None:
+    commits = [
+        commit(2, 10, pid=1),
+        commit(3, 11, pid=2),
+        commit(4, 12, pid=3),
+        commit(5, 13, pid=1),
+        commit(6, 14, pid=2),
+    ]
+    ends = [ended(1, 7), ended(2, 8), ended(3, 9)]
+    log = log_of(commits, [generation(1, 1, "a")], ends)
+    (f,) = found(log, "interleaved-offset-producers")
+    assert (f.severity, f.producer_id, f.offset, f.evidence["offsets"]) == ("warning", 1, 13, [10, 12, 13])
+    assert said(log, "zombie-offset-commit") == []
+
+
+@pytest.mark.parametrize(
+    ("commits", "groups"),
+    [
+        ([commit(2, 10, pid=1), commit(3, 11, pid=2), commit(4, 12, pid=2)], [generation(1, 1, "a")]),
+        (
+            [commit(2, 10, pid=1), commit(3, 11, pid=2), commit(6, 12, pid=1)],
+            [generation(1, 1, "a"), generation(5, 2, "a")],
+        ),
+        ([commit(2, 10, pid=1), commit(3, 11), commit(4, 12, pid=1)], [generation(1, 1, "a")]),
+        (
+            [commit(2, 10, pid=1), commit(3, 11, pid=2, consumed_partition=1), commit(4, 12, pid=1)],
+            [generation(1, 1, "a")],
+        ),
+    ],
+)
+def test_producers_that_do_not_take_turns(commits: list[Row], groups: list[Row]) -> None:
+    assert said(log_of(commits, groups, [ended(1, 8), ended(2, 9)]), "interleaved-offset-producers") == []
+
+
+def test_a_record_that_repeats_a_generation_is_no_rebalance() -> None:
+    """Static members rejoin without one: the record is written anew with the same number."""
+    commits = [commit(2, 10, pid=1), commit(4, 11, pid=2), commit(6, 12, pid=1)]
+    groups = [generation(1, 1, "a"), generation(3, 1, "a"), generation(5, 1, "a")]
+    assert said(log_of(commits, groups, [ended(1, 8), ended(2, 9)])) == [("interleaved-offset-producers", "warning")]
+
+
+def test_a_zombie_that_waits_behind_an_open_transaction_is_seen_at_the_end() -> None:
+    commits = [commit(2, 10, pid=1), commit(6, 30, pid=2), commit(7, 40, pid=1)]
+    groups = [generation(1, 1, "a"), generation(4, 2, "b")]
+    log = log_of(commits, groups, [ended(1, 3), ended(1, 9)])  # that of producer 2 is open
+    assert said(log, "zombie-offset-commit") == [("zombie-offset-commit", "error")]
+
+
+# --- offset-skips-aborted-input -------------------------------------------------------------------------------------
+
+
+def test_a_plain_commit_over_aborted_input() -> None:
+    """An auto-commit after an abort: 10 to 19 were processed in a transaction that never was."""
+    commits = [commit(2, 10, pid=1), commit(4, 20, pid=1), commit(6, 25)]
+    log = log_of(commits, [generation(1, 1, "a")], [ended(1, 3), ended(1, 5, commits=False)])
+    (f,) = found(log)
+    assert (f.rule, f.severity, f.offset) == ("offset-skips-aborted-input", "warning", 25)
+    assert (f.evidence["from_offset"], f.evidence["aborted_offset"], f.evidence["aborted_producer_id"]) == (10, 20, 1)
+    assert "--to-offset 10 " in f.remedy
+
+
+@pytest.mark.parametrize(
+    ("last", "groups"),
+    [
+        (commit(6, 25, pid=1), [generation(1, 1, "a")]),  # the same producer went back itself
+        (commit(6, 15), [generation(1, 1, "a")]),  # not past the aborted one
+        (commit(7, 25, pid=2), [generation(1, 1, "a"), generation(6, 2, "b")]),  # a new owner begins at 10
+        (commit(7, 25), [generation(1, 1, "a"), generation(6, 2, "b")]),
+    ],
+)
+def test_aborted_input_that_was_read_again(last: Row, groups: list[Row]) -> None:
+    commits = [commit(2, 10, pid=1), commit(4, 20, pid=1), last]
+    ends = [ended(1, 3), ended(1, 5, commits=False), ended(last["producer_id"], 9)]
+    assert said(log_of(commits, groups, ends)) == []
+
+
+def test_a_stranger_in_the_same_generation_skips() -> None:
+    commits = [commit(2, 10, pid=1), commit(4, 20, pid=1), commit(6, 25, pid=2)]
+    log = log_of(commits, [generation(1, 1, "a")], [ended(1, 3), ended(1, 5, commits=False), ended(2, 9)])
+    assert said(log) == [("offset-skips-aborted-input", "warning")]
+
+
+# --- committed-offset-out-of-range ----------------------------------------------------------------------------------
+
+
+def bounds(start: int, end: int, copied: int, broker: int | None = 1) -> dict[tuple[str, int], Bounds]:
+    return {("t", 0): Bounds(start, end, end, copied, False, None, broker)}
+
+
+@pytest.mark.parametrize(
+    ("value", "copied", "broker", "expected"),
+    [
+        (101, 1004, 1, ["error"]),
+        (101, 1003, 1, ["info"]),  # the log's file may be older than the commit
+        (101, 1004, 2, ["info"]),  # ... give or take two brokers' clocks
+        (101, 31_004, 2, ["error"]),
+        (100, 1004, 1, []),
+        (9, 1004, 1, ["warning"]),
+        (10, 1004, 1, []),
+    ],
+)
+def test_offsets_against_the_log_they_read(value: int, copied: int, broker: int, expected: list[str]) -> None:
+    log = log_of([commit(3, value)], bounds=bounds(10, 100, copied, broker))
+    results = found(log)
+    assert [f.severity for f in results] == expected
+    assert all(f.rule == "committed-offset-out-of-range" for f in results)
+
+
+def test_only_the_last_offset_in_force_is_held_against_the_log() -> None:
+    log = log_of([commit(2, 5), commit(3, 50), commit(4, 500, pid=7)], bounds=bounds(10, 100, HOUR))
+    assert said(log) == []
+
+
+def test_groups_of_topics_that_are_not_in_the_input_are_left_alone() -> None:
+    assert said(log_of([commit(2, 5)])) == []
+
+
+# --- pending-offsets-blocked ----------------------------------------------------------------------------------------
+
+
+def open_row(pid: int, offset: int, time: int) -> Row:
+    times = dict.fromkeys(("first_timestamp", "first_time", "last_timestamp", "last_time"), time)
+    return {"producer_id": pid, "producer_epoch": 0, "last_epoch": 0, "first_offset": offset, "last_offset": offset,
+            "batches": 1, "records": 1, "segment": 0, "position": 7, **times}  # fmt: skip
+
+
+def owner(pid: int, state: str, time: int) -> Entry:
+    return Entry(0, 5, time, 0, "app", state, pid, 0, 60_000, frozenset(), False, time, time, 0, "f", 0, 4)
+
+
+def blocked(state: str | None, age: int, copied: int = HOUR) -> list[Finding]:
+    """Offsets pending for ``age`` ms in a transaction whose id was last seen in ``state`` half a minute later."""
+    log = log_of([commit(4, 20, pid=7)], ends=[open_row(7, 4, HOUR - age)])
+    log.leader.broker_time = copied
+    if state is not None:
+        history = build_history(1, [owner(7, state, HOUR - age + 30_000)])
+        history.complete_from, history.times, history.brokers = {0: 0}, {0: copied}, {0: 1}
+        log.cluster.coordinator = history
+    return found(log, "pending-offsets-blocked")
+
+
+def test_offsets_of_a_hanging_transaction_are_blocked() -> None:
+    (f,) = blocked("CompleteCommit", 600_000)
+    assert (f.severity, f.topic, f.partition, f.offset, f.last_offset) == ("critical", "__consumer_offsets", 0, 4, 4)
+    assert (f.group_id, f.producer_id, f.transactional_id) == ("g", 7, "app")
+    assert f.evidence["partitions"] == ["g: t-0"]
+    assert f.remedy.endswith("abort --topic __consumer_offsets --partition 0 --start-offset 4")
+
+
+def test_without_a_coordinator_age_decides() -> None:
+    margin = 15 * 60_000 + 10_000 + 30_000  # time-out of a transaction at most, the coordinator's check, two clocks
+    assert [f.severity for f in blocked(None, margin + 1)] == ["critical"]
+    assert blocked(None, margin) == []
+
+
+def test_a_transaction_that_the_coordinator_has_open_blocks_nobody_yet() -> None:
+    log = log_of([commit(4, 20, pid=7)], ends=[open_row(7, 4, HOUR - 1000)])
+    entry = owner(7, "Ongoing", HOUR - 1000)._replace(partitions=frozenset({"__consumer_offsets-0"}))
+    history = build_history(1, [entry])
+    history.complete_from, history.times, history.brokers = {0: 0}, {0: HOUR}, {0: 1}
+    log.cluster.coordinator = history
+    assert found(log, "pending-offsets-blocked") == []
+
+
+# --- corpora --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", corpora.names())
+def test_no_corpus_has_broken_offsets(name: str) -> None:
+    """None of the manifests expects one, and all name whatever else is odd in them."""
+    assert [f.to_json() for f in facts.judge(facts.corpus_logs(name), *RULES) if f.severity != "info"] == []
+
+
+def test_corpora_hold_offsets_in_transactions() -> None:
+    """Otherwise the silence above would mean little: some are committed, some aborted."""
+    logs = [log for name in ("healthy-28", "healthy-41") for log in facts.corpus_logs(name)]
+    offsets = [log for log in logs if log.topic == "__consumer_offsets" and "offset_commits" in log.leader.tables]
+    rows = [row for log in offsets for row in log.leader.tables["offset_commits"].to_pylist()]
+    assert {row["is_transactional"] for row in rows} == {True, False}
+    ends = [int(t["commit"]) for log in offsets for t in log.leader.transactions if t["marker_offset"] >= 0]
+    assert set(ends) == {0, 1}
