@@ -18,7 +18,6 @@ from auditor.model.transaction_states import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    PREPARED,
     TransactionState,
     TransactionValue,
     bumps_epoch,
@@ -66,8 +65,6 @@ class TransactionMetadata:
 
     def prepare_rotation(self, new_producer_id: int, timeout_ms: int, now: int, record_last: bool) -> TransactionValue:
         """A new producer id at epoch 0, for an exhausted one; `record_last` keeps the old epoch for a retry."""
-        if self.value.state in PREPARED or self.value.state == TransactionState.ONGOING:
-            raise Refused(ILLEGAL_STATE)
         last = self.value.producer_epoch if record_last else NO_PRODUCER_EPOCH
         return self._prepare(self._renewed(new_producer_id, 0, last, timeout_ms, now))
 
