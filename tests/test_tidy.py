@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     ),
     "rules": (
         frozenset({"connectors", "dashboards", "airflow_dags"}),
-        frozenset({"connectors.schema", "connectors.errors"}),
+        frozenset({"connectors.schema", "connectors.errors", "connectors.codec.columns"}),  # columns: names of flaws
     ),
     "dashboards": (
         frozenset({"connectors", "rules", "pyspark", "airflow_dags", "auditor.model", "auditor.replay"}),
