@@ -24,11 +24,13 @@ from auditor.options import AuditOptions, parse_time
 from auditor.replay.copy import CopyTask
 from auditor.replay.policies import NEVER
 from auditor.replay.under import Settings
+from auditor.what_if_numbers import DRAFT
 from connectors.errors import AuditInputError
+from rules.capacity import Peak, broker_memory
 from rules.finding import Finding, iso
 from rules.resolve import resolve
 
-DEFAULT_POLICIES = ("pre-kip-360", "kip-360", "kip-890-p1", "kip-890-p2", "latest-batch-only")
+DEFAULT_POLICIES = ("pre-kip-360", "kip-360", "kip-890-p1", "kip-890-p2", DRAFT)
 RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 WEEK_MS = 7 * 86_400_000
 CHECK_MS = 600_000
@@ -90,7 +92,6 @@ def run(options: AuditOptions, policies: tuple[str, ...] = DEFAULT_POLICIES, spa
     judged = what_if_job.judge(spark, facts, worlds, audit.clusters)
     facts.unpersist()
     audit.judged = {"log": judged["log"]}
-    audit.findings = resolve(Finding(**row) for row in judged["finding"])
     result = {
         "as_of": iso(max([c.as_of for c in audit.clusters.values()], default=0)),
         "policy": [choice._asdict() for choice in audit.choices],
@@ -98,8 +99,19 @@ def run(options: AuditOptions, policies: tuple[str, ...] = DEFAULT_POLICIES, spa
         "notes": _notes(len(tasks) - len(files)),
         **what_if_numbers.numbers(judged["copy"], judged["verdict"], names, now),
     }
-    _publish(options.out, result, audit.findings, judged["verdict"])
+    findings = [Finding(**row) for row in judged["finding"]]
+    findings += [_memory(b) for b in result["brokers"] if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
+    _publish(options.out, result, resolve(findings), judged["verdict"])
     return result, 3 if audit.incomplete() else 0
+
+
+def _memory(broker: Row) -> Finding:
+    """What the producers of one log directory cost as they are, and would cost with the draft."""
+    now, drafted = (
+        Peak(size["producers_peak"], size["bytes_peak"])
+        for size in (broker["policies"][broker["policy_now"]], broker["policies"][DRAFT])
+    )
+    return broker_memory(broker["log_dir"], broker["broker_id"], now, drafted)
 
 
 def _notes(text_folders: int) -> list[str]:

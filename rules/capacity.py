@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.facts import CopyFacts
 from rules.finding import Finding
-from rules.registry import rule
+from rules.registry import CATALOGUE, rule
 from rules.view import DAY_MS, LogView
 
 FAMILY = "capacity"
@@ -56,8 +56,8 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     """A partition's producer state takes much of the broker's memory
 
     Checks: the number of producers that the broker held at the peak of the replay, each from its first batch until it
-    expires, at 224 bytes a producer and 40 a cached batch; told from 10,000 producers on. 'auditor what-if' adds the
-    partitions of a broker up.
+    expires, at 224 bytes a producer and 40 a cached batch; told from 10,000 producers of a partition on. 'auditor
+    what-if' tells it for whole brokers, whatever their size.
     Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
     Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input tell.
     What to do: find the short-lived producers; lower producer.id.expiration.ms; upgrade clients; watch the metric
@@ -81,6 +81,27 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
             "expiration_ms": expiration,
             "confidence": "likely",
         },
+    )
+
+
+def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak) -> Finding:
+    """What all partitions of a log directory hold together: the sums of their peaks, as it is and under the draft."""
+    heavy = now.bytes > MANY_BYTES
+    return Finding(
+        "producer-state-memory",
+        "warning" if heavy else "info",
+        broker_id,
+        message=f"The partitions of {log_dir} held {now.producers} producers at their peaks: at most about "
+        f"{now.bytes / 2**20:.1f} MiB of the broker's memory, or {drafted.bytes / 2**20:.1f} MiB with one batch each",
+        evidence={
+            "producers_peak": now.producers,
+            "bytes_peak": now.bytes,
+            "bytes_peak_latest_batch_only": drafted.bytes,
+            "log_dir": log_dir,
+            "confidence": "likely",
+        },
+        remedy=CATALOGUE["producer-state-memory"].remedy,
+        source=CATALOGUE["producer-state-memory"].source,
     )
 
 

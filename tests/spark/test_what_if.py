@@ -16,17 +16,25 @@ from tests import corpora
 
 def test_the_results_are_written_and_repeatable(spark: Any, tmp_path: Path) -> None:
     options = AuditOptions((str(corpora.unpack("unknown-producer-23")),), tmp_path / "out", fail_on="never")
-    result, status = what_if.run(options, ("kip-360",), spark)
+    result, status = what_if.run(options, ("kip-360", "latest-batch-only"), spark)
     assert status == 0
-    assert [(p["policy"], p["runs"]) for p in result["policies"]] == [("kip-360", 1), ("pre-kip-360", 0)]
+    assert [(p["policy"], p["runs"]) for p in result["policies"]] == [
+        ("kip-360", 1),
+        ("latest-batch-only", 1),
+        ("pre-kip-360", 0),
+    ]
     written = {path: (options.out / path).read_bytes() for path in ("what-if.json", "findings.jsonl")}
     assert json.loads(written["what-if.json"]) == result
-    (finding,) = [json.loads(line) for line in written["findings.jsonl"].splitlines()]
-    assert (finding["rule"], finding["topic"], finding["offset"]) == ("what-if-rejection", "iot.events", 50)
+    findings = [json.loads(line) for line in written["findings.jsonl"].splitlines()]
+    refused = ("what-if-rejection", "iot.events", 50)
+    assert [(f["rule"], f["topic"], f["offset"]) for f in findings] == [
+        ("producer-state-memory", None, None), refused, refused,
+    ]  # fmt: skip
     table = pq.read_table(options.out / "tables" / "verdicts")
     assert table.schema.equals(VERDICTS)
     assert table.select(["policy", "error", "base_offset"]).to_pylist() == [
-        {"policy": "kip-360", "error": "OUT_OF_ORDER_SEQUENCE_NUMBER", "base_offset": 50}
+        {"policy": "kip-360", "error": "OUT_OF_ORDER_SEQUENCE_NUMBER", "base_offset": 50},
+        {"policy": "latest-batch-only", "error": "DUPLICATE_SEQUENCE_NUMBER", "base_offset": 50},
     ]
-    what_if.run(options, ("kip-360",), spark)
+    what_if.run(options, ("kip-360", "latest-batch-only"), spark)
     assert {path: (options.out / path).read_bytes() for path in written} == written

@@ -9,7 +9,7 @@ import pytest
 
 from auditor.what_if_job import VERDICTS, judge_log
 from rules import registry
-from rules.capacity import known_peak
+from rules.capacity import Peak, broker_memory, known_peak
 from rules.finding import Finding
 from rules.view import Cluster, LogView
 from tests import corpora, facts, made
@@ -56,6 +56,15 @@ def test_memory_is_told_where_it_matters(count: int, expected: list[str]) -> Non
     results = found(log, "producer-state-memory")
     assert [f.severity for f in results] == expected
     assert [f.evidence["bytes_peak"] for f in results] == [count * 264] * len(expected)
+
+
+@pytest.mark.parametrize(("size", "severity"), [(256 << 20, "info"), ((256 << 20) + 1, "warning")])
+def test_memory_of_a_broker(size: int, severity: str) -> None:
+    f = broker_memory("b1", 1, Peak(9, size), Peak(9, 8))
+    assert (f.severity, f.broker_id, f.topic) == (severity, 1, None)
+    assert (f.evidence["bytes_peak"], f.evidence["bytes_peak_latest_batch_only"]) == (size, 8)
+    assert f.remedy
+    assert f.source
 
 
 # --- short-lived producers ------------------------------------------------------------------------------------------
