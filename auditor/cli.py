@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from auditor.options import LEVELS, POLICIES, AuditOptions, parse_time
 from connectors.errors import AuditInputError

@@ -35,7 +35,9 @@ def page(rule: Rule) -> str:
     for name in SECTIONS:
         lines += [
             name + ":",
-            *textwrap.wrap(rule.sections[name], WIDTH, initial_indent="  ", subsequent_indent="  "),
+            *textwrap.wrap(
+                rule.sections[name], WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+            ),
             "",
         ]
     return "\n".join(lines)

@@ -1,0 +1,104 @@
+"""The command line without Spark: mistakes end in one line and exit 2, the catalogue is printed, statuses are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor.audit import Audit
+from auditor.cli import main
+from auditor.options import AuditOptions, parse_time
+from auditor.session import local_with_retries
+from connectors.errors import AuditInputError, DecodeError
+from connectors.files import Inventory
+from rules import registry
+from rules.finding import Finding
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (["audit", "/no/such/place", "--out", "out"], "no such file"),
+        (["audit", ".", "--out", "out", "--rule", "no-such-rule"], "auditor rules"),
+        (["audit", ".", "--out", "out", "--skip-rule", "no-such-rule"], "auditor rules"),
+        (["audit", ".", "--out", "out", "--as-of", "yesterday"], "ISO-8601"),
+        (["audit", ".", "--out", "out", "--split-size", "1"], "65536"),
+        (["audit", ".", "--out", "out", "--max-batch-bytes", "1"], "1024"),
+        (["rules", "no-such-rule"], "auditor rules"),
+        (["audit", "."], "--out"),
+        (["audit", ".", "--out", "out", "--policy", "kip-1"], "--help"),
+        ([], "--help"),
+    ],
+)
+def test_a_users_mistake_ends_in_one_line_and_status_2(
+    call: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status: Any = main(call)
+    except SystemExit as stop:
+        status = stop.code
+    said = capsys.readouterr()
+    assert status == 2
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert says in said.err
+
+
+def test_an_empty_folder_holds_nothing_to_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "nothing to audit" in capsys.readouterr().err
+
+
+def test_the_catalogue_lists_every_rule_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules"]) == 0
+    words = capsys.readouterr().out.split()
+    for rule_id in registry.load():
+        assert words.count(rule_id) == 1
+
+
+def test_a_rules_page_has_every_section(capsys: pytest.CaptureFixture[str]) -> None:
+    for rule_id in registry.load():
+        assert main(["rules", rule_id]) == 0
+        page = capsys.readouterr().out
+        assert all(f"{name}:\n" in page for name in registry.SECTIONS)
+        assert page.startswith(rule_id)
+
+
+def audit_with(findings: list[str], reason: str | None = None, fail_on: str = "error") -> Audit:
+    options = AuditOptions((".",), Path("out"), fail_on=fail_on)
+    done = Audit(options, Inventory((), (), (), (), ()), {}, [])
+    done.findings = [Finding("sequence-gap", severity) for severity in findings]
+    if reason is not None:
+        done.judged = {"log": [{"errors": [DecodeError("f", 0, 1, reason, "")._asdict()]}]}
+    return done
+
+
+@pytest.mark.parametrize(
+    ("findings", "fail_on", "status"),
+    [([], "error", 0), (["warning"], "error", 0), (["error"], "error", 1), (["critical"], "error", 1),
+     (["critical"], "never", 0), (["info"], "info", 1), (["error"], "critical", 0), (["warning"], "warning", 1)],
+)  # fmt: skip
+def test_exit_status_by_severity(findings: list[str], fail_on: str, status: int) -> None:
+    assert audit_with(findings, fail_on=fail_on).exit_code() == status
+
+
+@pytest.mark.parametrize(("reason", "status"), [("unreadable", 3), ("limit", 3), ("crc_mismatch", 1), ("vanished", 1)])
+def test_what_could_not_be_read_goes_before_findings_but_damage_and_flight_do_not(reason: str, status: int) -> None:
+    assert audit_with(["critical"], reason).exit_code() == status
+
+
+def test_times_are_iso_or_epoch_milliseconds() -> None:
+    assert parse_time("1795233109381") == 1795233109381
+    assert parse_time("2026-11-21T04:00:00.123Z") == 1795233600123
+    assert parse_time("2026-11-21T04:00:00") == parse_time("2026-11-21T05:00:00+01:00")
+    with pytest.raises(AuditInputError):
+        parse_time("soon")
+
+
+def test_local_masters_retry_like_clusters() -> None:
+    assert local_with_retries("local[2]") == "local[2,4]"
+    assert local_with_retries("local[*]") == "local[*,4]"
+    assert local_with_retries("local") == "local[1,4]"
+    assert local_with_retries("spark://host:7077") == "spark://host:7077"
