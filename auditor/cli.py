@@ -37,11 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong with a call in one line with a hint, without the usage in front of it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with exit status 2."""
+        self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' lists what it takes\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
-    top = argparse.ArgumentParser(
-        prog="auditor", description="Audits Kafka log directories for exactly-once invariants."
-    )
+    top = OneLineParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="the main job on a small log directory of a real broker")
     demo.add_argument("--out", type=Path, help="where results go (default: a folder in the system's temporary folder)")
