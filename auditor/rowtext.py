@@ -54,8 +54,9 @@ def _texts(column: pa.Array, field: pa.Field) -> list[str]:
 
 def iso_times(column: pa.Array) -> list[str | None]:
     """Times as ISO-8601 in UTC with milliseconds, None for null."""
-    whole = column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).fill_null(0)
-    shown = np.datetime_as_string(whole.to_numpy().astype("datetime64[ms]")).tolist()
+    whole = column.cast(pa.timestamp("ms", tz="UTC"), safe=False)
+    stored = np.frombuffer(whole.buffers()[1] or b"", "datetime64[ms]")[whole.offset : whole.offset + len(whole)]
+    shown = np.datetime_as_string(stored).tolist()  # what stands where there is no value is anything
     return [f"{text}Z" if valid else None for text, valid in zip(shown, column.is_valid().to_pylist(), strict=True)]
 
 

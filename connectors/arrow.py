@@ -15,14 +15,33 @@ JSON = {b"json": b"object"}  # metadata of a column of text that is JSON already
 MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year that SQL and Python know
 
 
-def array_of(values: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    """A column of numbers or truth values without a copy; ``null`` says which rows are null.
+# pyarrow.array and pyarrow.scalar import pandas before anything else: half a second for which ``auditor decode`` has
+# no use. So columns are made of buffers, wherever they do not come as rows.
 
-    Not ``pyarrow.array``, which imports pandas first: half a second that ``auditor decode`` has no use for.
-    """
+
+def array_of(values: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
+    """A column of numbers or truth values without a copy; ``null`` says which rows are null."""
     valid = None if null is None or not null.any() else _bits(~null)
     data = _bits(values) if values.dtype == bool else pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
+
+
+def texts(values: Sequence[str | None]) -> pa.Array:
+    """A column of texts."""
+    encoded = [(value or "").encode() for value in values]
+    ends = np.cumsum([0, *(len(value) for value in encoded)], dtype=np.int32)
+    valid = _bits(np.array([value is not None for value in values], bool))
+    return pa.Array.from_buffers(
+        pa.string(), len(encoded), [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    )
+
+
+def repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:
+    """One value for all rows."""
+    if value is None:
+        return pa.nulls(rows, kind)
+    one = texts([value]) if isinstance(value, str) else array_of(np.array([value])).cast(kind)
+    return one.take(array_of(np.zeros(rows, np.int64)))
 
 
 def _bits(values: np.ndarray) -> pa.Buffer:
@@ -46,7 +65,7 @@ def _array(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
         value = times(value) if pa.types.is_timestamp(kind) else array_of(value)
     if isinstance(value, pa.Array):
         return value if value.type == kind else value.cast(kind)
-    return pa.repeat(pa.scalar(value, kind), rows)
+    return repeated(value, kind, rows)
 
 
 def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any]]) -> pa.RecordBatch:
@@ -54,7 +73,7 @@ def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any
     rest = [schema.field(number) for number in range(len(key), len(schema))]
     given = list(rows)
     columns = zip(*given, strict=True) if given else ((),) * len(rest)
-    arrays = [pa.repeat(pa.scalar(v, f.type), len(given)) for v, f in zip(key, schema, strict=False)]
+    arrays = [repeated(v, f.type, len(given)) for v, f in zip(key, schema, strict=False)]
     arrays += [_column(values, field.type) for values, field in zip(columns, rest, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -63,3 +82,9 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not pa.types.is_timestamp(kind):
         return pa.array(values, kind)
     return pa.array([v if v is not None and 0 <= v <= MAX_TIME_MS else None for v in values], pa.int64()).cast(kind)
+
+
+def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows as Spark takes them: times in microseconds, the only unit it knows."""
+    fields = [f.with_type(pa.timestamp("us", f.type.tz)) if pa.types.is_timestamp(f.type) else f for f in batch.schema]
+    return batch.cast(pa.schema(fields))

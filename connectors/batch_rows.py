@@ -9,17 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from connectors import schema
-from connectors.arrow import Key, array_of, from_columns
+from connectors.arrow import Key, array_of, from_columns, texts
 from connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
 from connectors.codec.columns import FLAW_CRC, BatchColumns
 from connectors.codec.records import Decoded
 
 DELETE_HORIZON = 0x40  # KIP-534
-CODECS = (*schema.COMPRESSION_NAMES, None, None, None)  # by the three bits of the attributes
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType")
+CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bits of the attributes
+TIMESTAMP_TYPES = texts(["CreateTime", "LogAppendTime", "NoTimestampType"])
 # Kafka's ControlRecordType by number; what is beyond is unknown to it too.
-CONTROL_TYPES = ("ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION",
-                 "KRAFT_VOTERS", "UNKNOWN", None)  # fmt: skip
+CONTROL_TYPES = texts(
+    ["ABORT", "COMMIT", "LEADER_CHANGE", "SNAPSHOT_HEADER", "SNAPSHOT_FOOTER", "KRAFT_VERSION", "KRAFT_VOTERS",
+     "UNKNOWN", None]
+)  # fmt: skip
 _UNKNOWN_TYPE, _NO_TYPE = len(CONTROL_TYPES) - 2, len(CONTROL_TYPES) - 1
 _SEQUENCES = 1 << 31  # after 2147483647 comes 0
 _LISTED = ("position", "size", "magic", "base_offset", "last_offset", "record_count", "partition_leader_epoch", "crc",
@@ -38,11 +40,11 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
     columns |= {
         "file": file,
         "crc_ok": batches.flaws & FLAW_CRC == 0,
-        "compression": _named(CODECS, attributes & CODEC_MASK),
-        "timestamp_type": _named(TIMESTAMP_TYPES, time_type),
+        "compression": CODECS.take(array_of(attributes & CODEC_MASK)),
+        "timestamp_type": TIMESTAMP_TYPES.take(array_of(time_type)),
         "is_transactional": attributes & TRANSACTIONAL != 0,
         "is_control": control,
-        "control_type": _named(CONTROL_TYPES, kind),
+        "control_type": CONTROL_TYPES.take(array_of(kind)),
         "last_sequence": sequence_after(batches.base_sequence, batches.last_offset - batches.base_offset),
         "delete_horizon": horizon,
     }
@@ -51,12 +53,6 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
         if isinstance(column, np.ndarray) and name != "is_control":
             columns[name] = array_of(column, column == (0 if name == "crc" else -1))
     return from_columns(schema.BATCHES, key, len(batches.position), columns)
-
-
-def _named(names: tuple[str | None, ...], numbers: np.ndarray) -> pa.Array:
-    """The name of each number."""
-    known = pa.concat_arrays([pa.repeat(pa.scalar(name, pa.string()), 1) for name in names])
-    return known.take(array_of(numbers))
 
 
 def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:

@@ -1,0 +1,106 @@
+"""From an inventory to pieces that tasks read: one a file that the wanted tables need, more of a big segment."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from connectors import internal, names
+from connectors.arrow import Key
+from connectors.errors import DecodeError
+from connectors.files import Copy, DataFile, Inventory, LogDir
+from connectors.rows import ErrorPiece, FilePiece, Piece, TextPiece
+
+DEFAULT_SPLIT_BYTES = 128 << 20
+MAX_PIECES = 8  # of one segment: each walks the headers before it, so more of them would cost more than they give
+OPENING_BYTES = 50_000  # what opening a file costs, as if it were so much longer
+
+_CHECKPOINTS = frozenset({*names.CHECKPOINT_KINDS.values(), names.LEADER_EPOCHS})
+_KINDS = {
+    "batches": frozenset({"log"}),
+    "records": frozenset({"log"}),
+    "producer_snapshots": frozenset({"snapshot"}),
+    "aborted_transactions": frozenset({"txnindex"}),
+    "index_entries": frozenset({"index", "timeindex"}),
+    "checkpoints": _CHECKPOINTS,
+}
+_TOPICS = {table: topic for topic, tables in internal.TABLES.items() for table in tables}
+
+
+def any_topic(topic: str) -> bool:
+    """Lets every topic through."""
+    return True
+
+
+def plan(
+    inventory: Inventory,
+    tables: frozenset[str],
+    split_size: int = DEFAULT_SPLIT_BYTES,
+    wants_topic: Callable[[str], bool] = any_topic,
+) -> list[Piece]:
+    """The pieces of live copies, small files and text dumps that have rows for ``tables``, in a fixed order.
+
+    ``split_size``: bytes of a segment that one piece is to read. Segments behind a URI stay whole, since walking to
+    the start of a piece would fetch what lies before it once more.
+    """
+    pieces: list[Piece] = []
+    for log_dir in inventory.log_dirs:
+        key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, None, None)
+        if log_dir.texts:
+            pieces.append(TextPiece(log_dir.place, key, log_dir.texts))
+        pieces += [FilePiece(log_dir.place, key, file) for file in log_dir.small_files if _has(tables, None, file)]
+        for copy in log_dir.copies:
+            if wants_topic(copy.topic or ""):
+                pieces += _of_copy(log_dir, copy, tables, split_size)
+    if "decode_errors" in tables:
+        pieces += _known_errors(inventory, pieces)
+    return pieces
+
+
+def _has(tables: frozenset[str], topic: str | None, file: DataFile) -> bool:
+    """Whether a file may have rows for one of the tables."""
+    if "decode_errors" in tables:
+        return True
+    kinds = any(file.kind in _KINDS.get(table, ()) for table in tables)
+    return kinds or (file.kind == "log" and any(_TOPICS.get(table) == topic for table in tables if table in _TOPICS))
+
+
+def _of_copy(log_dir: LogDir, copy: Copy, tables: frozenset[str], split_size: int) -> Iterator[Piece]:
+    key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, copy.topic, copy.partition)
+    for file in copy.files():
+        if not _has(tables, copy.topic, file):
+            continue
+        count = 1 if file.kind != "log" or log_dir.place.uri else min(MAX_PIECES, -(-file.size // split_size))
+        cuts = [number * file.size // count for number in range(1, count)]
+        for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
+            yield FilePiece(log_dir.place, key, file, start, stop)
+
+
+def _known_errors(inventory: Inventory, pieces: list[Piece]) -> Iterator[ErrorPiece]:
+    """What could not even be listed, and errors of files that the inventory alone reads."""
+    read_again = {(piece.key[2], piece.file.name) for piece in pieces if isinstance(piece, FilePiece)}
+    of_dir: dict[str, list[DecodeError]] = {}
+    for item in inventory.errors:
+        if (item.log_dir, item.error.file) not in read_again:
+            of_dir.setdefault(item.log_dir, []).append(item.error)
+    keys = {log_dir.name: (log_dir.cluster_id, log_dir.broker_id) for log_dir in inventory.log_dirs}
+    for name, errors in sorted(of_dir.items()):
+        yield ErrorPiece((*keys.get(name, (None, None)), name, None, None), tuple(errors))
+
+
+def size(piece: Piece) -> int:
+    """What a piece costs to read, in bytes."""
+    if isinstance(piece, FilePiece):
+        return (piece.file.size if piece.stop is None else piece.stop) - piece.start + OPENING_BYTES
+    return OPENING_BYTES + (sum(text.size for text in piece.texts) if isinstance(piece, TextPiece) else 0)
+
+
+def spread(pieces: list[Piece], slots: int) -> list[list[Piece]]:
+    """The pieces in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list."""
+    heap = [(0, number) for number in range(min(slots, len(pieces)))]
+    lists: list[list[Piece]] = [[] for _ in heap]
+    for piece in sorted(pieces, key=size, reverse=True):
+        load, number = heapq.heappop(heap)
+        lists[number].append(piece)
+        heapq.heappush(heap, (load + size(piece), number))
+    return lists
