@@ -120,10 +120,10 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
 
 def entries(table: pa.Table) -> list[Entry]:
     """Rows of ``transaction_log`` as the rules read them, by offset (console text: as printed)."""
-    ms = {name: table[name].cast(pa.int64()).to_pylist() for name in ("record_timestamp", "last_update_timestamp")}
-    starts = table["start_timestamp"].cast(pa.int64()).to_pylist()
+    times = ("record_timestamp", "last_update_timestamp", "start_timestamp")  # which Python's dates may not hold
+    ms = {name: table[name].cast(pa.int64()).to_pylist() for name in times}
     out = []
-    for k, row in enumerate(table.to_pylist()):
+    for k, row in enumerate(table.drop_columns(list(times)).to_pylist()):
         names = row["partitions"] or []
         out.append(
             Entry(
@@ -139,7 +139,7 @@ def entries(table: pa.Table) -> list[Entry]:
                 frozenset(names),
                 bool(row["partitions_null"]),
                 _number(ms["last_update_timestamp"][k]),
-                _number(starts[k]),
+                _number(ms["start_timestamp"][k]),
                 row["client_transaction_version"] or 0,
                 row["file"],
                 _number(row["position"]),

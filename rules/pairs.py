@@ -91,11 +91,12 @@ def pairs(log: LogView) -> list[Pair]:
 
 
 def row_of(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
-    """The batch of a copy that holds ``offset``, else the next one; empty if there is none."""
+    """The batch of a copy that holds ``offset``, else the next one, else the last; empty if there is none."""
     d = _batches(log, copy)
     at = int(np.searchsorted(d["base_offset"], offset, side="right")) - 1
     at += at < 0 or int(d["last_offset"][at]) < offset
-    return {name: int(column[at]) for name, column in d.items()} if at < len(d["base_offset"]) else {}
+    at = min(at, len(d["base_offset"]) - 1)
+    return {name: int(column[at]) for name, column in d.items()} if at >= 0 else {}
 
 
 def _snapshots(copy: CopyFacts) -> dict[int, np.ndarray]:

@@ -272,7 +272,7 @@ class CopyReader:
         while at < rows:
             stop = rows
             behind = np.flatnonzero(b.base_offset[at:] >= self.chain.next_offset())
-            if len(behind):
+            if len(behind) and self.chain.waiting:  # an offset may lie beyond all that the chain knows
                 stop = at + int(behind[0])
                 if stop == at:
                     time = int(b.max_timestamp[at])
