@@ -23,7 +23,8 @@ OTHER_COMMANDS = ("decode", "what_if", "sql", "live", "watch", "history", "dashb
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status. A user's mistake ends in one line and 2."""
-    args = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = parser(words[0] if words else None).parse_args(words)
     try:
         return int(args.run(args))
     except AuditInputError as error:
@@ -45,8 +46,11 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' lists what it takes\n")
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and options."""
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """All commands and options; of the commands in modules of their own only ``command``, if it is one of them.
+
+    ``decode`` must not wait for the imports of what it does not use.
+    """
     top = OneLineParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="the main job on a small log directory of a real broker")
@@ -60,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
     rules = commands.add_parser("rules", help="the catalogue of rules; with an id, all about one")
     rules.add_argument("id", nargs="?", help="a rule's id")
     rules.set_defaults(run=_rules)
-    for name in OTHER_COMMANDS:
+    asked = (command or "").replace("-", "_")
+    for name in (asked,) if asked in OTHER_COMMANDS else OTHER_COMMANDS:
         if importlib.util.find_spec(f"auditor.{name}") is not None:
             importlib.import_module(f"auditor.{name}").add_parser(commands)
     return top
@@ -88,6 +93,8 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     p.add_argument("--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N")
     p.add_argument("--tables", action="store_true", help="write the decoded and derived tables as Parquet")
     p.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
+    p.add_argument("--history", type=Path, metavar="DIR", help="keep this run's results under DIR ('auditor history')")
+    p.add_argument("--run-id", metavar="ID", help="what the kept run is called; a run of that id is replaced")
     p.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
     p.add_argument("--format", default="table", choices=("table", "json"), help="what is printed of the findings")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -101,7 +108,7 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
     return AuditOptions(
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
-        limits, args.tables, args.expectations, args.include_payload,
+        limits, args.tables, args.expectations, args.include_payload, args.history, args.run_id,
     )  # fmt: skip
 
 
