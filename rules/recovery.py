@@ -87,7 +87,8 @@ def _outcome(runs: dict[str, Any]) -> str:
     words = "would start" if runs["starts"] else f"would not start: {_poison_words(poison)}"
     if cuts:
         records = sum(t["records"] for t in cuts)
-        words += f"{' and' if runs['starts'] else '; it would'} cut {len(cuts)} log(s) and lose {records} readable record(s)"
+        words += " and" if runs["starts"] else "; it would"
+        words += f" cut {len(cuts)} log(s) and lose {records} readable record(s)"
     return words + (" (not all could be told)" if runs["undecided"] else "")
 
 

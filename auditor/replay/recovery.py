@@ -25,32 +25,53 @@ MAX_POISON = 100  # of a segment
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
 MAGIC_AT = 16  # byte of a batch that holds the magic; its checksum does not cover it
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
+ODD = col.FLAW_CRC | col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
 
 # Indexes into the state of the rebuilt indexes.
 _LAST_ENTRY, _ENTRIES, _OFFSET, _MAX_TIME, _MAX_TIME_OFFSET, _TIME_ENTRIES, _TIME, _TIME_OFFSET = range(8)
 
 
 @compiled
-def _rebuild_indexes(b, stop, interval, s):  # type: ignore[no-untyped-def]
-    """Appends index entries as recovery does; the row at which an index refuses an offset, else -1."""
+def _append(b, i, s):  # type: ignore[no-untyped-def]
+    """Appends to the indexes what recovery appends for row ``i``; False where an index refuses the offset."""
+    if b.max_timestamp[i] > s[_MAX_TIME]:
+        s[_MAX_TIME] = b.max_timestamp[i]
+        s[_MAX_TIME_OFFSET] = b.last_offset[i]
+    if b.position[i] - s[_LAST_ENTRY] <= INDEX_INTERVAL_BYTES:
+        return True
+    if s[_ENTRIES] > 0 and b.last_offset[i] <= s[_OFFSET]:
+        return False
+    s[_ENTRIES] += 1
+    s[_OFFSET] = b.last_offset[i]
+    if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
+        return False
+    if s[_MAX_TIME] > s[_TIME]:
+        s[_TIME_ENTRIES] += 1
+        s[_TIME] = s[_MAX_TIME]
+        s[_TIME_OFFSET] = s[_MAX_TIME_OFFSET]
+    s[_LAST_ENTRY] = b.position[i]
+    return True
+
+
+@compiled
+def _refused_row(b, stop, s):  # type: ignore[no-untyped-def]
+    """The first row before ``stop`` at which an index refuses the offset, else -1."""
     for i in range(stop):
-        if b.max_timestamp[i] > s[_MAX_TIME]:
-            s[_MAX_TIME] = b.max_timestamp[i]
-            s[_MAX_TIME_OFFSET] = b.last_offset[i]
-        if b.position[i] - s[_LAST_ENTRY] <= interval:
-            continue
-        if s[_ENTRIES] > 0 and b.last_offset[i] <= s[_OFFSET]:
+        if not _append(b, i, s):
             return i
-        s[_ENTRIES] += 1
-        s[_OFFSET] = b.last_offset[i]
-        if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
-            return i
-        if s[_MAX_TIME] > s[_TIME]:
-            s[_TIME_ENTRIES] += 1
-            s[_TIME] = s[_MAX_TIME]
-            s[_TIME_OFFSET] = s[_MAX_TIME_OFFSET]
-        s[_LAST_ENTRY] = b.position[i]
     return -1
+
+
+@compiled
+def _all_plain(b, base, s):  # type: ignore[no-untyped-def]
+    """The records of the batches where there is nothing to say of any of them, else -1 and ``s`` is spoilt."""
+    records = 0
+    for i in range(len(b.position)):
+        relative = b.last_offset[i] - base
+        if b.flaws[i] & ODD or relative < 0 or relative > MAX_INT or not _append(b, i, s):
+            return -1
+        records += max(b.record_count[i], 0)
+    return records
 
 
 class RecoveryScan:
@@ -87,18 +108,27 @@ class RecoveryScan:
         rows = len(b.position)
         if not rows:
             return
+        indexes = self.indexes.copy()
+        plain = int(_all_plain(b, self.scan.base_offset, indexes)) if self.scan.cut < 0 else -1
+        if plain >= 0:
+            self.indexes = indexes
+            self.scan.records += plain
+        else:
+            self._odd_batches(b)
+        self.scan.next_offset = int(b.last_offset[-1]) + 1
+
+    def _odd_batches(self, b: BatchColumns) -> None:
         sound = b.flaws & col.FLAW_CRC == 0
         if self.scan.cut < 0:
             self._recover(b, sound)
         self.scan.records += int(np.maximum(b.record_count, 0)[sound].sum())
-        self.scan.next_offset = int(b.last_offset[-1]) + 1
 
     def _recover(self, b: BatchColumns, sound: np.ndarray) -> None:
         """Takes batches up to the first that recovery refuses."""
         broken = b.flaws & (col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE) != 0  # such a record ends it, but stays
         ends = np.flatnonzero(~sound | (broken & (b.producer_id >= 0)))
         stop = int(ends[0]) + int(sound[ends[0]]) if len(ends) else len(b.position)
-        refused = int(_rebuild_indexes(b, stop, INDEX_INTERVAL_BYTES, self.indexes))
+        refused = int(_refused_row(b, stop, self.indexes))
         self._poison(b, stop if refused < 0 else refused)
         if refused >= 0:
             self._refused()
