@@ -21,6 +21,7 @@ from rules.resolve import resolve
 from rules.view import Cluster
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 Say = Callable[[str], None]
@@ -40,6 +41,7 @@ class Audit:
     findings: list[Finding] = field(default_factory=list)
     judged: dict[str, list[Any]] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
+    expectations: pa.Table | None = None
 
     def incomplete(self) -> bool:
         """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""

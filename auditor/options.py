@@ -36,6 +36,8 @@ class AuditOptions:
     tables: bool = False
     expectations: bool = False
     include_payload: bool = False
+    history: Path | None = None
+    run_id: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -44,6 +46,8 @@ class AuditOptions:
             raise AuditInputError(f"--fail-on {self.fail_on!r} is no severity; one of {', '.join(LEVELS)}")
         if self.split_size < 1 << 16:
             raise AuditInputError("--split-size is below 65536 bytes; give a larger one")
+        if self.run_id is not None and self.history is None:
+            raise AuditInputError("--run-id names a run that is kept; give --history DIR too")
 
     def wants_topic(self, topic: str) -> bool:
         """Whether ``--topic`` lets a topic through; internal topics always come along, for what they know of others."""

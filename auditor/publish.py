@@ -48,6 +48,10 @@ def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
     write_whole(out / "report.html", page)
     write_metrics(out / "metrics.prom", rows, summary)
     write_whole(out / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    if audit.options.history is not None:
+        from auditor import history
+
+        history.keep(audit, summary)
 
 
 def write_whole(path: Path, text: str) -> None:
