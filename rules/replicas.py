@@ -107,12 +107,17 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     return {name: row[name] for name in COMPARED} if row else {}
 
 
-@rule("replica-missing-range", family=FAMILY, severity="critical below the smaller high watermark; else info")
+@rule(
+    "replica-missing-range",
+    family=FAMILY,
+    severity="critical below both high watermarks; warning where a follower is ahead; else info",
+)
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
 
     Checks: batches at or above both log starts, where neither copy was cleaned, that one of two copies has and the
-    other has not. Critical when they begin below both high watermarks.
+    other has not. Critical when they begin below both high watermarks; a warning when a follower has what the leader
+    that the metadata names has not, though both were stopped cleanly.
     Why it matters: what lies below the high watermark was acknowledged: it is lost when the copy without it leads.
     Can be wrong: a follower that lags, or a copy made before the batches came (then said as in flight); bytes that
     could not be read (then said as undecidable). Retention and cleaning are left out.
@@ -137,6 +142,8 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     tail = gap.first_offset >= without.log_end
     late = tail and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
     severity = "critical" if committed and not late and not gap.undecidable else "info"
+    if severity == "info" and not gap.undecidable and _ahead_of_its_leader(log, without, holder):
+        severity = "warning"
     span = f"offsets {gap.first_offset} to {gap.last_offset} of {log.name}"
     return log.finding(
         "replica-missing-range",
@@ -160,8 +167,14 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             "confidence": "undecidable" if gap.undecidable or late else "proved",
             "missing": "bytes of the copy without them that could not be read" if gap.undecidable else None,
         },
-        remedy=_cure(log, without, holder) if severity == "critical" else "None: a replica that lags catches up",
+        remedy=_cure(log, without, holder) if severity != "info" else "None: a replica that lags catches up",
     )  # fmt: skip
+
+
+def _ahead_of_its_leader(log: LogView, without: CopyFacts, holder: CopyFacts) -> bool:
+    """Whether a follower has what the leader that the metadata names lacks, both stopped cleanly: that is no lag."""
+    named = log.cluster.leaders.get((log.topic, log.partition))
+    return without.clean_shutdown and holder.clean_shutdown and named is not None and named == without.broker_id
 
 
 def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool) -> str:
