@@ -14,6 +14,7 @@ import functools
 import importlib
 import io
 import os
+import re
 import stat
 import urllib.parse
 from collections.abc import Iterator
@@ -25,9 +26,15 @@ import pyarrow.fs as pafs
 from connectors.errors import AuditInputError, DecodeError
 from connectors.limits import DEFAULT_LIMITS, Limits
 
+# What drivers raise for what cannot be read; Arrow says of some names of objects that they are invalid.
+REFUSED = (OSError, ValueError, pa.ArrowException)
+_ERROR_CODE = re.compile(r"AWS Error ([A-Z_]+)")
+
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
 NOT_UTF8 = "file name is not UTF-8"
+NO_PATH = "object name that is no path"
+NOT_A_STEP = frozenset({"", ".", ".."})
 
 
 class BinaryFile(Protocol):
@@ -162,6 +169,8 @@ def _sort_in(item: Entry | Unused | DecodeError, found: Listing, limits: Limits)
         found.errors.append(DecodeError(printable(item.name)[:200], 0, item.size, "limit", detail))
     elif printable(item.name) != item.name:
         found.unused.append(Unused(printable(item.name), item.size, NOT_UTF8))
+    elif not NOT_A_STEP.isdisjoint(item.name.split("/")):  # stores allow it; some drivers would follow it out of there
+        found.unused.append(Unused(item.name, item.size, NO_PATH))
     elif isinstance(item, Unused):
         found.unused.append(item)
     else:
@@ -202,7 +211,7 @@ def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
     files, _ = filesystem(where.uri)
     try:
         infos = files.get_file_info(pafs.FileSelector(where.path, recursive=deep))
-    except OSError as error:
+    except REFUSED as error:
         yield problem("", error)
         return
     start = len(where.path.rstrip("/")) + 1
@@ -222,7 +231,7 @@ def open_file(where: Place, name: str = "") -> BinaryFile | DecodeError:
             files, _ = filesystem(where.uri)
             return cast(BinaryFile, files.open_input_file(target.path))
         return _open_local(target.path)
-    except OSError as error:
+    except REFUSED as error:
         return problem(name or where.name, error)
 
 
@@ -254,7 +263,7 @@ def read_head(where: Place, name: str, count: int, *, start: int = 0) -> bytes |
         opened.seek(start)
         while len(data) < count and (got := opened.readinto(piece[: count - len(data)])):
             data += piece[:got]
-    except OSError as error:
+    except REFUSED as error:
         return problem(name or where.name, error)
     finally:
         opened.close()
@@ -266,8 +275,9 @@ def _info(where: Place) -> pafs.FileInfo:
     files, _ = filesystem(where.uri)
     try:
         return files.get_file_info(where.path)
-    except OSError as error:
-        raise AuditInputError(f"{where.shown}: {error}; check the URI, its credentials and the network") from error
+    except REFUSED as error:
+        reason = str(error).partition("\n")[0]
+        raise AuditInputError(f"{where.shown}: {reason}; check the URI, its credentials and the network") from error
 
 
 @functools.lru_cache(maxsize=64)
@@ -295,8 +305,13 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
 
 
-def problem(name: str, error: OSError) -> DecodeError:
-    """An error of the storage as a value: gone since it was listed, or there and unreadable."""
-    gone = isinstance(error, FileNotFoundError)
-    detail = "gone since the directory was listed" if gone else (error.strerror or type(error).__name__)
-    return DecodeError(printable(name), 0, -1, "vanished" if gone else "unreadable", detail)
+def problem(name: str, error: Exception) -> DecodeError:
+    """An error of the storage as a value: gone since it was listed, or there and unreadable.
+
+    Of a driver's own words only a code is kept: nobody knows what else they hold.
+    """
+    if isinstance(error, FileNotFoundError):
+        return DecodeError(printable(name), 0, -1, "vanished", "gone since the directory was listed")
+    code = _ERROR_CODE.search(str(error))
+    detail = getattr(error, "strerror", None) or (code[0] if code else type(error).__name__)
+    return DecodeError(printable(name), 0, -1, "unreadable", detail)
