@@ -99,9 +99,9 @@ def _outside(audit: Audit) -> pa.Table:
 
 def local(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A table that the driver holds."""
-    batches = [for_spark(batch) for batch in table.to_batches()]
-    wanted = for_spark(pa.RecordBatch.from_pylist([], schema=table.schema)).schema
-    return spark.createDataFrame(pa.Table.from_batches(batches, wanted), schema=spark_schema(table.schema))
+    empty = pa.RecordBatch.from_pylist([], schema=table.schema)  # Spark takes no table without a single batch
+    batches = [for_spark(batch) for batch in table.to_batches() or [empty]]
+    return spark.createDataFrame(pa.Table.from_batches(batches), schema=spark_schema(table.schema))
 
 
 def from_facts(spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluster], table: str) -> DataFrame:

@@ -1,0 +1,108 @@
+"""The Spark data sources: the rows that the readers give in this process, for any split size, and nothing raised."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from connectors.inventory import discover
+from connectors.pieces import plan
+from connectors.rows import How, read_piece
+from connectors.sources import SOURCES, register
+from tests import corpora
+from tests.segments import simple
+
+
+@pytest.fixture
+def load(spark: SparkSession):  # type: ignore[no-untyped-def]
+    register(spark)
+
+    def frame(name: str, path: Path, **options: object) -> DataFrame:
+        return spark.read.format(name).options(**{k: str(v) for k, v in options.items()}).load(str(path))
+
+    return frame
+
+
+def big(folder: Path, index: bytes) -> Path:
+    """A log directory with one segment of about 3 MB: batches of all codecs, damage inside, a torn end."""
+    made = [simple(offset, 3, codec=offset % 5, value=b"payload" * 60) for offset in range(0, 9000, 3)]
+    made[1000] = made[1000][:16] + b"\x09" + made[1000][17:]
+    data = b"".join(made)[:-5]
+    assert len(data) > 1 << 20
+    (folder / "orders-0").mkdir(parents=True)
+    (folder / "orders-0" / "00000000000000000000.log").write_bytes(data)
+    (folder / "orders-0" / "00000000000000000000.index").write_bytes(index)
+    return folder
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.format)
+def test_rows_are_those_of_the_readers(source, load) -> None:  # type: ignore[no-untyped-def]
+    path = corpora.unpack("healthy-41")
+    wanted = frozenset({source.table})
+    expected = [
+        tuple(row.values())
+        for piece in plan(discover([str(path)]), wanted)
+        for _, batch in read_piece(piece, wanted, How())
+        for row in batch.to_pylist()
+    ]
+    found = load(source.format, path).toArrow()
+    assert sorted(map(repr, (tuple(row.values()) for row in found.to_pylist()))) == sorted(map(repr, expected))
+    assert found.num_rows or source.table == "decode_errors"
+
+
+def test_split_sizes_change_no_row(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = big(tmp_path / "broker-1", b"")
+    for name in ("kafka_log_batches", "kafka_log_records", "kafka_decode_errors"):
+        whole = load(name, path, splitSize=1 << 40).cache()
+        for split_size in (1 << 16, 1 << 20):
+            split = load(name, path, splitSize=split_size)
+            assert split.rdd.getNumPartitions() > 1
+            assert_df_equality(split, whole, ignore_row_order=True)
+        assert whole.count() == {"kafka_log_batches": 2998, "kafka_log_records": 8994, "kafka_decode_errors": 2}[name]
+        whole.unpersist()
+
+
+def test_a_damaged_index_changes_no_row(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    paths = [big(tmp_path / name / "broker-1", index) for name, index in
+             {"none": b"", "garbled": random.Random(3).randbytes(4096)}.items()]  # fmt: skip
+    sound, damaged = (load("kafka_log_batches", path, splitSize=1 << 16) for path in paths)
+    assert_df_equality(damaged, sound, ignore_row_order=True)
+
+
+def test_bytes_are_all_accounted_for(load) -> None:  # type: ignore[no-untyped-def]
+    """Batches and errors add up to the segments' sizes, in the corpus whose segments were altered."""
+    path = corpora.unpack("altered-41")
+    sizes = sum(file.stat().st_size for file in path.rglob("*.log") if not file.parent.name.endswith("-delete"))
+    batches = load("kafka_log_batches", path).groupBy().sum("size").first()[0]
+    errors = load("kafka_decode_errors", path).where("file like '%.log'").groupBy().sum("length").first()[0]
+    assert batches + errors == sizes
+
+
+def test_payload_only_on_request(load) -> None:  # type: ignore[no-untyped-def]
+    path = corpora.unpack("healthy-41")
+    assert not {"key", "value"} & set(load("kafka_log_records", path).columns)
+    sizes = load("kafka_log_records", path, includePayload="true").selectExpr(
+        "sum(length(key))", "sum(length(value))", "sum(if(key_size < 0, 0, key_size))",
+        "sum(if(value_size < 0, 0, value_size))",
+    ).first()  # fmt: skip
+    assert tuple(sizes[:2]) == tuple(sizes[2:])
+
+
+def test_topics_are_chosen_by_glob(load) -> None:  # type: ignore[no-untyped-def]
+    frame = load("kafka_log_batches", corpora.unpack("healthy-41"), topics=json.dumps(["shop.o*"]))
+    assert {row.topic for row in frame.select("topic").distinct().collect() if not row.topic.startswith("__")} == {
+        "shop.orders",
+        "shop.out",
+    }
+
+
+@pytest.mark.parametrize("option", [{"splitSize": "10"}, {"maxBatchRatio": "many"}])
+def test_a_wrong_option_ends_with_a_hint(option: dict[str, str], load) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PySparkException, match="give a whole number"):
+        load("kafka_log_batches", corpora.unpack("healthy-41"), **option).count()
