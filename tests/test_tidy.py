@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     ),
     "auditor/model": (
         frozenset({"pyspark", "pandas", "pyarrow", "connectors", "rules", "dashboards", "os", "io", "pathlib", "time"}),
-        frozenset(),
+        frozenset({"connectors.codec.compiled"}),
     ),
     "rules": (
         frozenset({"connectors", "dashboards", "airflow_dags"}),

@@ -1,9 +1,7 @@
-"""How kernels of the model are compiled."""
+"""How kernels of the model are compiled: as all others are."""
 
 from __future__ import annotations
 
-from numba import njit
+from connectors.codec.compiled import kernel as compiled
 
-# Kernels allocate nothing, so nothing need be counted: numba would otherwise count references to every column of a
-# tuple around each branch, which made the replay twenty times slower (bench/replay_model.py).
-compiled = njit(cache=True, _nrt=False)
+__all__ = ["compiled"]

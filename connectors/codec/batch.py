@@ -10,8 +10,9 @@ import numpy as np
 
 from connectors.codec import columns as col
 from connectors.codec.columns import BATCH_DTYPES, BatchColumns
+from connectors.codec.compiled import kernel
 from connectors.codec.crc32c import crc32, crc32c
-from connectors.codec.primitives import be16, be32, be64, kernel, varint, varlong
+from connectors.codec.primitives import be16, be32, be64, varint, varlong
 
 OVERHEAD = 12  # offset and size, which the size does not count
 PREFIX = 17  # bytes that show a batch's size and magic

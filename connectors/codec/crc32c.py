@@ -15,7 +15,8 @@ from numba import types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from connectors.codec.primitives import kernel, le64
+from connectors.codec.compiled import kernel
+from connectors.codec.primitives import le64
 
 CASTAGNOLI = 0x82F63B78
 ZLIB = 0xEDB88320

@@ -10,9 +10,10 @@ import numpy as np
 from connectors.codec import columns as col
 from connectors.codec.batch import CODEC_MASK, HEADER, MIN_SIZES, OVERHEAD
 from connectors.codec.columns import BatchColumns
+from connectors.codec.compiled import kernel
 from connectors.codec.compression import Failure, decompress
 from connectors.codec.crc32c import crc32
-from connectors.codec.primitives import be32, be64, kernel
+from connectors.codec.primitives import be32, be64
 from connectors.limits import Limits
 
 

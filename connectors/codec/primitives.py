@@ -1,31 +1,21 @@
-"""Reading Kafka's primitive types inside compiled kernels, and how kernels are compiled.
+"""Reading Kafka's primitive types inside compiled kernels.
 
-The loads read without a bounds check, as the kernels prove their indexes beforehand. With ``NUMBA_BOUNDSCHECK=1``
-(and a ``NUMBA_CACHE_DIR`` of its own, since numba's cache does not tell the two apart) every load checks.
+The loads read without a bounds check, as the kernels prove their indexes beforehand. With ``NUMBA_BOUNDSCHECK=1`` every
+load checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
 
+from connectors.codec.compiled import kernel
+
 CHECKED = bool(config.BOUNDSCHECK)
-
-
-def kernel(function: Callable[..., Any]) -> Any:
-    """``function`` compiled by numba without the interpreter lock, and cached on disk where there is a place for it.
-
-    Inlined wherever another kernel calls it, without which numba counts references to every array at every call.
-    """
-    try:
-        return njit(cache=True, nogil=True, forceinline=True)(function)
-    except RuntimeError:  # no writable folder: in an archive on an executor without a home
-        return njit(nogil=True, forceinline=True)(function)
 
 
 def _loader(bits: int, big_endian: bool) -> Any:

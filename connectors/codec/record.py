@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from connectors.codec import columns as col
-from connectors.codec.primitives import kernel, varint, varlong
+from connectors.codec.compiled import kernel
+from connectors.codec.primitives import varint, varlong
 
 
 @kernel

@@ -11,9 +11,10 @@ from connectors.codec import columns as col
 from connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME, columns_of, walk, walk_rows
 from connectors.codec.bodies import Bodies, plain_bodies
 from connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary
+from connectors.codec.compiled import kernel
 from connectors.codec.compression import Failure
 from connectors.codec.legacy import next_message, open_wrappers
-from connectors.codec.primitives import kernel, varint
+from connectors.codec.primitives import varint
 from connectors.codec.record import next_record
 from connectors.codec.summary import summarise
 from connectors.errors import DecodeError

@@ -8,9 +8,9 @@ from connectors.codec import columns as col
 from connectors.codec.batch import CODEC_MASK
 from connectors.codec.bodies import Bodies, plain_bodies
 from connectors.codec.columns import BatchColumns, RecordSummary
+from connectors.codec.compiled import kernel
 from connectors.codec.compression import Failure
 from connectors.codec.legacy import next_message
-from connectors.codec.primitives import kernel
 from connectors.codec.record import next_record
 from connectors.limits import Limits
 
