@@ -42,6 +42,10 @@ def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
         from auditor import tables
 
         tables.write(spark, audit, facts, out / "tables")
+    if audit.options.expectations:
+        from auditor import expectations
+
+        summary["expectations"] = expectations.judge(audit, summary, spark)
     write_whole(out / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
     write_findings(out / "findings", audit.findings)
     page = render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])

@@ -1,0 +1,221 @@
+"""What is counted in each decoded or derived table, once, by Spark: how many rows of each log break an expectation.
+
+A check is a condition on a row in Spark SQL, true where the row breaks it, or the columns that identify a row. What it
+needs of the row before, in the order of the file, comes as ``before_<column>``. The counts are small tables, one row a
+log, and those are what the suites judge. Cost: one pass over a table, with one sort where a check looks at the row
+before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
+from connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+LOG = tuple(field.name for field in LOG_KEY)
+DIR = tuple(field.name for field in DIR_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """``broken``: SQL, true for a row that breaks it; or ``unique``: columns that no two rows may share."""
+
+    name: str
+    says: str
+    broken: str = ""
+    unique: tuple[str, ...] = ()
+    severity: str = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The checks of a table, counted by ``key``; ``before``: columns of the row before, by ``within``, in ``order``."""
+
+    checks: tuple[Check, ...]
+    key: tuple[str, ...] = LOG
+    before: tuple[str, ...] = ()
+    within: tuple[str, ...] = LOG
+    order: tuple[str, ...] = ("file", "position")
+
+
+def _in(column: str, names: Any) -> str:
+    """SQL: the column has a value, and none of these."""
+    return f"{column} NOT IN ({', '.join(repr(str(name)) for name in names)})"
+
+
+# Which state may follow which where compaction took the records between away: any, but for what is never written.
+_STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
+_FOLLOWS = {"CompleteCommit": "PrepareCommit", "CompleteAbort": "PrepareAbort"}
+_JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (p, s))})" for s, p in _FOLLOWS.items())
+_OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
+
+MEASURES = {
+    "batches": Measure(
+        (
+            Check("crc_wrong", "every batch has the CRC that it says", "NOT crc_ok"),
+            Check("offsets_not_increasing", "base offsets increase through each log",
+                  "base_offset <= before_last_offset"),
+            Check("last_before_base", "no batch ends before it begins", "last_offset < base_offset"),
+            Check("duplicate_offsets", "no two batches of a log have one base offset", unique=("base_offset",)),
+            Check("magic_unknown", "the record format is one that Kafka had", "magic NOT IN (0, 1, 2)"),
+            Check("codec_unknown", "the codec is one that Kafka has",
+                  f"compression IS NULL OR {_in('compression', COMPRESSION_NAMES)}"),
+            Check("control_unknown", "every control batch is of a type that Kafka has",
+                  "is_control AND control_type = 'UNKNOWN'"),
+            Check("transaction_without_producer", "every transactional batch has a producer",
+                  "is_transactional AND (producer_id < 0 OR producer_epoch < 0)"),
+        ),
+        before=("last_offset",),
+    ),
+    "records": Measure(
+        (
+            Check("flawed", "every record keeps its format's rules (KIP-467)", "flaws <> 0"),
+            Check("outside_batch", "no record lies before its batch", "offset < base_offset"),
+            Check("offsets_not_increasing", "offsets increase through each log", "offset <= before_offset"),
+            Check("duplicate_offsets", "no two records of a log have one offset", unique=("offset",)),
+        ),
+        before=("offset",), order=("file", "position", "record_index"),
+    ),
+    "producer_snapshots": Measure(
+        (
+            Check("duplicate_producers", "a snapshot names a producer once", unique=("file", "producer_id")),
+            Check("beyond_snapshot", "a snapshot knows nothing behind its own offset",
+                  "greatest(last_offset, current_txn_first_offset) >= snapshot_offset"),
+            Check("invalid_producer", "producers have ids and epochs", "producer_id < 0 OR producer_epoch < -1"),
+        )
+    ),
+    "aborted_transactions": Measure(
+        (
+            Check("upside_down", "no transaction ends before it begins", "last_offset < first_offset"),
+            Check("not_ascending", "an index lists markers as they were written", "last_offset <= before_last_offset"),
+            Check("version_unknown", "entries have the version that Kafka writes", "version <> 0"),
+        ),
+        before=("last_offset",), within=(*LOG, "file"),
+    ),
+    "index_entries": Measure(
+        (
+            Check("offsets_not_ascending", "offsets ascend through each index", "offset < before_offset"),
+            Check("positions_not_ascending", "positions ascend through each offset index",
+                  "log_position < before_log_position"),
+            Check("times_not_ascending", "times ascend through each time index", "timestamp < before_timestamp"),
+        ),
+        before=("offset", "log_position", "timestamp"), within=(*LOG, "file"),
+    ),
+    "checkpoints": Measure(
+        (
+            Check("negative", "no checkpoint is negative", "offset < 0 OR leader_epoch < 0"),
+            Check("named_twice", "a checkpoint names a log once", unique=("kind", "leader_epoch")),
+            Check("epochs_not_ascending", "leader epochs and their start offsets ascend together",
+                  "kind = 'leader-epoch' AND offset < before_offset"),
+        ),
+        before=("offset",), within=(*LOG, "file", "kind"), order=("leader_epoch",),
+    ),
+    "transaction_log": Measure(
+        (
+            Check("state_never_written", "states are those that a coordinator writes",
+                  f"NOT tombstone AND (state IS NULL OR {_in('state', _STATES)})"),
+            Check("completed_unprepared", "no transaction completes otherwise than it was prepared",
+                  _JUMP, severity="warning"),
+            Check("duplicate_offsets", "no two records have one offset", unique=("offset", "file", "position"),
+                  ),
+            Check("invalid_producer", "ids have a producer and an epoch",
+                  "NOT tombstone AND (producer_id < 0 OR producer_epoch < -1)"),
+            Check("timeout_negative", "time-outs are not negative", "timeout_ms < 0"),
+        ),
+        before=("state",), within=(*LOG, "transactional_id"), order=("offset", "file", "position"),
+    ),
+    "offset_commits": Measure(
+        (
+            Check("offset_negative", "committed offsets are not negative", "committed_offset < 0"),
+            Check("partition_negative", "partitions are not negative", "consumed_partition < 0"),
+            Check("nobody", "every commit names its group", "coalesce(group_id, '') = ''", severity="warning"),
+        )
+    ),
+    "group_metadata": Measure(
+        (
+            Check("generation_negative", "generations are -1 or more", "generation < -1"),
+            Check("nobody", "every record names its group", "group_id IS NULL", severity="warning"),
+        )
+    ),
+    "topics": Measure(
+        (
+            Check("duplicate_topics", "a topic exists once", unique=("topic",)),
+            Check("duplicate_ids", "no two topics have one id", unique=("topic_id",)),
+        ),
+        key=DIR,
+    ),
+    "topic_configs": Measure((Check("set_twice", "a setting has one value", unique=("topic", "name")),), key=DIR),
+    "broker_configs": Measure((Check("set_twice", "a setting has one value", unique=("entity", "name")),), key=DIR),
+    "partitions": Measure(
+        (
+            Check("duplicate_partitions", "a partition exists once", unique=("topic", "partition")),
+            Check("no_replicas", "every partition has replicas", "size(replicas) = 0"),
+            Check("isr_no_replica", "in-sync replicas are replicas", "size(array_except(isr, replicas)) > 0"),
+            Check("leader_no_replica", "leaders are replicas", "leader >= 0 AND NOT array_contains(replicas, leader)"),
+        ),
+        key=DIR,
+    ),
+    "decode_errors": Measure(
+        (
+            Check("not_read", "all of the input was read", "reason IN ('unreadable', 'limit')"),
+            Check("not_decoded", "all that was read could be decoded",
+                  "reason NOT IN ('unreadable', 'limit', 'vanished')", severity="warning"),
+        )
+    ),
+    "producer_states": Measure(
+        (
+            Check("duplicate_producers", "a copy knows a producer once", unique=("producer_id",)),
+            Check("epoch_below_highest", "no producer went back to an older epoch", "producer_epoch < max_epoch"),
+        )
+    ),
+    "transactions": Measure(
+        (
+            Check("outcome_unknown", "markers commit or abort", _in("outcome", _OUTCOMES)),
+            Check("class_unknown", "open transactions have a class", _in("class", _CLASSES)),
+            Check("upside_down", "no transaction ends before it begins",
+                  "last_offset < first_offset OR (marker_offset >= 0 AND marker_offset <= last_offset)"),
+            Check("stuck", "no transaction hangs", "class IN ('hanging', 'orphan', 'ghost')"),
+            Check("late", "no transaction is beyond its time-out", "class = 'late'", severity="warning"),
+        )
+    ),
+    "verdicts": Measure(
+        (
+            Check("upside_down", "no verdict ends before it begins", "last_offset < base_offset"),
+            Check("rejected", "every policy would have taken what is stored",
+                  "error <> 'DUPLICATE'", severity="warning"),
+        )
+    ),
+}  # fmt: skip
+
+
+def columns_of(frame: DataFrame) -> str:
+    """The columns of a table and their types, as text."""
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema.fields)
+
+
+def measure(frame: DataFrame, table: str) -> pd.DataFrame:
+    """The counts of a table: its key, ``columns``, ``rows``, and one column a check. One row even of an empty table."""
+    import pandas as pd
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    wanted = MEASURES[table]
+    columns = columns_of(frame)
+    window = Window.partitionBy(*wanted.within).orderBy(*wanted.order) if wanted.before else None
+    for name in wanted.before:
+        assert window is not None
+        frame = frame.withColumn(f"before_{name}", F.lag(name).over(window))
+    counts = [F.count(F.lit(1)).alias("rows")]
+    for check in wanted.checks:
+        distinct = F.count_distinct(F.struct(*check.unique)) if check.unique else None
+        broken = F.count_if(F.expr(check.broken)) if distinct is None else F.count(F.lit(1)) - distinct
+        counts.append(broken.alias(check.name))
+    rows = frame.groupBy(*wanted.key).agg(*counts).orderBy(*wanted.key).toArrow().to_pylist()
+    empty = dict.fromkeys(wanted.key) | {"rows": 0} | {check.name: 0 for check in wanted.checks}
+    return pd.DataFrame([{"columns": columns} | row for row in rows or [empty]])
