@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from connectors.arrow import JSON
 from dashboards.text import visible
 
 MAX_CELL = 60  # characters of one value in a table for people
-_BOOLEANS = {True: "true", False: "false", None: "null"}
 
 
 def json_lines(batch: pa.RecordBatch, table: str = "") -> Iterator[str]:
@@ -23,8 +24,8 @@ def json_lines(batch: pa.RecordBatch, table: str = "") -> Iterator[str]:
 
     Times are ``2026-11-21T04:00:00.123Z`` in UTC, bytes are base64. Cost: about a microsecond for each ten values.
     """
+    lead = [f'"table":{_quoted(table)}'.replace("%", "%%")] if table else []
     names = [_quoted(name).replace("%", "%%") + ":%s" for name in batch.schema.names]
-    lead = [f'"table":{_quoted(table)}'] if table else []
     template = "{" + ",".join(lead + names) + "}\n"
     columns = [_texts(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     return (template % row for row in zip(*columns, strict=True))
@@ -39,24 +40,29 @@ def _texts(column: pa.Array, field: pa.Field) -> list[str]:
     kind = column.type
     if kinds.is_timestamp(kind):
         return [f'"{text}"' if text else "null" for text in iso_times(column)]
+    if kinds.is_integer(kind) and not column.null_count:
+        return list(map(str, _stored(column, kind.to_pandas_dtype()).tolist()))
+    if kinds.is_string(kind) or kinds.is_boolean(kind):
+        coded = column.dictionary_encode(null_encoding="encode")
+        known = coded.dictionary.to_pylist()
+        if field.metadata != JSON:
+            known = [_quoted(value) for value in known]
+        return [known[number] for number in _stored(coded.indices, np.int32).tolist()]
     values = column.to_pylist()
-    if kinds.is_integer(kind):
+    if kinds.is_integer(kind) or kinds.is_decimal(kind):
         return ["null" if value is None else str(value) for value in values]
-    if kinds.is_boolean(kind):
-        return [_BOOLEANS[value] for value in values]
-    if field.metadata == JSON:
-        return values
-    if kinds.is_string(kind):
-        known = {value: _quoted(value) for value in dict.fromkeys(values)}
-        return [known[value] for value in values]
     return [_quoted(_encodable(value)) for value in values]
+
+
+def _stored(column: pa.Array, dtype: Any) -> np.ndarray:
+    """The values of a column, anything where it is null. Not ``to_numpy``, which imports pandas."""
+    return np.frombuffer(column.buffers()[1] or b"", dtype)[column.offset : column.offset + len(column)]
 
 
 def iso_times(column: pa.Array) -> list[str | None]:
     """Times as ISO-8601 in UTC with milliseconds, None for null."""
     whole = column.cast(pa.timestamp("ms", tz="UTC"), safe=False)
-    stored = np.frombuffer(whole.buffers()[1] or b"", "datetime64[ms]")[whole.offset : whole.offset + len(whole)]
-    shown = np.datetime_as_string(stored).tolist()  # what stands where there is no value is anything
+    shown = np.datetime_as_string(_stored(whole, "datetime64[ms]")).tolist()
     return [f"{text}Z" if valid else None for text, valid in zip(shown, column.is_valid().to_pylist(), strict=True)]
 
 
@@ -68,6 +74,10 @@ def _encodable(value: Any) -> Any:
         return {str(key): _encodable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_encodable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such numbers
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)

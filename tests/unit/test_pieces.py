@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from auditor.decode import DecodeOptions, decode, locate
+from auditor.rowtext import json_lines
 from connectors import schema
 from connectors.arrow import MAX_TIME_MS, for_spark, from_columns, from_rows, texts, times
 from connectors.batch_rows import sequence_after
@@ -133,6 +135,32 @@ def test_text_dumps_give_the_same_batches_as_their_segments() -> None:
         assert {name: row[name] for name in names} == {name: binary[name] for name in names}
         assert row["base_timestamp"] is None or row["delete_horizon"] is not None
     assert len(shown) > 300
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shop.orders-0/*0.log", "__transaction_state-0/*.log", "__consumer_offsets-0/*.log", "shop.orders-0/*.snapshot",
+     "shop.orders-0/*0.index", "shop.orders-0/*0.timeindex", "shop.orders-0/*0.txnindex", "shop.orders-0/leader-*",
+     "recovery-point-*", "__cluster_metadata-0/*.log", "__cluster_metadata-0/*.checkpoint", "meta.properties",
+     "__cluster_metadata-0/quorum-state", "shop.orders-0/partition.metadata"],
+)  # fmt: skip
+def test_no_bytes_raise(name: str, tmp_path: Path) -> None:
+    """Whatever a bit, a cut or a stretch of noise makes of a file: rows and errors, in the columns of their tables."""
+    source = min((corpora.unpack("healthy-41") / "broker-1").glob(name))
+    path = tmp_path / source.relative_to(corpora.unpack("healthy-41") / "broker-1")
+    path.parent.mkdir(exist_ok=True)
+    data, luck, errors = source.read_bytes(), random.Random(11), 0
+    for _ in range(60):
+        at, count = luck.randrange(len(data)), luck.randrange(1, 40)
+        noise = luck.choice([b"", luck.randbytes(count), bytes(count), bytes([data[at] ^ 1 << luck.randrange(8)])])
+        path.write_bytes(data[:at] + noise + (b"" if luck.random() < 0.2 else data[at + len(noise) :]))
+        for records in (False, True):
+            options = DecodeOptions((str(path),), records=records, payload=records)
+            for piece in locate(options):
+                for _own, table, found in decode(piece, options):
+                    assert list(json_lines(found))
+                    errors += found.num_rows if table == "decode_errors" else 0
+    assert errors or source.suffix in (".log", ".txnindex", ".properties", ".index", ".timeindex")
 
 
 def test_pieces_are_spread_evenly() -> None:
