@@ -4,7 +4,7 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test check bench nightly picture dist lock clean
+.PHONY: help setup demo test check bench nightly mutants picture dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ bench: setup ## every benchmark, one after the other
 nightly: setup ## the tests with many more random cases
 	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=100000 HYPOTHESIS_PROFILE=nightly \
 	  $(BIN)/python -m pytest -m "not cluster and not browser"
+
+mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes)
+	$(BIN)/python -m tests.mutation
 
 picture: setup ## the picture of the report in the README, made from the demo (needs Chromium)
 	@$(WITH_JAVA) sh scripts/picture.sh
