@@ -95,6 +95,10 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     p.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
     p.add_argument("--history", type=Path, metavar="DIR", help="keep this run's results under DIR ('auditor history')")
     p.add_argument("--run-id", metavar="ID", help="what the kept run is called; a run of that id is replaced")
+    p.add_argument(
+        "--alert", action="append", default=[], choices=("slack", "pagerduty"), help="send alerts (repeatable)"
+    )
+    p.add_argument("--alert-on", default="error", choices=LEVELS[:-1], help="alert at this severity or above")
     p.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
     p.add_argument("--format", default="table", choices=("table", "json"), help="what is printed of the findings")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -104,27 +108,43 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
     """The options as checked data. Errors: :class:`AuditInputError`."""
     if args.max_batch_bytes < 1 << 10 or args.max_batch_ratio < 1:
         raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
+    run_id = args.run_id
+    if args.history is not None:
+        from auditor import runs
+
+        run_id = run_id or runs.new_run_id()
+        runs.folder_of(args.history, run_id)
     limits = DEFAULT_LIMITS._replace(max_batch_bytes=args.max_batch_bytes, max_batch_ratio=args.max_batch_ratio)
     return AuditOptions(
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
-        limits, args.tables, args.expectations, args.include_payload, args.history, args.run_id,
+        limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
     )  # fmt: skip
 
 
 def _audit(args: argparse.Namespace) -> int:
-    return run_audit(audit_options(args, args.paths), quiet=args.quiet, as_json=args.format == "json")
+    from auditor import alerts
+
+    alerts.check(args.alert)
+    return run_audit(
+        audit_options(args, args.paths), quiet=args.quiet, as_json=args.format == "json",
+        alert=args.alert, alert_on=args.alert_on,
+    )  # fmt: skip
 
 
-def run_audit(options: AuditOptions, *, quiet: bool, as_json: bool) -> int:
-    """Audits, prints the findings, returns the exit status."""
-    from auditor import audit
+def run_audit(
+    options: AuditOptions, *, quiet: bool, as_json: bool, alert: Sequence[str] = (), alert_on: str = "error"
+) -> int:
+    """Audits, prints the findings, sends alerts where asked to, returns the exit status."""
+    from auditor import alerts, audit
 
     progress = Progress(quiet or not sys.stderr.isatty())
     result = audit.run(options, progress.say)
     progress.done()
     if not quiet:
         show(result, as_json)
+    for line in alerts.send(alerts.news(result, alert_on), alert) if alert else ():
+        print(f"auditor: {line}", file=sys.stderr)
     return result.exit_code()
 
 

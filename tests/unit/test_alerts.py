@@ -1,0 +1,135 @@
+"""Alerts, against an HTTP server of our own: what is posted, when again, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from auditor import alerts, cli
+from auditor.alerts import News
+from connectors.errors import AuditInputError
+from rules.finding import Finding
+
+
+class Receiver(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.posts: list[Any] = []
+        self.answers: list[int] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook/secret"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        assert self.headers["Content-Type"] == "application/json"
+        self.server.posts.append(json.loads(body))
+        self.send_response(self.server.answers.pop(0) if self.server.answers else 200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    server = Receiver()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+    monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", server.url)
+    monkeypatch.setenv("AUDITOR_PAGERDUTY_KEY", "key")
+    monkeypatch.setenv("AUDITOR_PAGERDUTY_URL", server.url)
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def row(number: int = 0, **fields: Any) -> dict[str, Any]:
+    given = {"topic": "t", "partition": 3, "offset": number, "message": "m", **fields}
+    return Finding("sequence-gap", "error", **given).to_dict() | {"fingerprint": f"f{number}", "cluster_id": "c"}
+
+
+def told(new: int = 0, gone: int = 0, still: int = 0) -> News:
+    rows = [row(n) for n in range(new + gone + still)]
+    return News(rows[:new], rows[new : new + gone], rows[new + gone :], "2026-11-21T04:00:00.000Z")
+
+
+def test_pagerduty_gets_an_alert_a_finding_under_its_fingerprint(receiver: Receiver) -> None:
+    assert alerts.send(told(1, 1, 1), ["pagerduty"]) == []
+    shown = [(post["event_action"], post["dedup_key"], post["routing_key"]) for post in receiver.posts]
+    assert shown == [("trigger", "f0", "key"), ("trigger", "f2", "key"), ("resolve", "f1", "key")]
+    payload = receiver.posts[0]["payload"]
+    assert (payload["summary"], payload["severity"], payload["source"]) == (
+        "sequence-gap: m", "error", "c/t-3 at offset 0",
+    )  # fmt: skip
+
+
+def test_pagerduty_is_not_flooded(receiver: Receiver) -> None:
+    assert alerts.send(told(new=alerts.MAX_EVENTS + 7), ["pagerduty"]) == []
+    assert len(receiver.posts) == alerts.MAX_EVENTS + 1
+    assert receiver.posts[-1]["payload"]["summary"] == "Kafka audit: 7 more findings"
+
+
+def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUDITOR_REPORT_URL", "https://reports.example/1")
+    assert alerts.send(told(new=12, gone=1), ["slack"]) == []
+    (message,) = receiver.posts
+    assert message["text"] == "Kafka audit: 12 new, 1 gone, 0 still there"
+    assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 10, "context"]
+    assert message["blocks"][1]["text"]["text"] == "*error* `sequence-gap` t-3 at offset 0\nm"
+    assert message["blocks"][-1]["elements"][0]["text"].startswith("2 more · as of 2026-11-21T04:00:00.000Z · <https:")
+
+
+def test_names_from_the_input_make_no_mentions(receiver: Receiver) -> None:
+    alerts.send(News([row(topic="<!channel>&", message="x" * 5000)], [], [], None), ["slack"])
+    text = receiver.posts[0]["blocks"][1]["text"]["text"]
+    assert "&lt;!channel&gt;&amp;-3" in text
+    assert len(text) < 3000, "Slack takes no more in a section"
+
+
+def test_nothing_new_is_not_sent(receiver: Receiver) -> None:
+    assert alerts.send(told(still=2), ["slack"]) == []
+    assert not receiver.posts
+
+
+@pytest.mark.parametrize(
+    ("answers", "posts", "failed"), [([429, 503], 3, False), ([400], 1, True), ([500] * 3, 3, True)]
+)
+def test_a_busy_receiver_is_asked_again(receiver: Receiver, answers: list[int], posts: int, failed: bool) -> None:
+    receiver.answers = answers
+    said = alerts.send(told(new=1), ["slack"])
+    assert len(receiver.posts) == posts
+    assert bool(said) is failed
+    assert "secret" not in str(said)
+
+
+def test_nobody_there_and_an_address_that_is_none(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:1/")
+    assert alerts.send(told(new=1), ["slack"])[0].startswith("slack was not told: ")
+    monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "file:///etc/passwd")
+    assert alerts.send(told(new=1), ["slack", "pagerduty"]) == [
+        "slack was not told: its address is no http or https URL"
+    ]
+    assert len(receiver.posts) == 1, "the other channel is told all the same"
+
+
+def test_a_secret_that_is_missing_ends_the_call_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("AUDITOR_PAGERDUTY_KEY", raising=False)
+    with pytest.raises(AuditInputError, match="AUDITOR_PAGERDUTY_KEY"):
+        alerts.check(["pagerduty"])
+    assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
+    assert "AUDITOR_PAGERDUTY_KEY" in capsys.readouterr().err
