@@ -82,11 +82,8 @@ def _row(suite: str, each: Any) -> dict[str, Any]:
     keys = ("column", "column_list", "column_A", "column_B")
     named = [config.kwargs[key] for key in keys if config.kwargs.get(key)]
     columns = [name for item in named for name in (item if isinstance(item, list) else [item])]
-    exception = (
-        each.exception_info
-        if "raised_exception" in each.exception_info
-        else next(iter(each.exception_info.values()), {})
-    )
+    info = each.exception_info  # of the expectation, or of each metric that failed
+    exception = info if "raised_exception" in info else next(iter(info.values()), {})
     return {
         "suite": suite,
         "expectation": config.type,
@@ -96,9 +93,14 @@ def _row(suite: str, each: Any) -> dict[str, Any]:
         "success": bool(each.success),
         "rows": result.get("element_count"),
         "broken": result.get("unexpected_count"),
-        "where": ", ".join(dict.fromkeys(map(_where, result.get("partial_unexpected_index_list") or []))) or None,
+        "where": ", ".join(dict.fromkeys(map(_where, _broken_rows(result)))) or None,
         "error": exception.get("exception_message"),
     }
+
+
+def _broken_rows(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The first rows that break an expectation; a table without a key gives their numbers, which say nothing."""
+    return [row for row in result.get("partial_unexpected_index_list") or [] if isinstance(row, Mapping)]
 
 
 def _where(row: Mapping[str, Any]) -> str:
