@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from auditor.context import Brief, brief
 from auditor.facts import CopyFacts
+from auditor.isolation import FROM_ATTEMPT, read_apart, read_task
 from auditor.plan import spread
 from auditor.replay.copy import CopyTask
 from auditor.replay.text import TextTask
@@ -41,23 +42,23 @@ def read_copies(spark: SparkSession, tasks: list[CopyTask | TextTask]) -> DataFr
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for task in shipped.value[number]:
-                    for facts in read_task(task):
-                        yield _row(facts)
+                for facts in read_list(shipped.value[number]):
+                    yield _row(facts)
 
     numbers = spark.range(0, len(lists), 1, max(1, len(lists)))
     return numbers.mapInArrow(read, FACTS).persist()
 
 
-def read_task(task: CopyTask | TextTask) -> Iterator[CopyFacts]:
-    """The facts of a task's copies, one after the other."""
-    from auditor.replay.copy import read_copy
-    from auditor.replay.text import read_text_copies
+def read_list(tasks: list[CopyTask | TextTask]) -> Iterator[CopyFacts]:
+    """The facts of a list's copies, one after the other; in a process apart where workers died over the list before."""
+    from pyspark import TaskContext
 
-    if isinstance(task, TextTask):
-        yield from read_text_copies(task)
-    else:
-        yield read_copy(task)
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber() >= FROM_ATTEMPT:
+        yield from read_apart(tasks)
+        return
+    for task in tasks:
+        yield from read_task(task)
 
 
 def _row(facts: CopyFacts) -> pa.RecordBatch:

@@ -1,0 +1,61 @@
+"""Files that kill whoever opens them, once or always: what a bug in a native library would do to a worker."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from auditor import audit, plan
+from auditor.options import AuditOptions
+from connectors.storage import Place
+from tests import corpora
+
+
+class Deadly(NamedTuple):
+    """A place like any other, but for the death of the process that opens one of its files.
+
+    ``how``: exit, segfault, kill or raise. ``once``: a file that is made at the first death and prevents the next.
+    """
+
+    uri: str
+    path: str
+    poison: str
+    how: str
+    once: str
+
+    def child(self, name: str) -> Place:
+        if name.endswith(self.poison) and not (self.once and os.path.exists(self.once)):
+            if self.once:
+                Path(self.once).touch()
+            die(self.how)
+        return Place(self.uri, self.path).child(name)
+
+
+def die(how: str) -> None:
+    if how == "exit":
+        os._exit(7)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ZeroDivisionError("a mistake of the reader's own")
+
+
+def main(name: str, out: str, poison: str, how: str, once: str) -> int:
+    """An audit of a corpus with a poisoned file, as the console script would run it."""
+    tasks_of = plan.copy_tasks
+
+    def poisoned(*arguments: object) -> list[object]:
+        return [poison_task(task) for task in tasks_of(*arguments)]  # type: ignore[arg-type]
+
+    def poison_task(task: object) -> object:
+        return replace(task, place=Deadly(*task.place, poison, how, once))  # type: ignore[type-var, attr-defined]
+
+    plan.copy_tasks = poisoned  # type: ignore[assignment]
+    as_of = corpora.manifest(name)["copied_at"]
+    options = AuditOptions((str(corpora.unpack(name)),), Path(out), records=True, as_of=as_of, master="local[1]")
+    return audit.run(options, lambda _: None).exit_code()

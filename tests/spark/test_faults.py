@@ -1,0 +1,66 @@
+"""Workers that die: once, and nothing is different; always over one file, and that file is named, all else audited."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from auditor import audit
+from auditor.options import AuditOptions
+from tests import corpora
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+NAME = "hanging-36"
+
+
+def poisoned(out: Path, file: str, how: str, once: str = "") -> subprocess.CompletedProcess[str]:
+    """An audit in which whoever opens ``file`` dies."""
+    call = "import sys; from tests import poison; sys.exit(poison.main(*sys.argv[1:]))"  # workers must find its classes
+    command = [sys.executable, "-c", call, NAME, str(out), file, how, once]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
+
+
+@pytest.fixture(scope="module")
+def sound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sound")
+    options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
+    audit.run(options, lambda _: None, spark)
+    return out
+
+
+def test_a_worker_that_dies_once_changes_nothing(sound: Path, tmp_path: Path) -> None:
+    flag = tmp_path / "died"
+    ran = poisoned(tmp_path / "out", ".log", "segfault", str(flag))
+    assert flag.exists()
+    assert ran.returncode == 1, ran.stderr
+    assert (tmp_path / "out" / "findings.jsonl").read_bytes() == (sound / "findings.jsonl").read_bytes()
+
+
+def test_a_file_that_always_kills_is_named_and_all_else_is_audited(sound: Path, tmp_path: Path) -> None:
+    log = next(row for row in json.loads((sound / "summary.json").read_text())["logs"] if row["topic"][0] != "_")
+    name = f"{log['topic']}-{log['partition']}"
+    victim = next(p for p in sorted(corpora.unpack(NAME).rglob("*.log")) if p.parent.name == name)
+    file = f"{name}/{victim.name}"
+    ran = poisoned(tmp_path / "out", file, "exit")
+    assert ran.returncode == 3, ran.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    told = [(e["file"], e["reason"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
+    assert told == [(file, "unreadable", "reading it ends the process: exit status 7")]
+    others = [line for line in _lines(sound) if json.loads(line)["topic"] != log["topic"]]
+    assert others
+    assert [line for line in _lines(tmp_path / "out") if json.loads(line)["topic"] != log["topic"]] == others
+    assert summary["bytes"]["total"] == sum(p.stat().st_size for p in corpora.unpack(NAME).rglob("*") if p.is_file())
+
+
+def _lines(out: Path) -> list[str]:
+    return (out / "findings.jsonl").read_text(encoding="utf-8").splitlines()

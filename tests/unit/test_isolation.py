@@ -1,0 +1,72 @@
+"""auditor.isolation: what kills its reader is refused by name, and everything else is read as ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from auditor import plan
+from auditor.facts import CopyFacts
+from auditor.isolation import read_apart, read_task
+from auditor.options import AuditOptions
+from auditor.replay.copy import CopyTask
+from connectors.inventory import discover
+from tests import corpora
+from tests.poison import Deadly
+
+NAME = "unknown-producer-41"
+
+
+def tasks() -> list[CopyTask]:
+    path = str(corpora.unpack(NAME))
+    found = plan.copy_tasks(discover([path]), {}, AuditOptions((path,), None, records=True))  # type: ignore[arg-type]
+    return [task for task in found if isinstance(task, CopyTask)]
+
+
+def poisoned(task: CopyTask, file: str, how: str, once: str = "") -> CopyTask:
+    return replace(task, place=Deadly(*task.place, file, how, once))  # type: ignore[arg-type]
+
+
+def shown(facts: CopyFacts) -> tuple[object, ...]:
+    return facts.topic, facts.partition, facts.sums, facts.log_end, facts.events.tolist(), facts.errors
+
+
+def test_sound_copies_read_as_in_one_process() -> None:
+    apart = [shown(facts) for facts in read_apart(tasks())]
+    assert apart == [shown(facts) for task in tasks() for facts in read_task(task)]
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"), [("exit", "exit status 7"), ("segfault", "SIGSEGV"), ("raise", "exit status 1")]
+)
+def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str) -> None:
+    whole = tasks()
+    victim = next(n for n, task in enumerate(whole) if task.copy.segments and task.copy.segments[0].size)
+    segment = whole[victim].copy.segments[0]
+    mixed = list(whole)
+    mixed[victim] = poisoned(whole[victim], segment.name, how)
+    facts = list(read_apart(mixed))
+    errors = [(e.file, e.length, e.reason, e.detail) for one in facts for e in one.errors]
+    told = (segment.name, segment.size, "unreadable", f"reading it ends the process: {ending}")
+    assert errors == [told]
+    others = [shown(one) for n, one in enumerate(facts) if n != victim]
+    assert others == [shown(one) for n, task in enumerate(whole) if n != victim for one in read_task(task)]
+    sums = facts[victim].sums
+    assert sums["bytes_total"] == sums["bytes_decoded"] + sums["bytes_skipped"] + sums["bytes_error"]
+    assert sums["bytes_total"] == sum(file.size for file in whole[victim].copy.files())
+
+
+def test_a_copy_of_which_every_file_kills_is_given_up_file_by_file() -> None:
+    task = next(task for task in tasks() if len(task.copy.files()) > 2)
+    (facts,) = read_apart([poisoned(task, "", "exit")])
+    read = {error.file for error in facts.errors}
+    assert {error.reason for error in facts.errors} == {"unreadable"}
+    assert {segment.name for segment in task.copy.segments} <= read
+    assert facts.sums["bytes_error"] == facts.sums["bytes_total"] - facts.sums["bytes_skipped"]
+
+
+def test_what_kills_without_any_file_ends_with_an_error() -> None:
+    task = replace(tasks()[0], copy=None)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="exit status 1"):
+        list(read_apart([task]))
