@@ -4,10 +4,10 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test check bench nightly mutants picture dist lock clean
+.PHONY: help setup demo test test-cluster test-airflow airflow-env check bench nightly mutants picture dist lock clean env
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.ready ## make .venv with the locked dependencies (the others do it by themselves)
 
@@ -19,6 +19,19 @@ demo: setup ## audit a small log directory of a real broker and write its report
 
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not cluster and not browser"
+
+test-cluster: setup ## spark-submit on a standalone Spark cluster that the tests start (about 5 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster
+
+test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
+	@$(WITH_JAVA) AIRFLOW_PYTHON=.venv-airflow/bin/python $(BIN)/python -m pytest -m airflow tests/airflow
+
+airflow-env: .venv-airflow/.ready ## make .venv-airflow: Airflow and its Spark provider, which must not share .venv
+
+.venv-airflow/.ready: requirements-airflow.lock
+	python3 -m venv --clear .venv-airflow
+	.venv-airflow/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-airflow.lock
+	touch .venv-airflow/.ready
 
 check: setup ## style, types and the rules of the house
 	$(BIN)/ruff check .
@@ -45,14 +58,19 @@ dist: setup ## the wheel, and the same as .zip for spark-submit --py-files
 	$(BIN)/python -m hatchling build -t wheel
 	@for wheel in dist/*.whl; do cp $$wheel $${wheel%.whl}.zip; done; ls dist
 
+env: setup ## what executors without these libraries need, for spark-submit --archives
+	$(BIN)/python scripts/pack_env.py dist/executor-env.tar.gz
+
 lock: ## choose the pinned versions anew (needs uv)
 	rm -f requirements.lock requirements-build.lock
 	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
 	$(LOCK) --group build --output-file requirements-build.lock
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --quiet \
+	  airflow_dags/requirements.in --output-file requirements-airflow.lock
 
 LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 --constraint constraints.txt \
   --no-emit-index-url --no-header --quiet
 
 clean: ## remove all that make made here, .venv too
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-airflow build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

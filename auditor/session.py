@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
+SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
 NUMBA_CACHE = "NUMBA_CACHE_DIR"
 
 
@@ -55,11 +56,15 @@ def require_java() -> None:
 def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSession:
     """The running session, or a new one. ``master`` None: whatever spark-submit or the environment says.
 
-    Workers get this interpreter, so that they see the same packages; Arrow is on; the UI is off unless asked for.
+    Workers get this interpreter, so that they see the same packages; Arrow is on; the UI is off unless asked for. Under
+    spark-submit its master and settings count, ``master`` does not, and only what results depend on is set.
     """
     from pyspark.sql import SparkSession
 
-    if not os.environ.get("SPARK_SUBMIT_MODE"):
+    submitted = bool(os.environ.get(SUBMITTED))
+    if submitted:
+        master = None
+    else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
@@ -69,21 +74,24 @@ def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSessio
         if LOCAL.match(master):
             require_java()
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-    for key, value in (SETTINGS | (conf or {})).items():
+    for key, value in (NEEDED | ({} if submitted else SETTINGS) | (conf or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
+# What results depend on, and what tells of a worker's death.
+NEEDED = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
     "spark.python.worker.reuse": "true",
-    "spark.python.worker.faulthandler.enabled": "true",
-    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
 }

@@ -160,3 +160,11 @@ def test_runs_and_files_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture
     listed = capsys.readouterr().out.splitlines()
     assert listed == [str(path) for path in tmp_path.glob("run_id=a/findings/*.parquet")]
     assert cli.main(["history", str(tmp_path / "none")]) == 2
+
+
+def test_duckdb_reads_the_runs(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    runs.publish(tmp_path, "a b", {"findings": table(finding(partition=1), finding(partition=2))}, FACTS)
+    runs.publish(tmp_path, "c", {"findings": table(finding(partition=2))}, FACTS)
+    query = "SELECT run_id, count(*) FROM read_parquet(?, hive_partitioning = true) GROUP BY 1 ORDER BY 1"
+    assert duckdb.execute(query, [f"{tmp_path}/run_id=*/findings/*.parquet"]).fetchall() == [("a b", 2), ("c", 1)]

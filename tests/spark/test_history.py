@@ -1,0 +1,35 @@
+"""An audit that keeps its run, and Spark reading all runs as one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from auditor import audit, runs
+from auditor.options import AuditOptions
+from tests import corpora
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: SparkSession, tmp_path: Path) -> None:
+    history, found = tmp_path / "history", {}
+    for run_id, skip in (("night-1", ()), ("night-2", ("hanging-transaction",))):
+        options = AuditOptions(
+            (str(corpora.unpack("hanging-36")),), tmp_path / run_id, skip_rules=skip, history=history, run_id=run_id
+        )
+        found[run_id] = audit.run(options, lambda _: None, spark).findings
+    rows = spark.read.option("basePath", str(history)).parquet(f"{history}/run_id=*/findings")
+    counted = {row["run_id"]: row["count"] for row in rows.groupBy("run_id").count().collect()}
+    assert counted == {run_id: len(findings) for run_id, findings in found.items()}
+
+    first, second = runs.committed(history)
+    change = runs.diff(runs.read(history, first, "findings"), runs.read(history, second, "findings"))
+    assert {row["rule"] for row in change.gone} == {"hanging-transaction"}
+    assert len(change.gone) == sum(f.rule == "hanging-transaction" for f in found["night-1"]) > 0
+    assert {row["cluster_id"] for row in change.still} == {
+        json.loads(runs.read(history, second, "runs")["summary"][0].as_py())["inputs"][0]["cluster_id"]
+    }
+    assert runs.read(history, first, "logs")["bytes_total"].to_pylist()
