@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from auditor.replay.internal import to_table
 from connectors import schema
+from connectors.arrow import from_rows
 from connectors.codec.cluster_metadata import ClusterMetadata, MetadataEntry, fold_metadata
 from connectors.codec.records import records_of
 from connectors.codec.segment import read_segment
@@ -148,4 +148,4 @@ def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
             for p in sorted(m.partitions.values(), key=lambda p: (p.topic, p.partition))
         ],
     }
-    return {name: to_table(schema.DECODED[name], key, values) for name, values in rows.items()}  # type: ignore[arg-type]
+    return {name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, v)]) for name, v in rows.items()}

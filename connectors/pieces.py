@@ -5,11 +5,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from connectors import internal, names
 from connectors.arrow import Key
+from connectors.codec.index import decode_offset_index
 from connectors.errors import DecodeError
 from connectors.files import Copy, DataFile, Inventory, LogDir
 from connectors.rows import ErrorPiece, FilePiece, Piece, TextPiece
+from connectors.storage import read_file
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 MAX_PIECES = 8  # of one segment: each walks the headers before it, so more of them would cost more than they give
@@ -71,9 +75,27 @@ def _of_copy(log_dir: LogDir, copy: Copy, tables: frozenset[str], split_size: in
         if not _has(tables, copy.topic, file):
             continue
         count = 1 if file.kind != "log" or log_dir.place.uri else min(MAX_PIECES, -(-file.size // split_size))
-        cuts = [number * file.size // count for number in range(1, count)]
+        cuts = _cuts(log_dir, copy, file, count)
         for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
             yield FilePiece(log_dir.place, key, file, start, stop)
+
+
+def _cuts(log_dir: LogDir, copy: Copy, file: DataFile, count: int) -> list[int]:
+    """Where a segment is cut into ``count`` pieces: at the index entry behind each even share, which points at a batch.
+
+    The index is a hint only: whoever reads a piece walks the headers before it and begins with the first batch at or
+    behind the cut, so that a damaged index moves work from one piece to another and changes no row.
+    """
+    shares = [number * file.size // count for number in range(1, count)]
+    index = next((s.index for s in copy.segments if s.name == file.name), None)
+    data = read_file(log_dir.place, index.name) if shares and index is not None else None
+    if data is None or isinstance(data, DecodeError):
+        return shares
+    entries, _ = decode_offset_index(data, 0)
+    positions = np.unique(entries.log_position[(entries.log_position > 0) & (entries.log_position < file.size)])
+    at = np.searchsorted(positions, shares)
+    found = {int(positions[k]) if k < len(positions) else share for k, share in zip(at, shares, strict=True)}
+    return sorted(found)
 
 
 def _known_errors(inventory: Inventory, pieces: list[Piece]) -> Iterator[ErrorPiece]:

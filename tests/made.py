@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.facts import PRODUCER, TRANSACTION, CopyFacts
-from auditor.replay.internal import to_table
 from auditor.replay.state import blank_audit
 from connectors import schema
+from connectors.arrow import from_rows
 from connectors.codec.columns import BatchColumns, empty_batches
 
 TRANSACTIONAL, CONTROL, APPEND_TIME = 0x10, 0x20, 0x08
@@ -77,7 +77,7 @@ def _rows(out: np.ndarray, rows: tuple[dict[str, Any], ...]) -> np.ndarray:
 def table(name: str, *rows: dict[str, Any]) -> pa.Table:
     """A decoded table of the copy of :func:`facts`; absent columns null."""
     columns = [field.name for field in schema.DECODED[name]][len(KEY) :]
-    return to_table(schema.DECODED[name], KEY, [tuple(row.get(column) for column in columns) for row in rows])
+    return from_rows(schema.DECODED[name], KEY, [tuple(row.get(column) for column in columns) for row in rows])
 
 
 __all__ = ["APPEND_TIME", "PRODUCER", "batches", "data", "facts", "marker", "producers", "table", "transactions"]

@@ -15,7 +15,6 @@ from auditor.facts import ABORTED, EVENT, SEQUENCE_FREE_TOPICS, TRANSACTION, Cop
 from auditor.replay import finish, records
 from auditor.replay import state as st
 from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
-from auditor.replay.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
 from auditor.replay.kernel import replay_batches
 from auditor.replay.recovery import RecoveryScan
 from auditor.replay.snapshots import Chain, Stored
@@ -26,6 +25,7 @@ from connectors.codec.segment import Chunk, read_segment
 from connectors.codec.snapshot import decode_snapshot
 from connectors.errors import DecodeError
 from connectors.files import Copy, DataFile, SegmentFile
+from connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
 from connectors.limits import DEFAULT_LIMITS, Limits
 from connectors.storage import Place, open_file, read_file, read_head
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from auditor.facts import ABORTED, CopyFacts
 from auditor.replay.copy import INTERNAL_TOPICS, CopyReader, CopyTask
 from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
-from auditor.replay.internal import to_table
 from auditor.replay.snapshots import Stored
 from connectors import schema
+from connectors.arrow import from_rows
 from connectors.codec.columns import BatchColumns
 from connectors.codec.index import AbortedTransactions, OffsetIndex
 from connectors.errors import DecodeError
@@ -87,7 +88,9 @@ def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
     facts.text = True
     facts.cleaner_offset = None if not compacted else facts.cleaner_offset
     key = (task.cluster_id, task.broker_id, task.log_dir, topic, partition)
-    facts.tables = {name: to_table(schema.DECODED[name], key, rows) for name, rows in copy.rows.items()}
+    facts.tables = {
+        name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, rows)]) for name, rows in copy.rows.items()
+    }
     facts.state |= {
         "ends_early": copy.ends_early,
         "cannot_show": copy.cannot_show,
