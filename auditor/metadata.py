@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -130,7 +131,7 @@ def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
         return {}
     m, d = cluster.metadata, cluster.source
     key = (d.cluster_id, d.broker_id, d.name)
-    rows = {
+    rows: dict[str, list[tuple[Any, ...]]] = {
         "topics": [(name, topic_id) for name, topic_id in sorted(m.topics.items())],
         "topic_configs": [(t, n, v) for t, c in sorted(m.topic_configs.items()) for n, v in sorted(c.items())],
         "broker_configs": [(e, n, v) for e, c in sorted(cluster.broker_configs.items()) for n, v in sorted(c.items())],
