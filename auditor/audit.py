@@ -62,6 +62,7 @@ def run(options: AuditOptions, say: Say, spark: SparkSession | None = None) -> A
     """Audits ``options.paths`` and writes everything under ``options.out``. Errors: :class:`AuditInputError`."""
     wanted = chosen_rules(options)
     audit = _timed("open", lambda timings: open_input(options), say, {})
+    publish.claim(options.out, audit.inventory)
     timings = audit.timings
     spark = spark or _timed("start Spark", lambda _: session.start(options.master), say, timings)
     tasks = plan.copy_tasks(audit.inventory, audit.settings, options)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from connectors.errors import AuditInputError
+from connectors.files import Inventory
 from dashboards.metrics import write_metrics
 from dashboards.report import render_report
 from rules import recovery
@@ -24,18 +27,15 @@ if TYPE_CHECKING:
 
     from auditor.audit import Audit
 
+SUMMARY = "summary.json"
 INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
 FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
 
 
 def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
-    """Writes the results under ``--out``; whole files appear at once, so that a killed run leaves no half of one."""
+    """Writes the results under ``--out``; whole files appear at once, ``summary.json`` last: where it is, all is."""
     out = audit.options.out
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AuditInputError(f"cannot write to {out}: {error.strerror}; choose another --out") from None
     summary = summarise(audit)
     rows = [f.to_dict() for f in audit.findings]
     if audit.options.tables:
@@ -46,16 +46,41 @@ def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
         from auditor import expectations
 
         summary["expectations"] = expectations.judge(audit, summary, spark)
-    write_whole(out / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
-    write_findings(out / "findings", audit.findings)
-    page = render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
-    write_whole(out / "report.html", page)
-    write_metrics(out / "metrics.prom", rows, summary)
-    write_whole(out / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    with writing(out):
+        write_whole(out / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
+        write_findings(out / "findings", audit.findings)
+        page = render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
+        write_whole(out / "report.html", page)
+        write_metrics(out / "metrics.prom", rows, summary)
+        write_whole(out / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     if audit.options.history is not None:
         from auditor import history
 
         history.keep(audit, summary)
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Around whatever writes under ``--out``: a full or closed disk is told in one line. Errors: AuditInputError."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise AuditInputError(f"cannot write to {out}: {reason}; make room there or choose another --out") from error
+
+
+def claim(out: Path, inventory: Inventory) -> None:
+    """Makes ``--out`` before the long work begins, and takes away the mark of an earlier run: its results go now.
+
+    Errors: :class:`AuditInputError` where it cannot be written, or is in a broker's log directory: evidence is only
+    read, and a broker does not start beside folders that it does not know.
+    """
+    for log_dir in inventory.log_dirs:
+        if log_dir.meta is not None and not log_dir.place.uri and out.resolve().is_relative_to(log_dir.place.path):
+            raise AuditInputError(f"{out} is in the log directory {log_dir.place.shown}; choose an --out outside of it")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / SUMMARY).unlink(missing_ok=True)
 
 
 def write_whole(path: Path, text: str) -> None:

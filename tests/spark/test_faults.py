@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from auditor import audit
 from auditor.options import AuditOptions
+from connectors.errors import AuditInputError
 from tests import corpora
 
 if TYPE_CHECKING:
@@ -64,3 +66,40 @@ def test_a_file_that_always_kills_is_named_and_all_else_is_audited(sound: Path, 
 
 def _lines(out: Path) -> list[str]:
     return (out / "findings.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_full_disk_is_told_and_leaves_no_mark(spark: SparkSession, sound: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(sound, out)  # of an earlier run
+    (out / "report.html.part").symlink_to("/dev/full")  # where the kernel says that no space is left
+    options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
+    with pytest.raises(AuditInputError, match="No space left on device; make room"):
+        audit.run(options, lambda _: None, spark)
+    assert not (out / "summary.json").exists()
+    (out / "report.html.part").unlink()
+    audit.run(options, lambda _: None, spark)
+    assert (out / "summary.json").exists()
+    assert _lines(out) == _lines(sound)
+
+
+def test_a_killed_run_leaves_no_mark_and_the_next_one_is_clean(
+    spark: SparkSession, sound: Path, tmp_path: Path
+) -> None:
+    """The driver dies between reading and judging; an earlier run's results lie in the same folder."""
+    out = tmp_path / "out"
+    shutil.copytree(sound, out)
+    call = (
+        "import os, sys; from pathlib import Path\n"
+        "from auditor import audit; from auditor.options import AuditOptions\n"
+        "options = AuditOptions((sys.argv[1],), Path(sys.argv[2]), records=True, master='local[1]')\n"
+        "audit.run(options, lambda step: os.kill(os.getpid(), 9) if step == 'judge' else None)"
+    )
+    command = [sys.executable, "-c", call, str(corpora.unpack(NAME)), str(out)]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=tmp_path)
+    assert ran.returncode == -9
+    assert not (out / "summary.json").exists()
+    options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
+    audit.run(options, lambda _: None, spark)
+    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in sound.iterdir())
+    assert _lines(out) == _lines(sound)
