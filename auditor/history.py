@@ -82,7 +82,7 @@ def keep(audit: Audit, summary: dict[str, Any]) -> None:
         "counts": summary["counts"]["by_severity"],
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
-        "complete": not audit.incomplete(),
+        "complete": summary["complete"],
     }
     runs.publish(options.history, run_id, tables, facts)
 

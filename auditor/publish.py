@@ -52,11 +52,12 @@ def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
         page = render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
         write_whole(out / "report.html", page)
         write_metrics(out / "metrics.prom", rows, summary)
-        write_whole(out / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     if audit.options.history is not None:
         from auditor import history
 
         history.keep(audit, summary)
+    with writing(out):
+        write_whole(out / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
 @contextlib.contextmanager
@@ -110,6 +111,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
         "as_of": iso(max(clocks, default=0)),
+        "complete": not audit.incomplete(),
         "policy": [c._asdict() for c in audit.choices],
         "counts": {
             "by_severity": {s: severities.get(s, 0) for s in SEVERITIES},
