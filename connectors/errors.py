@@ -41,7 +41,7 @@ REASONS = {
     "not_text": "a text file that is not text",
     "bad_line": "a line that no known tool prints",
     "unreadable": "the file could not be opened or read",
-    "vanished": "the file was there when the directory was listed and is gone now",
+    "vanished": "the file, or its end, was there when the directory was listed and is gone now",
     "limit": "a stated limit was reached",
 }
 

@@ -283,7 +283,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     Source: UnifiedLog; semantics 6.2
     """
     for copy in log.copies:
-        if not copy.segments:
+        if not copy.segments or _end_unknown(copy):
             continue
         hw = copy.high_watermark
         checks = [
@@ -299,6 +299,12 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
         ]
         if beyond:
             yield _beyond(log, copy, beyond)
+
+
+def _end_unknown(copy: CopyFacts) -> bool:
+    """Whether the newest segment could not be read to its end: then nobody knows where the log ends."""
+    lost = ("unreadable", "vanished", "limit", "batch_limit")
+    return any(e.file == copy.segments[-1] and e.reason in lost for e in copy.errors)
 
 
 def _beyond(log: LogView, copy: CopyFacts, beyond: list[tuple[str, int, int | None, str]]) -> Finding:

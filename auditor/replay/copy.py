@@ -29,6 +29,7 @@ from connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRow
 from connectors.limits import DEFAULT_LIMITS, Limits
 from connectors.storage import Place, open_file, read_file, read_head
 
+SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state", "__cluster_metadata"})
 
@@ -61,6 +62,16 @@ class CopyTask:
 def read_copy(task: CopyTask) -> CopyFacts:
     """Reads, checks and replays one copy."""
     return CopyReader(task).run()
+
+
+def _broke_off(file: DataFile, data: bytes) -> bool:
+    """Whether a binary file was being cut or written anew while it was read: then nothing in it counts.
+
+    Brokers shorten the indexes of a segment that they close, to whole entries; text files they replace at once.
+    """
+    if len(data) >= file.size or file.kind not in ("snapshot", "index", "timeindex", "txnindex"):
+        return False
+    return len(data) % SHORTENED_TO[file.kind] != 0 if file.kind in SHORTENED_TO else True
 
 
 class CopyReader:
@@ -156,6 +167,11 @@ class CopyReader:
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
             return None
+        if _broke_off(file, data):
+            detail = f"the file is {file.size - len(data)} bytes shorter than when it was listed"
+            self._error(DecodeError(file.name, 0, file.size, "vanished", detail))
+            self.bytes["bytes_total"] += file.size
+            return None
         self.bytes["bytes_total"] += len(data)
         return data
 
@@ -178,6 +194,7 @@ class CopyReader:
         if data is not None and file is not None:
             entries, errors = decode_leader_epochs(data, file.name)
             self._account(len(data), errors)
+            entries = [] if errors else entries  # of a part nothing follows for any batch
         self.facts.state["leader_epochs"] = [(e.epoch, e.start_offset) for e in entries]
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
 

@@ -273,7 +273,7 @@ def _torn(window: _Window, here: np.ndarray) -> tuple[str, str]:
         return "unreadable", window.failure.strerror or type(window.failure).__name__
     need = _batch_size(window)
     if need <= rest or left < min(rest, walking.PREFIX):
-        return "truncated", f"the file is {rest - left} bytes shorter than when it was listed"
+        return "vanished", f"the file is {rest - left} bytes shorter than when it was listed"
     if left < walking.PREFIX and not here.any():
         return "zero_filled", f"{rest} zero bytes at the end"
     if left < walking.PREFIX:

@@ -131,13 +131,13 @@ def test_a_file_that_shrank() -> None:
     for missing in (1, len(simple(3)), len(simple(3)) + 1, len(data) - 5, len(data)):
         found = list(read_segment(File(data[:-missing]), len(data), file="s.log"))
         assert accounted(found) == len(data)
-        assert [reason for _p, _l, reason in reasons(found)] == ["truncated"]
+        assert [reason for _p, _l, reason in reasons(found)] == ["vanished"]
         assert "shorter than when it was listed" in found[-1].errors[0].detail
 
 
 def test_a_short_tail_that_shrank() -> None:
     (error,) = list(read_segment(File(b""), 11, file="s.log"))[0].errors
-    assert error[1:4] == (0, 11, "truncated")
+    assert error[1:4] == (0, 11, "vanished")
     assert error.detail == "the file is 11 bytes shorter than when it was listed"
 
 
