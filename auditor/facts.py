@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ class Kind(IntEnum):
     """What an event tells. The words after each say what its columns a to f hold."""
 
     SEQUENCE_GAP = 1  # a expected, b found, c previous last offset, d previous leader epoch, e previous time, f flags
-    SEQUENCE_OVERLAP = 2  # as above; a expected; c base offset of the first stored batch where still known
+    SEQUENCE_OVERLAP = 2  # as above; e base offset of the first stored batch where still known
     SEQUENCE_RESET = 3  # as SEQUENCE_GAP
     BUMP_NONZERO = 4  # b found, c previous last offset, d previous leader epoch, e previous epoch
     FIRST_NONZERO = 5  # b found, f flags INHERITED_*
@@ -43,7 +43,9 @@ class Kind(IntEnum):
     HEADER_FLAW = 26  # a FLAW_* bits
     COUNT_BELOW_SPAN = 27  # a declared, b span
     INDEX_ENTRY = 30  # position: byte in the index file; a entry's offset, b entry's position, c what is wrong
-    TIME_INDEX_ENTRY = 31  # position: byte in the file; a entry's offset, b entry's timestamp, c what is wrong
+    # position: byte in the file; a entry's offset, b entry's timestamp, c what is wrong, d last offset of the batch
+    # with a larger one (-1: none)
+    TIME_INDEX_ENTRY = 31
     RECORD_FLAW = 40  # a RECORD_* bits, b first culprit's index, c records present, d declared
     NULL_KEY = 41  # a how many, b first culprit's index
     BATCH_TIMESTAMP = 42  # a found maximum, b found first, timestamp: the stored maximum; c stored base
@@ -115,6 +117,18 @@ ABORTED = np.dtype(
         ("last_stable_offset", "i8"),
     ]
 )  # fmt: skip
+
+
+class Ahead(NamedTuple):
+    """The batch with the largest CreateTime (``time``, ms) of those that no broker-written time of the log follows."""
+
+    time: int
+    producer_id: int
+    producer_epoch: int
+    base_offset: int
+    last_offset: int
+    segment: int
+    position: int
 
 
 @dataclass(slots=True)

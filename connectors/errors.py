@@ -46,5 +46,8 @@ REASONS = {
 }
 
 
+BREAKS_OFF = "that breaks off"  # how the detail of a batch of an unknown magic ends when the file has not all of it
+
+
 class AuditInputError(Exception):
     """A mistake of the user. The message is one line and ends with a hint on what to do."""

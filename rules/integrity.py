@@ -7,18 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts import INDEX_FAULTS, CopyFacts, Kind
+from auditor.facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
 from connectors.errors import DecodeError
 from rules.finding import Finding
 from rules.registry import rule
-from rules.view import LogView, runs
+from rules.view import LogView, is_ahead_of_all, runs, tails
 
 FAMILY = "segment integrity"
-TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
-
-
-def _segment(copy: CopyFacts, file: str) -> int:
-    return copy.segments.index(file) if file in copy.segments else -1
 
 
 @rule("batch-crc-mismatch", family=FAMILY, severity="critical")
@@ -76,13 +71,12 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     Source: UnifiedLog recovery; formats 1.4
     """
     for copy in log.copies:
-        for error in copy.errors:
-            if error.reason in TAIL_REASONS and error.file in copy.segments:
-                yield _tail(log, copy, error)
+        for pieces in tails(copy).values():
+            yield _tail(log, copy, pieces[0], sum(e.length for e in pieces))
 
 
-def _tail(log: LogView, copy: CopyFacts, error: DecodeError) -> Finding:
-    number = _segment(copy, error.file)
+def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Finding:
+    number = copy.segments.index(error.file)
     newest = number == len(copy.segments) - 1
     live = newest and not copy.clean_shutdown
     preallocated = error.reason == "zero_filled" and _preallocates(log, copy)
@@ -96,7 +90,7 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError) -> Finding:
     return log.finding(
         "torn-tail",
         severity,
-        f"{error.file} ends with {error.length} bytes that are not a whole batch ({words})"
+        f"{error.file} ends with {length} bytes that are not a whole batch ({words})"
         + ("; the high watermark lies in them: acknowledged data is lost on this replica" if beyond else ""),
         copy=copy,
         file=error.file,
@@ -104,7 +98,7 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError) -> Finding:
         offset=copy.log_end if newest else None,
         evidence={
             "reason": error.reason,
-            "bytes": error.length,
+            "bytes": length,
             "detail": error.detail,
             "log_end": copy.log_end,
             "high_watermark": copy.high_watermark,
@@ -204,11 +198,13 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     recover the segment and rebuild both.
     Source: formats 6.1, 6.2; OffsetIndex, TimeIndex
     """
-    told = {int(e["last_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
+    told = {int(e["last_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
+    if isinstance(ahead := log.leader.state.get("ahead"), Ahead) and is_ahead_of_all(log, ahead):
+        told.add(ahead.last_offset)
     for copy in log.copies:
         for run in runs(log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, copy=copy), "kind", "segment", "c"):
             time = run[0]["kind"] == Kind.TIME_INDEX_ENTRY
-            left = [e for e in run if not (time and int(e["a"]) in told)]
+            left = [e for e in run if not (time and (int(e["a"]) in told or int(e["d"]) in told))]
             if left:
                 yield _index_finding(log, copy, left, time)
         for error in copy.errors:
@@ -235,7 +231,7 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[np.void], time: bool
         file=file,
         position=e["position"],
         evidence={"entry": entry, "entry_offset": e["a"], "points_at": points, "why": INDEX_FAULTS[int(e["c"])],
-                  "entries": len(run)},
+                  "entries": len(run), "segment_position": None if time else e["b"]},
         remedy=f"Stop broker {copy.broker_id}, delete {log_file.removesuffix('.log')}.index and .timeindex, start it",
     )  # fmt: skip
 

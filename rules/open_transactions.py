@@ -21,6 +21,7 @@ class OpenTransaction:
 
     ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
     coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
+    ``end_unknown``: its marker may lie where the log could not be read.
     """
 
     row: np.void
@@ -33,6 +34,7 @@ class OpenTransaction:
     timeout_ms: int
     in_flight: bool
     missing: str | None
+    end_unknown: bool
 
     @property
     def proved_hanging(self) -> bool:
@@ -85,7 +87,13 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         timeout,
         in_flight,
         missing,
+        bool(log.leader.state.get("ends_early")) or unreadable_behind(log, row),
     )
+
+
+def unreadable_behind(log: LogView, row: np.void) -> bool:
+    """Whether bytes that could not be read lie behind the transaction's data: one of them may be its marker."""
+    return bool(log.leader.state.get("unreadable_at", -1) > row["last_offset"])
 
 
 def _class(
@@ -97,6 +105,8 @@ def _class(
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
     if log.leader.state.get("ends_early"):
         return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"
+    if unreadable_behind(log, row):
+        return "undecidable", "bytes behind it could not be read", False, "the batches that could not be read"
     if history is None:
         return "undecidable", "the coordinator's log is not among the inputs", False, "__transaction_state"
     if entry is None:

@@ -14,11 +14,12 @@ from auditor.facts import (
     KNOWN_IN_SNAPSHOT,
     SNAPSHOT_DENIES,
     STATE_MAY_BE_LOST,
+    Ahead,
     Kind,
 )
 from rules.finding import Finding, iso, lowered
 from rules.registry import rule
-from rules.view import LogView, runs
+from rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
 FAMILY = "producer state"
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
@@ -116,7 +117,8 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "expected": first["a"],
                 "found": first["b"],
                 "batches": len(run),
-                "stored_before_at": first["c"] if first["c"] >= 0 else None,
+                "stored_before_at": first["e"] if first["e"] >= 0 else None,
+                "previous_last_offset": first["c"],
                 "leader_epochs": [first["d"], first["leader_epoch"]],
             },
         )
@@ -325,13 +327,16 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):
         for run in runs(log.events(kind), "producer_id"):
             e = run[0]
+            who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
+            hours = abs(int(e["a"] - e["timestamp"])) / 3600000
             yield log.at_event(
                 "producer-timestamp-skew",
                 "warning",
-                f"Producer {e['producer_id']} stamps records {abs(int(e['a'] - e['timestamp'])) / 3600000:.1f} "
-                f"h {word} "
-                f"the broker's clock",
+                f"{who} stamps records {hours:.1f} h {word} the broker's clock",
                 e,
                 last_offset=run[-1]["last_offset"],
                 evidence={"found": iso(int(e["timestamp"])), "broker_time": iso(int(e["a"])), "batches": len(run)},
             )
+    ahead = log.leader.state.get("ahead")
+    if isinstance(ahead, Ahead) and is_ahead_of_all(log, ahead):
+        yield at_ahead(log, "producer-timestamp-skew", ahead)

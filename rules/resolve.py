@@ -13,19 +13,31 @@ UNDER_HANGING = {
     "partition-not-in-transaction",
 }  # fmt: skip
 UNDER_COORDINATOR = {"long-open-transaction", "lso-stuck", "missing-marker"}
+OF_SEQUENCES = {
+    "sequence-gap", "duplicate-sequence-range", "committed-transaction-hole", "first-batch-after-bump-nonzero",
+    "unknown-producer-first-sequence", "sequence-reset-same-epoch", "snapshot-replay-mismatch",
+}  # fmt: skip
+BEHIND_DAMAGE = OF_SEQUENCES | {"offset-hole", "offsets-not-increasing", "index-mismatch"}
+CLOCK = {"producer-timestamp-skew", "producer-expired-while-active"}
 OF_REPLICAS = {"replica-missing-range", "replica-abort-index-divergence", "replica-state-differs"}
 
 
 def resolve(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that stay, in the contract's order."""
     kept = _under_crc(list(findings))
+    for rule in ("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"):
+        kept = _absorb(kept, rule, {"checkpoint-beyond-log-end"}, _at_the_end)
+    for rule in ("record-structure-invalid", "offsets-not-increasing"):
+        kept = _absorb(kept, rule, BEHIND_DAMAGE, _behind_another_end)
+    kept = _absorb(kept, "offset-hole", {"snapshot-replay-mismatch"}, _remembers_the_missing)
+    kept = _absorb(kept, "producer-fields-inconsistent", OF_SEQUENCES, _behind)
+    kept = _absorb(kept, "late-write-after-marker", {"epoch-regression"}, _same_start)
     kept = _absorb(kept, "hanging-transaction", UNDER_HANGING, _same_transaction)
     for rule in ("timeout-not-enforced", "stuck-prepare"):
         kept = _absorb(kept, rule, UNDER_COORDINATOR, _same_owner)
-    kept = _absorb(
-        kept, "batch-timestamp-mismatch", {"producer-timestamp-skew", "timestamp-out-of-range"}, _same_batches
-    )
-    kept = _absorb(kept, "timestamp-out-of-range", {"producer-timestamp-skew"}, _same_batches)
+    kept = _absorb(kept, "batch-timestamp-mismatch", {"timestamp-out-of-range", *CLOCK}, _same_batches)
+    kept = _absorb(kept, "timestamp-out-of-range", CLOCK, _same_batches)
+    kept = _absorb(kept, "producer-timestamp-skew", {"producer-expired-while-active"}, _same_batches)
     kept = _absorb(kept, "illegal-transition", {"transition-invariant-broken", "state-epoch-regression"}, _same_record)
     kept = _absorb(kept, "sequence-reset-same-epoch", {"duplicate-sequence-range"}, _same_batches)
     kept = _absorb(kept, "replica-divergence", OF_REPLICAS, _same_copy_behind)
@@ -33,7 +45,6 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     kept = _absorb(kept, "split-decision", {"marker-contradicts-decision", "marker-without-decision"}, _same_record)
     kept = _absorb(kept, "marker-contradicts-decision", {"marker-without-decision"}, _same_record)
     kept = _absorb(kept, "transaction-pinned-at-log-start", {"lso-stuck", "long-open-transaction"}, _same_transaction)
-    kept = _absorb(kept, "late-write-after-marker", {"epoch-regression"}, _same_start)
     return sorted(kept, key=Finding.sort_key)
 
 
@@ -47,6 +58,62 @@ def _same_transaction(winner: Finding, other: Finding) -> bool:
 
 def _same_start(winner: Finding, other: Finding) -> bool:
     return _same_transaction(winner, other) and winner.severity != "info"
+
+
+def _same_copy(winner: Finding, other: Finding) -> bool:
+    return _log(winner) == _log(other) and winner.evidence.get("log_dir") == other.evidence.get("log_dir")
+
+
+def _at_the_end(winner: Finding, other: Finding) -> bool:
+    """A checkpoint beyond the end of a log whose last bytes are what the winner is about."""
+    if not _same_copy(winner, other) or other.offset is None:
+        return False
+    last = winner.offset if winner.rule == "torn-tail" else winner.last_offset
+    return bool(winner.evidence.get("at_log_end")) or (last is not None and last + 1 >= other.offset)
+
+
+def _behind(winner: Finding, other: Finding) -> bool:
+    """What is odd only because a batch's fields are wrong: its neighbours' sequences, a snapshot that is right."""
+    if not _same_copy(winner, other) or winner.offset is None or winner.last_offset is None or other.offset is None:
+        return False
+    if other.rule == "snapshot-replay-mismatch":
+        return _about_one(other, winner.offset, winner.last_offset)
+    before = other.evidence.get("previous_last_offset")
+    if before is not None and before <= winner.last_offset and winner.offset < other.offset:
+        return True
+    return winner.offset <= other.offset <= winner.last_offset
+
+
+def _about_one(mismatch: Finding, first: int, last: int) -> bool:
+    """Whether all that a snapshot has otherwise is one producer's last batch, which lies in [first, last]."""
+    found = mismatch.evidence["differences"]
+    offsets = [d[side] for d in found if d["field"] == "last_offset" for side in ("stored", "replayed")]
+    return len({d["producer_id"] for d in found}) == 1 and any(first <= offset <= last for offset in offsets)
+
+
+def _remembers_the_missing(hole: Finding, mismatch: Finding) -> bool:
+    """Whether a snapshot only knows of batches that the log has lost."""
+    if not _same_copy(hole, mismatch):
+        return False
+    first, last = hole.evidence["missing_range"]
+    found = mismatch.evidence["differences"]
+    known = {d["producer_id"] for d in found if d["field"] == "last_offset" and first <= d["stored"] <= last}
+    return {d["producer_id"] for d in found} == known
+
+
+def _behind_another_end(winner: Finding, other: Finding) -> bool:
+    """What is odd only because a batch does not lie where it should, or does not end at the offset that it states."""
+    in_doubt = winner.rule == "offsets-not-increasing" or winner.evidence.get("span_in_doubt")
+    if not in_doubt or winner is other or not _same_copy(winner, other) or winner.last_offset is None:
+        return False
+    if other.rule == "offset-hole":
+        return bool(other.evidence["missing_range"][0] == winner.last_offset + 1)
+    if other.rule == "offsets-not-increasing":
+        return bool(other.offset == winner.offset or other.evidence["expected"] == winner.last_offset + 1)
+    if other.rule == "index-mismatch":
+        stem = str(winner.file).removesuffix(".log")
+        return other.file == f"{stem}.index" and other.evidence["segment_position"] == winner.position
+    return _behind(winner, other)
 
 
 def _same_owner(winner: Finding, other: Finding) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from auditor.facts import Kind
 from rules.finding import Finding, iso
-from rules.open_transactions import OpenTransaction, open_transactions
+from rules.open_transactions import OpenTransaction, open_transactions, unreadable_behind
 from rules.registry import rule
 from rules.view import LogView
 from rules.windows import marker_window, owner_complete, skew, window_after
@@ -114,7 +115,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     for t in open_transactions(log):
         if t.klass in ("hanging", "orphan", "ghost", "active"):
             continue
-        old = t.age_ms > log.cluster.margin(t.timeout_ms) and not log.leader.state.get("ends_early")
+        old = t.age_ms > log.cluster.margin(t.timeout_ms) and not t.end_unknown
         if t.klass == "late" and not old:
             continue
         severity = ("error" if t.age_ms > HOUR_MS else "warning") if old else "info"
@@ -147,7 +148,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     opened = open_transactions(log)
-    if not opened or log.leader.state.get("ends_early"):
+    if not opened or opened[0].end_unknown:
         return
     t = opened[0]
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
@@ -264,7 +265,8 @@ HANGS = "it is still open"
 
 def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     if t["marker_offset"] < 0:
-        return "critical", HANGS
+        unread = unreadable_behind(log, t)
+        return ("info", "what became of it could not be read") if unread else ("critical", HANGS)
     if marker_window(log, t) is not None:
         return "critical", f"the marker at {t['marker_offset']} of a later transaction took it in"
     if not t["commit"] and owner_complete(log, t["producer_id"]):
@@ -332,26 +334,25 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     What to do: reprocess the input of the transaction; check acks and unclean elections.
     Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
     """
+    gaps = {(int(e["producer_id"]), int(e["base_offset"])): e for e in log.events(Kind.SEQUENCE_GAP)}
     rows = _judged(log)
     for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
-        if t["first_offset"] < log.intact_from() or not log.has_sequences:
+        e = gaps.get((int(t["producer_id"]), int(t["gap_offset"])))
+        if e is None or t["first_offset"] < log.intact_from():
             continue
-        yield log.finding(
+        yield log.at_event(
             "committed-transaction-hole",
             "critical",
             f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
             f"{t['last_offset']}) lacks records before offset {t['gap_offset']}",
-            segment=int(t["segment"]),
-            offset=t["gap_offset"],
-            last_offset=t["last_offset"],
-            producer_id=t["producer_id"],
-            producer_epoch=t["producer_epoch"],
-            transactional_id=log.owner(t["producer_id"]),
-            time_ms=log.time(t["first_time"]),
+            e,
             evidence={
-                "first_offset": t["first_offset"],
+                "expected": e["a"],
+                "found": e["b"],
+                "previous_last_offset": e["c"],
+                "transaction_first_offset": t["first_offset"],
+                "transaction_last_offset": t["last_offset"],
                 "marker_offset": t["marker_offset"],
-                "gap_before": t["gap_offset"],
                 "records": t["records"],
             },
         )

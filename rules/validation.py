@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy as np
 
-from auditor.facts import Kind
+from auditor.facts import Ahead, Kind
 from connectors.codec import columns as col
 from rules.finding import Finding, iso
 from rules.registry import rule
-from rules.view import LogView, runs
+from rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, runs, tails
 
 FAMILY = "record validation"
 HOUR_MS = 3_600_000
@@ -38,6 +38,7 @@ BATCH_FLAWS = {
     col.FLAW_NEGATIVE_SPAN: "its record count or offset span is negative",
     col.FLAW_CODEC_UNKNOWN: "its codec does not exist",
 }
+SPAN_FLAWS = col.RECORD_COUNT_MISMATCH | col.RECORD_OFFSET_DELTA  # its last offset may be another than it states
 CONTROL_FLAWS = {
     col.FLAW_CONTROL_NO_PRODUCER: "it has no producer id",
     col.FLAW_CONTROL_SEQUENCE: "it has a sequence",
@@ -60,6 +61,11 @@ def words(flaws: int, table: dict[int, str]) -> list[str]:
     return [text for bit, text in table.items() if flaws & bit]
 
 
+def when(time: Any) -> str | int:
+    """A time as ISO-8601, or the bare ms of one that no calendar has."""
+    return iso(int(time)) or int(time)
+
+
 def error_code(name: str) -> dict[str, Any]:
     """The error a leader of today answers with: its name, code, and whether clients retry."""
     codes = {"INVALID_RECORD": (87, False), "INVALID_TIMESTAMP": (32, False), "CORRUPT_MESSAGE": (2, True)}
@@ -67,11 +73,13 @@ def error_code(name: str) -> dict[str, Any]:
     return {"error": name, "error_code": code, "retriable": retriable}
 
 
-def _structural(log: LogView, kinds: tuple[Kind, ...], table: dict[int, str]) -> Iterator[list[np.void]]:
-    """Runs of events with a flaw of the table, alike in what is wrong."""
+def _structural(
+    log: LogView, kinds: tuple[Kind, ...], table: dict[int, str], but: Container[tuple[int, int]] = ()
+) -> Iterator[list[np.void]]:
+    """Runs of events with a flaw of the table, alike in what is wrong; without the batches at the places ``but``."""
     mask = sum(table)
     found = (e for e in log.events(*kinds) if int(e["a"]) & mask or e["kind"] == Kind.COUNT_BELOW_SPAN)
-    yield from runs(found, "kind", "a", "producer_id")
+    yield from runs((e for e in found if _place(e) not in but), "kind", "a", "producer_id")
 
 
 @rule("record-structure-invalid", family=FAMILY, severity="error")
@@ -86,27 +94,50 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
+    no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if int(e["a"]) & col.FLAW_CODEC_UNKNOWN}
     told: set[tuple[int, int]] = set()
-    for run in _structural(log, (Kind.RECORD_FLAW,), RECORD_FLAWS):
-        told |= {(int(e["segment"]), int(e["position"])) for e in run}
+    for run in _structural(log, (Kind.RECORD_FLAW,), RECORD_FLAWS, no_codec):
+        told |= {_place(e) for e in run}
         e = run[0]
         what = words(int(e["a"]), RECORD_FLAWS)
         more = {"records_present": e["c"], "records_declared": e["d"], "record_index": e["b"] if e["b"] >= 0 else None}
-        yield _invalid(log, run, what, "record-structure-invalid", **more)
+        in_doubt = bool(int(e["a"]) & SPAN_FLAWS) or None
+        yield _invalid(log, run, what, "record-structure-invalid", span_in_doubt=in_doubt, **more)
     for run in _structural(log, (Kind.HEADER_FLAW, Kind.COUNT_BELOW_SPAN), BATCH_FLAWS):
-        left = [e for e in run if (int(e["segment"]), int(e["position"])) not in told]
+        left = [e for e in run if _place(e) not in told]
         if not left:
             continue
         if left[0]["kind"] == Kind.COUNT_BELOW_SPAN:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
-            yield _invalid(log, left, what, "record-structure-invalid", declared=left[0]["a"], span=left[0]["b"])
+            more = {"declared": left[0]["a"], "span": left[0]["b"], "span_in_doubt": True}
+            yield _invalid(log, left, what, "record-structure-invalid", **more)
         else:
-            yield _invalid(log, left, words(int(left[0]["a"]), BATCH_FLAWS), "record-structure-invalid")
-    for error in log.leader.errors:
-        if error.reason in ("bad_magic", "bad_codec") and error.file in log.leader.segments:
+            in_doubt = bool(int(left[0]["a"]) & ~col.FLAW_CODEC_UNKNOWN) or None
+            what = words(int(left[0]["a"]), BATCH_FLAWS)
+            yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=in_doubt)
+    yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
+
+
+def _place(e: np.void) -> tuple[int, int]:
+    return int(e["segment"]), int(e["position"])
+
+
+def _unknown_formats(log: LogView, told: set[int]) -> Iterator[Finding]:
+    """Whole batches of a magic that does not exist, and wrappers of such a codec."""
+    copy = log.leader
+    in_tail = {(e.file, e.position) for pieces in tails(copy).values() for e in pieces}
+    for error in copy.errors:
+        wrapper = error.reason == "bad_codec" and error.position not in told
+        if error.file not in copy.segments or (error.file, error.position) in in_tail:
+            continue
+        if wrapper or is_whole(error):
+            newest = error.file == copy.segments[-1] and copy.scans[-1:] != []
+            at_end = newest and error.position + error.length == copy.scans[-1].size
+            what = "compression" if wrapper else "format"
             yield log.finding(
-                "record-structure-invalid", "error", f"A batch in {error.file} has {error.detail}", file=error.file,
-                position=error.position, evidence={"reason": error.reason, **error_code("INVALID_RECORD")},
+                "record-structure-invalid", "error", f"A batch in {error.file} has an unknown {what}: {error.detail}",
+                file=error.file, position=error.position,
+                evidence={"reason": error.reason, "at_log_end": at_end or None, **error_code("INVALID_RECORD")},
             )  # fmt: skip
 
 
@@ -173,7 +204,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     skip = {int(e["base_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
     for run in runs(log.events(Kind.RECORD_TIMESTAMP), "producer_id"):
         e = run[0]
-        yield _odd_time(log, run, f"the earliest is {iso(int(e['a'])) or int(e['a'])}", found=int(e["a"]))
+        yield _odd_time(log, run, f"the earliest is {when(e['a'])}", found=int(e["a"]))
     after = _after_limit(log)
     if after is None:
         return
@@ -181,24 +212,9 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         e = run[0]
         if int(e["timestamp"]) - int(e["a"]) > after + TOLERANCE_MS:
             yield _odd_time(log, run, f"{iso(int(e['timestamp']))} lies ahead of the broker", found=int(e["timestamp"]))
-    ahead, newest = log.leader.state.get("ahead"), log.cluster.newest_time
-    if not log.cluster.has_metadata or not isinstance(ahead, tuple) or ahead[2] in skip:
-        return
-    if ahead[0] > newest + after + TOLERANCE_MS:  # the controller writes twice a second: nothing is later than that
-        time, pid, offset, position = ahead
-        yield log.finding(
-            "timestamp-out-of-range",
-            "warning",
-            f"Records of producer {pid} in {log.name} at offset {offset} are stamped {iso(time) or time}, ahead "
-            f"of all that "
-            "the brokers wrote",
-            offset=offset,
-            last_offset=offset,
-            producer_id=pid,
-            position=position,
-            time_ms=time,
-            evidence={"found": iso(time) or time, "limit_ms": after, **error_code("INVALID_TIMESTAMP")},
-        )
+    ahead = log.leader.state.get("ahead")
+    if isinstance(ahead, Ahead) and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
+        yield at_ahead(log, "timestamp-out-of-range", ahead, limit_ms=after, **error_code("INVALID_TIMESTAMP"))
 
 
 def _after_limit(log: LogView) -> int | None:
@@ -235,18 +251,19 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """
     for run in runs(log.events(Kind.BATCH_TIMESTAMP), "producer_id"):
         e = run[0]
+        found, expected = when(e["timestamp"]), when(e["a"])
         yield log.at_event(
             "batch-timestamp-mismatch",
             "warning",
-            f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on state {iso(int(e['timestamp']))} as "
-            f"their largest time, their records say {iso(int(e['a']))}",
+            f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on state {found} as their largest "
+            f"time, their records say {expected}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
-                "expected": iso(int(e["a"])),
-                "found": iso(int(e["timestamp"])),
-                "first_record": iso(int(e["b"])),
-                "base_timestamp": iso(int(e["c"])),
+                "expected": expected,
+                "found": found,
+                "first_record": when(e["b"]),
+                "base_timestamp": when(e["c"]),
                 "batches": len(run),
             },
         )

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.facts import SEQUENCE_FREE_TOPICS, CopyFacts, Kind
+from auditor.facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
+from connectors.errors import BREAKS_OFF, DecodeError
 from rules.finding import Finding, iso
 from rules.history import COORDINATOR_CHECK_MS, LEAST_MARGIN_MS, SKEW_MS, CoordinatorHistory, Entry
 
-DAY_MS = 86_400_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 class Bounds(NamedTuple):
@@ -197,6 +198,57 @@ class LogView:
         return self.finding(
             rule, severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
         )
+
+
+TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
+
+
+def tails(copy: CopyFacts) -> dict[str, list[DecodeError]]:
+    """By segment file, the bytes that go on to its end without being whole batches, piece by piece.
+
+    A single whole batch of an unknown magic is no tail: brokers step over it too.
+    """
+    sizes = {copy.segments[k]: scan.size for k, scan in enumerate(copy.scans)}
+    out: dict[str, list[DecodeError]] = {}
+    for e in sorted(copy.errors, key=lambda e: -e.position):
+        begun = out.get(e.file)
+        end = begun[-1].position if begun else sizes.get(e.file)
+        if e.reason in TAIL_REASONS and end == e.position + e.length:
+            out.setdefault(e.file, []).append(e)
+    return {file: pieces[::-1] for file, pieces in out.items() if len(pieces) > 1 or not is_whole(pieces[0])}
+
+
+def is_whole(error: DecodeError) -> bool:
+    """Whether the bytes are one whole batch, of a magic that does not exist."""
+    return error.reason == "bad_magic" and not error.detail.endswith(BREAKS_OFF)
+
+
+def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool:
+    """Whether a producer's time lies ahead of all that brokers wrote. Only a controller's log makes that sure: it
+    writes twice a second, so nothing can be much later than its end."""
+    return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
+
+
+def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: Any) -> Finding:
+    """The finding about such a batch."""
+    stamp = iso(ahead.time) or ahead.time
+    who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
+    known = ahead.producer_id >= 0
+    return log.finding(
+        rule,
+        "warning",
+        f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
+        "brokers wrote",
+        segment=ahead.segment,
+        offset=ahead.base_offset,
+        last_offset=ahead.last_offset,
+        producer_id=ahead.producer_id if known else None,
+        producer_epoch=ahead.producer_epoch if known else None,
+        transactional_id=log.owner(ahead.producer_id) if known else None,
+        position=ahead.position,
+        time_ms=ahead.time,
+        evidence={"found": stamp, "broker_time": iso(log.cluster.newest_time), **evidence},
+    )
 
 
 def arrived(copy_time: int, clean_shutdown: bool, needed_by: int, *, other_clock: bool) -> bool:

@@ -6,12 +6,14 @@ from them: positions in indexes, the names of files, offsets that moved.
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cramjam
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import calc_crc32c
 
@@ -94,17 +96,33 @@ class Batch:
     def records(self) -> list[dict[str, Any]]:
         """Its records, read by kafka-python, as arguments of ``segments.record``."""
         base, time = self["base_offset"], self["base_time"]
+        opened = Batch(bytes(self.data[:61]) + plain(self.codec, bytes(self.data[61:])))
+        opened.set(attributes=self["attributes"] & ~7)
         return [
             {"delta": r.offset - base, "key": r.key, "value": r.value, "time": r.timestamp - time,
              "headers": [(name.encode(), content) for name, content in r.headers]}
-            for r in DefaultRecordBatch(bytes(self.data))
+            for r in DefaultRecordBatch(bytes(opened.data))
         ]  # fmt: skip
 
-    def refill(self, *records: dict[str, Any], plain: Callable[[bytes], bytes] = bytes) -> Batch:
-        """Other records under the same header; ``plain`` may alter their bytes before they are compressed."""
-        body = plain(b"".join(segments.record(**r) for r in records))
+    def refill(self, *records: dict[str, Any], alter: Callable[[bytes], bytes] = bytes) -> Batch:
+        """Other records under the same header; ``alter`` may change their bytes before they are compressed."""
+        body = alter(b"".join(segments.record(**r) for r in records))
         self.data[61:] = segments.compress(self.codec, body)
         return self.seal()
+
+
+def plain(codec: int, stored: bytes) -> bytes:
+    """A batch's records before compression."""
+    if codec == 2:
+        out, at = b"", len(segments.XERIAL)
+        while at < len(stored):
+            size = struct.unpack_from(">i", stored, at)[0]
+            out += bytes(cramjam.snappy.decompress_raw(stored[at + 4 : at + 4 + size]))
+            at += 4 + size
+        return out
+    if codec == 1:
+        return gzip.decompress(stored)
+    return bytes({0: bytes, 3: cramjam.lz4.decompress, 4: cramjam.zstd.decompress}[codec](stored))
 
 
 def marker(like: Batch, commit: bool, **header: int) -> Batch:
@@ -154,7 +172,7 @@ class Forged:
         return next(base for base, batches in self.segments.items() if any(b is batch for b in batches))
 
     def place(self, batch: Batch) -> tuple[str, int]:
-        """File and position that a finding about the batch has to name."""
+        """File and position that a finding about the batch has to name, while the files have their names."""
         base = self.segment_of(batch)
         batches = self.segments[base]
         before = next(k for k, b in enumerate(batches) if b is batch)
@@ -165,9 +183,21 @@ class Forged:
         self.segments[max(self.segments)] += batches
         return batches[-1]
 
+    @property
+    def last(self) -> Batch:
+        return self.all()[-1]
+
     def next(self, like: Batch, **header: int) -> Batch:
         """Appends a copy of a batch at the end of the log."""
-        return self.append(like.copy().set(**({"base_offset": self.end} | header)))
+        return self.append(
+            like.copy().set(**({"base_offset": self.end, "leader_epoch": self.last["leader_epoch"]} | header))
+        )
+
+    def decide(self, like: Batch, commit: bool, **header: int) -> Batch:
+        """Appends an end marker of a batch's producer."""
+        return self.append(
+            marker(like, commit, **({"base_offset": self.end, "leader_epoch": self.last["leader_epoch"]} | header))
+        )
 
     def drop(self, *batches: Batch) -> None:
         for base in self.segments:
@@ -240,6 +270,10 @@ class Forged:
                 self.file(names[base], suffix).write_bytes(content)
         for offset, known in self.snapshots.items():
             self.file(self._moved_end(offset), "snapshot").write_bytes(snapshot([self._follow(p) for p in known]))
+        path = self.folder / "leader-epoch-checkpoint"
+        lines = [line.split() for line in path.read_text().splitlines()]
+        starts = [f"{epoch} {self.moved(int(at))}" for epoch, at in lines[2:]]
+        path.write_text("\n".join(["0", str(len(starts)), *starts, ""]))
 
     def _name(self, base: int) -> int:
         first = next((b for b in self.segments[base] if b.was is not None), None)
@@ -260,7 +294,9 @@ class Forged:
         out = {}
         if "index" in files:
             entries = (e for e in struct.iter_unpack(">ii", files["index"]) if e[1] in positions)
-            out["index"] = b"".join(struct.pack(">ii", self.moved(base + e[0]) - name, positions[e[1]]) for e in entries)
+            out["index"] = b"".join(
+                struct.pack(">ii", self.moved(base + e[0]) - name, positions[e[1]]) for e in entries
+            )
         if "timeindex" in files:
             held = [(b.old_base, b.old_last) for b in batches if b.was is not None]
             times = (e for e in struct.iter_unpack(">qi", files["timeindex"]))

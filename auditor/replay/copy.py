@@ -94,6 +94,7 @@ class CopyReader:
         self.transactions: list[np.ndarray] = []
         self.aborted: list[np.ndarray] = []
         self.digests: list[BatchColumns] = []
+        self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         self.intact_from = self._intact_from()
         self.internal = (
             InternalRows(copy.topic, task.limits) if copy.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS) else None
@@ -231,7 +232,7 @@ class CopyReader:
         if isinstance(f, DecodeError):
             scan.scan.undecided = "the file could not be opened"
             self._error(f._replace(file=segment.name, position=0, length=segment.size))
-            self.replay.scalars[st.S_UNREADABLE] = self.replay.scalars[st.S_ORDINAL]
+            self._note_unreadable()
             return 0
         end = 0
         try:
@@ -267,7 +268,7 @@ class CopyReader:
         if self.task.digests:
             self.digests.append(b)
         clock = int(self.replay.scalars[st.S_BROKER_TIME])
-        self.replay_batches(b)
+        self._replay_between_errors(b, chunk.errors)
         if chunk.summary is not None:
             number = int(self.replay.scalars[st.S_SEGMENT])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
@@ -280,8 +281,23 @@ class CopyReader:
             self.facts.errors += self.internal.add(segment.name, chunk)
         for error in chunk.errors:
             self._error(error)
-            self.replay.scalars[st.S_UNREADABLE] = self.replay.scalars[st.S_ORDINAL]
+            self.unread.append((error.file, error.position, error.position + error.length))
         self.facts.errors += chunk.body_errors
+
+    def _replay_between_errors(self, b: BatchColumns, errors: list[DecodeError]) -> None:
+        """Replays a chunk, telling the replay where bytes lie that could not be read. Zeros hide nothing."""
+        at = 0
+        for error in errors:
+            if error.reason != "zero_filled":
+                stop = int(np.searchsorted(b.position, error.position))
+                self.replay_batches(b.take(slice(at, stop)))
+                self._note_unreadable()
+                at = stop
+        self.replay_batches(b.take(slice(at, None)) if at else b)
+
+    def _note_unreadable(self) -> None:
+        scalars = self.replay.scalars
+        scalars[[st.S_UNREADABLE, st.S_UNREADABLE_AT]] = scalars[[st.S_ORDINAL, st.S_EXPECTED]]
 
     def replay_batches(self, b: BatchColumns) -> None:
         """Replays a chunk, stopping at each snapshot's offset to compare."""
@@ -324,7 +340,8 @@ class CopyReader:
         if (data := self._small(segment.index)) is not None and segment.index is not None:
             index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
             self._account(len(data), errors, index.zero_tail_bytes)
-            self.keep(check_offset_index(index, shape, number, end))
+            unread = [(first, last) for file, first, last in self.unread if file == segment.name]
+            self.keep(check_offset_index(index, shape, number, end, unread))
         if (data := self._small(segment.timeindex)) is not None and segment.timeindex is not None:
             times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
             self._account(len(data), errors, times.zero_tail_bytes)
@@ -359,6 +376,7 @@ class CopyReader:
             "intact_from": self.intact_from,
             "first_time": int(scalars[st.S_FIRST_TIME]),
             "unreadable": bool(scalars[st.S_UNREADABLE] >= 0),
+            "unreadable_at": max(0, int(scalars[st.S_UNREADABLE_AT])) if scalars[st.S_UNREADABLE] >= 0 else -1,
             "ahead": finish.pending_ahead(self.replay),
         }
         if self.internal is not None:

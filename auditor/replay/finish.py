@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.facts import KNOWN_IN_SNAPSHOT, PRODUCER, SNAPSHOT_DENIES, TRANSACTION, CopyFacts, Kind
+from auditor.facts import KNOWN_IN_SNAPSHOT, PRODUCER, SNAPSHOT_DENIES, TRANSACTION, Ahead, CopyFacts, Kind
 from auditor.model import producers as model
 from auditor.replay import state as st
 from auditor.replay.snapshots import Stored
@@ -34,13 +34,14 @@ def sums(replay: st.Replay) -> dict[str, int]:
     }
 
 
-def pending_ahead(replay: st.Replay) -> tuple[int, int, int, int] | None:
-    """The producer time that no broker-written time follows: (time, producer id, offset, position)."""
+def pending_ahead(replay: st.Replay) -> Ahead | None:
+    """The batch with the largest producer time that no broker-written time follows."""
     s = replay.scalars
-    if s[st.S_AHEAD_ROW] < 0:
+    if s[st.S_AHEAD_TIME] < 0:
         return None
-    pid = int(replay.producers.producer_id[s[st.S_AHEAD_ROW]])
-    return int(s[st.S_AHEAD_TIME]), pid, int(s[st.S_AHEAD_OFFSET]), int(s[st.S_AHEAD_POSITION])
+    columns = (st.S_AHEAD_TIME, st.S_AHEAD_PRODUCER, st.S_AHEAD_EPOCH, st.S_AHEAD_OFFSET, st.S_AHEAD_LAST,
+               st.S_AHEAD_SEGMENT, st.S_AHEAD_POSITION)  # fmt: skip
+    return Ahead(*(int(s[at]) for at in columns))
 
 
 def producer_rows(replay: st.Replay) -> np.ndarray:

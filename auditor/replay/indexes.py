@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from auditor.facts import EVENT, Kind
@@ -35,8 +37,12 @@ class SegmentShape:
         return position, base, last, time
 
 
-def check_offset_index(index: OffsetIndex, shape: SegmentShape, segment: int, end: int) -> list[np.ndarray]:
-    """Events for entries that no append of this segment explains. Entries at or beyond byte ``end`` are not judged.
+def check_offset_index(
+    index: OffsetIndex, shape: SegmentShape, segment: int, end: int, unread: Sequence[tuple[int, int]] = ()
+) -> list[np.ndarray]:
+    """Events for entries that no append of this segment explains.
+
+    Not judged are entries at or beyond byte ``end`` and in the stretches ``unread`` (first byte, byte behind the last).
 
     An entry points at the start of a batch and carries the last offset of the append that began there, which may be a
     later batch's: the bound is the batch before the next entry's.
@@ -48,7 +54,7 @@ def check_offset_index(index: OffsetIndex, shape: SegmentShape, segment: int, en
         if k and (offset <= index.offset[k - 1] or at <= index.log_position[k - 1]):
             out.append(_event(Kind.INDEX_ENTRY, segment, index.position[k], offset, at, NOT_INCREASING))
             continue
-        if at >= end:
+        if at >= end or any(first <= at < behind for first, behind in unread):
             continue
         row = int(np.searchsorted(position, at))
         if row >= len(position) or position[row] != at:
@@ -65,6 +71,7 @@ def check_time_index(index: TimeIndex, shape: SegmentShape, segment: int, log_en
     """Events for entries that do not increase, or that an earlier record's larger timestamp belies."""
     _, _, last, time = shape.columns()
     largest = np.maximum.accumulate(time) if len(time) else time
+    culprit = np.maximum.accumulate(np.where(time == largest, np.arange(len(time)), 0)) if len(time) else time
     out = []
     for k in range(len(index.offset)):
         stamp, offset = int(index.timestamp[k]), int(index.offset[k])
@@ -76,6 +83,7 @@ def check_time_index(index: TimeIndex, shape: SegmentShape, segment: int, log_en
         row = int(np.searchsorted(last, offset, side="right")) - 1
         if row >= 0 and largest[row] > stamp:
             out.append(_event(Kind.TIME_INDEX_ENTRY, segment, index.position[k], offset, stamp, EARLIER_IS_LARGER))
+            out[-1]["d"] = last[culprit[row]]
     return out
 
 

@@ -35,9 +35,12 @@ from auditor.replay.state import (
     P_SEQUENCES,
     PLAIN_IN_TRANSACTION,
     RESERVED_EPOCH,
+    S_AHEAD_EPOCH,
+    S_AHEAD_LAST,
     S_AHEAD_OFFSET,
     S_AHEAD_POSITION,
-    S_AHEAD_ROW,
+    S_AHEAD_PRODUCER,
+    S_AHEAD_SEGMENT,
     S_AHEAD_TIME,
     S_ANY_TIME,
     S_BATCHES,
@@ -60,6 +63,7 @@ from auditor.replay.state import (
     S_SEGMENT_TIME,
     S_TRANSACTIONS,
     S_UNREADABLE,
+    S_UNREADABLE_AT,
     S_UNREADABLE_OFFSETS,
     TIMESTAMP_AHEAD,
     new_event,
@@ -85,6 +89,7 @@ HEADER_FLAWS = (
 FLAW_CRC = col.FLAW_CRC
 FLAW_COUNT_BELOW_SPAN = col.FLAW_COUNT_BELOW_SPAN
 FLAW_PRODUCER_SEQUENCE = col.FLAW_PRODUCER_SEQUENCE
+FLAW_PRODUCER_EPOCH = col.FLAW_PRODUCER_EPOCH
 FLAW_NO_PRODUCER_FIELDS = col.FLAW_NO_PRODUCER_FIELDS
 
 
@@ -152,12 +157,14 @@ def _leader_epoch(r, b, i, time):  # type: ignore[no-untyped-def]
     s = r.scalars
     if epoch < s[S_LEADER_EPOCH]:
         r.events[new_event(r, LEADER_EPOCH_DECREASE, b, i, b.max_timestamp[i], time)].a = s[S_LEADER_EPOCH]
-    n = len(r.epochs)
+    belied, n = False, len(r.epochs)
     if n and b.base_offset[i] >= r.epoch_starts[0]:
         at = np.searchsorted(r.epoch_starts, b.base_offset[i], side="right") - 1
         if r.epochs[at] != epoch and b.base_offset[i] >= r.params[P_LOG_START]:
             r.events[new_event(r, LEADER_EPOCH_CHECKPOINT, b, i, b.max_timestamp[i], time)].a = r.epochs[at]
-    s[S_LEADER_EPOCH] = max(s[S_LEADER_EPOCH], epoch)
+            belied = True
+    if not belied:  # what follows is held against epochs that the checkpoint bears out
+        s[S_LEADER_EPOCH] = max(s[S_LEADER_EPOCH], epoch)
 
 
 @njit(cache=True)
@@ -184,16 +191,16 @@ def _clock(r, b, i, control):  # type: ignore[no-untyped-def]
     append_time = b.magic[i] >= 1 and b.attributes[i] & ATTR_APPEND_TIME
     if not (control or append_time or r.params[P_BROKER_TIMES]):
         return max(stamp, s[S_BROKER_TIME])
-    if s[S_AHEAD_ROW] >= 0 and s[S_AHEAD_TIME] > stamp + AHEAD_MS and stamp >= 0:
+    if s[S_AHEAD_TIME] > stamp + AHEAD_MS and stamp >= 0:
         row = new_event(r, TIMESTAMP_AHEAD, b, i, s[S_AHEAD_TIME], stamp)
         e = r.events[row]
         e.base_offset = s[S_AHEAD_OFFSET]
-        e.last_offset = s[S_AHEAD_OFFSET]
+        e.last_offset = s[S_AHEAD_LAST]
+        e.segment = s[S_AHEAD_SEGMENT]
         e.position = s[S_AHEAD_POSITION]
-        e.producer_id = r.producers.producer_id[s[S_AHEAD_ROW]]
-        e.producer_epoch = r.audit[s[S_AHEAD_ROW]].data_epoch
+        e.producer_id = s[S_AHEAD_PRODUCER]
+        e.producer_epoch = s[S_AHEAD_EPOCH]
         e.a = stamp
-    s[S_AHEAD_ROW] = -1
     s[S_AHEAD_TIME] = -1
     s[S_BROKER_TIME] = max(s[S_BROKER_TIME], stamp)
     s[S_SEGMENT_TIME] = max(s[S_SEGMENT_TIME], stamp)
@@ -238,7 +245,6 @@ def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
         if r.params[P_SEQUENCES]:
             check_sequences(r, b, i, o, row, time)
         check_epochs(r, b, i, o, False, time)
-        check_producer_clock(r, b, i, row, time)
         if transactional and epoch == RESERVED_EPOCH:
             new_event(r, EPOCH_RESERVED, b, i, b.max_timestamp[i], time)
     if transactional:
@@ -302,6 +308,13 @@ def _row(r, pid):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _foreign(r, b, i):  # type: ignore[no-untyped-def]
+    """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
+    missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if r.params[P_SEQUENCES] else 0)
+    return b.flaws[i] & missing != 0
+
+
+@njit(cache=True)
 def _batch(r, b, i):  # type: ignore[no-untyped-def]
     s = r.scalars
     if b.flaws[i] & FLAW_CRC:  # nothing may rest on its content
@@ -309,6 +322,7 @@ def _batch(r, b, i):  # type: ignore[no-untyped-def]
             r.events[new_event(r, CRC, b, i, -1, s[S_BROKER_TIME])].a = b.crc[i]
         s[S_ORDINAL] += 1
         s[S_UNREADABLE] = s[S_ORDINAL]
+        s[S_UNREADABLE_AT] = s[S_EXPECTED]
         s[S_BATCHES] += 1
         return
     control = b.magic[i] == 2 and b.attributes[i] & ATTR_CONTROL != 0
@@ -319,12 +333,14 @@ def _batch(r, b, i):  # type: ignore[no-untyped-def]
         _leader_epoch(r, b, i, time)
         if not r.params[P_KRAFT]:
             _flaws(r, b, i, time)
+            if b.magic[i] == 2 and not control:
+                check_producer_clock(r, b, i, time)
     s[S_BATCHES] += 1
     s[S_RECORDS] += max(b.record_count[i], 0)
     if b.magic[i] == 2 and b.producer_id[i] >= 0:
         if marker:
             _marker(r, b, i, _row(r, b.producer_id[i]), judged, time)
-        elif not control:
+        elif not control and not _foreign(r, b, i):
             _data(r, b, i, _row(r, b.producer_id[i]), judged, time)
     s[S_ORDINAL] += 1
     s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b.last_offset[i])

@@ -20,9 +20,12 @@ from auditor.replay.state import (
     P_BROKER_TIMES,
     P_EXPIRY_MS,
     P_START_SEGMENT,
+    S_AHEAD_EPOCH,
+    S_AHEAD_LAST,
     S_AHEAD_OFFSET,
     S_AHEAD_POSITION,
-    S_AHEAD_ROW,
+    S_AHEAD_PRODUCER,
+    S_AHEAD_SEGMENT,
     S_AHEAD_TIME,
     S_BROKER_TIME,
     S_RUNS,
@@ -136,7 +139,7 @@ def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyp
         o.run_start = (o.run_start + length) % SEQUENCES
     elif _stored_before(r, o, epoch, first, last):
         at = _sequence_event(r, SEQUENCE_OVERLAP, b, i, o, expected, time)
-        r.events[at].c = _cached_offset(r, b.producer_id[i], first)
+        r.events[at].e = _cached_offset(r, b.producer_id[i], first)
     elif first != expected:
         at = _sequence_event(r, SEQUENCE_GAP, b, i, o, expected, time)
         if (
@@ -206,15 +209,19 @@ def check_idle(r, b, i, o, time):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def check_producer_clock(r, b, i, row, time):  # type: ignore[no-untyped-def]
+def check_producer_clock(r, b, i, time):  # type: ignore[no-untyped-def]
     """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
-    s, stamp = r.scalars, b.max_timestamp[i]
+    s, stamp, producer = r.scalars, b.max_timestamp[i], b.producer_id[i]
     if b.attributes[i] & ATTR_APPEND_TIME or r.params[P_BROKER_TIMES] or stamp < 0:
         return
-    if s[S_BROKER_TIME] >= 0 and r.params[P_EXPIRY_MS] > 0 and stamp < s[S_BROKER_TIME] - r.params[P_EXPIRY_MS]:
+    expires = producer >= 0 and r.params[P_EXPIRY_MS] > 0
+    if s[S_BROKER_TIME] >= 0 and expires and stamp < s[S_BROKER_TIME] - r.params[P_EXPIRY_MS]:
         r.events[new_event(r, TIMESTAMP_BEHIND, b, i, stamp, time)].a = s[S_BROKER_TIME]
     if stamp > s[S_AHEAD_TIME]:
         s[S_AHEAD_TIME] = stamp
-        s[S_AHEAD_ROW] = row
+        s[S_AHEAD_PRODUCER] = producer
+        s[S_AHEAD_EPOCH] = b.producer_epoch[i]
         s[S_AHEAD_OFFSET] = b.base_offset[i]
         s[S_AHEAD_POSITION] = b.position[i]
+        s[S_AHEAD_LAST] = b.last_offset[i]
+        s[S_AHEAD_SEGMENT] = s[S_SEGMENT]

@@ -78,7 +78,7 @@ S_MARKER_OFFSETS = 16
 S_HOLES_INTACT = 17
 S_HOLES_CLEANED = 18
 S_AHEAD_TIME = 19  # largest producer time since the last broker-written one
-S_AHEAD_ROW = 20
+S_AHEAD_PRODUCER = 20  # its producer id, -1 for none
 S_AHEAD_OFFSET = 21
 S_LAST_OFFSET = 22
 S_PREV_LEADER_EPOCH = 23
@@ -87,7 +87,11 @@ S_AHEAD_POSITION = 25
 S_SEGMENT_ANY_TIME = 26
 S_UNREADABLE_OFFSETS = 27
 S_FIRST_TIME = 28  # time(b) of the first judged batch
-SCALARS = 29
+S_UNREADABLE_AT = 29  # next offset where the last bytes came that could not be read
+S_AHEAD_SEGMENT = 30
+S_AHEAD_LAST = 31
+S_AHEAD_EPOCH = 32
+SCALARS = 33
 
 RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4")])
 

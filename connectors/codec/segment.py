@@ -17,7 +17,7 @@ from connectors.codec.control import open_controls
 from connectors.codec.legacy import open_wrappers
 from connectors.codec.primitives import be32
 from connectors.codec.summary import joined, summarise
-from connectors.errors import DecodeError
+from connectors.errors import BREAKS_OFF, DecodeError
 from connectors.limits import DEFAULT_LIMITS, MIB, Limits
 
 BUFFER = MIB
@@ -260,7 +260,8 @@ def _error(window: _Window, why: int, file: str) -> DecodeError:
         )
     fits = total <= rest
     if why == walking.BAD_MAGIC:
-        return DecodeError(file, position, total if fits else rest, "bad_magic", f"magic {int(np.int8(here[16]))}")
+        detail = f"magic {int(np.int8(here[16]))}" + ("" if fits else f" in a batch of {total} bytes {BREAKS_OFF}")
+        return DecodeError(file, position, total if fits else rest, "bad_magic", detail)
     if fits:
         return DecodeError(file, position, total, "batch_limit", f"a batch of {total} bytes")
     return DecodeError(file, position, rest, "truncated", f"a batch of {total} bytes begins where {rest} are left")
