@@ -24,7 +24,7 @@ test-cluster: setup ## spark-submit on a standalone Spark cluster that the tests
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster
 
 test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
-	@$(WITH_JAVA) AIRFLOW_PYTHON=.venv-airflow/bin/python $(BIN)/python -m pytest -m airflow tests/airflow
+	@$(WITH_JAVA) AIRFLOW_PYTHON=.venv-airflow/bin/python $(BIN)/python -m pytest -m airflow tests/airflow_dag
 
 airflow-env: .venv-airflow/.ready ## make .venv-airflow: Airflow and its Spark provider, which must not share .venv
 

@@ -1,0 +1,1 @@
+"""DAGs for Airflow 3."""

@@ -1,0 +1,177 @@
+"""The audit as an Airflow 3 DAG: inventory, audit (spark-submit), judge, publish.
+
+Put this file, or a one-line module that imports ``dag`` from it, into a DAG bundle. It needs Airflow 3.3 and its Spark
+provider alone: the auditor, pyspark and great-expectations live where spark-submit finds them, never in Airflow's
+environment. What belongs to the installation comes from the environment of Airflow's workers:
+
+    KAFKA_AUDIT_JOB       path of auditor/job.py (default: beside this file's folder)
+    KAFKA_AUDIT_SCHEDULE  a cron expression; without it, runs are started by hand, by assets or through the API
+    KAFKA_AUDIT_PATHS     what to audit, split by spaces, as default of the parameter
+    KAFKA_AUDIT_OUT       folder of the results, which the worker and the Spark driver share; default of the parameter
+    KAFKA_AUDIT_PY_FILES, KAFKA_AUDIT_ARCHIVES   the project's zip and the packed environment, for bare executors
+    AIRFLOW_CONN_SPARK_DEFAULT                   the Spark master
+
+Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. Findings never fail
+the audit, but the judge. A retry of the audit submits nothing when the results of its run are whole already, and on
+YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running; clear ``inventory`` too to
+audit anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, Param, TriggerRule, dag, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
+
+JOB = os.environ.get("KAFKA_AUDIT_JOB", str(Path(__file__).resolve().parents[1] / "auditor" / "job.py"))
+SEVERITIES = ("critical", "error", "warning", "info")
+POLICIES = ("auto", "pre-kip-360", "kip-360", "kip-890", "latest-batch-only")
+PUBLISHED = ("report.html", "findings.jsonl", "metrics.prom", "summary.json")
+SUMMARY = "summary.json"  # written last: where it is, all results are
+SHOWN = 10  # findings in the judge's message
+
+RESULTS = Asset("kafka_log_audit_results")  # the history of runs
+REPORT = Asset("kafka_log_audit_report")  # the newest report, and the metrics for a node exporter
+
+PARAMS = {
+    "paths": Param(
+        os.environ.get("KAFKA_AUDIT_PATHS", "").split(), type="array", items={"type": "string"},
+        description="Log directories, folders above some, or URIs; as the worker and Spark see them",
+    ),
+    "out": Param(os.environ.get("KAFKA_AUDIT_OUT", ""), type="string", description="Folder of the results"),
+    "policy": Param("auto", enum=list(POLICIES), description="Which brokers' rules the log was written under"),
+    "severity": Param("error", enum=[*SEVERITIES, "never"], description="The judge fails at this severity or above"),
+    "as_of": Param(
+        "newest", enum=["newest", "run_after"],
+        description="Clock for time-outs: the newest time that a broker wrote (for copies), or the run's own",
+    ),
+    "records": Param(False, type="boolean", description="Look into every record too (KIP-467)"),
+    "expectations": Param(False, type="boolean", description="Run the great-expectations suites over the results"),
+}  # fmt: skip
+
+
+def results_of(params: dict[str, Any], run_id: str) -> Path:
+    """The folder of one run's results; ``run_id`` is any text."""
+    return Path(params["out"]) / "runs" / quote(run_id, safe="")
+
+
+def summary_of(folder: Path) -> dict[str, Any] | None:
+    """The summary of a whole run, None where the results are not whole."""
+    try:
+        found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+class AuditOperator(SparkSubmitOperator):
+    """Submits the audit, unless an earlier try of the same run left whole results."""
+
+    def execute(self, context: Any) -> Any:
+        """Runs the job. Errors: those of the submission, and of a job that could not read all of its input."""
+        found = summary_of(results_of(context["params"], context["run_id"]))
+        if found is not None and found["complete"]:
+            self.log.info("the results of this run are whole; nothing to do")
+            return None
+        return super().execute(context)
+
+
+@task
+def inventory() -> list[str]:
+    """Looks for what is to be audited, and gives the job's arguments. Cheap: no file is opened.
+
+    Errors: AirflowFailException, which no retry helps, for missing parameters and for local paths that are not there.
+    """
+    context = get_current_context()
+    params, run_id = context["params"], context["run_id"]
+    if not params["paths"] or not params["out"]:
+        raise AirflowFailException("give the parameters 'paths' and 'out', or KAFKA_AUDIT_PATHS and KAFKA_AUDIT_OUT")
+    missing = [path for path in params["paths"] if "://" not in path and not Path(path).exists()]
+    if missing:
+        raise AirflowFailException(f"not there: {', '.join(missing)}")
+    folder = results_of(params, run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SUMMARY).unlink(missing_ok=True)  # from here on, results are those of this run
+    args = ["--out", str(folder), "--policy", params["policy"], "--fail-on", "never", "--quiet"]
+    args += ["--history", str(Path(params["out"]) / "history"), "--run-id", run_id]
+    if params["as_of"] == "run_after":  # not the logical date, which runs started by hand or by assets lack
+        args += ["--as-of", context["dag_run"].run_after.isoformat()]
+    args += [f"--{name}" for name in ("records", "expectations") if params[name]]
+    return [*args, "--", *params["paths"]]
+
+
+@task(trigger_rule=TriggerRule.ALL_DONE)
+def judge() -> dict[str, int]:
+    """Fails when there are findings of the wanted severity, or when the audit could not read all of its input.
+
+    Gives the number of findings by severity.
+    """
+    context = get_current_context()
+    folder = results_of(context["params"], context["run_id"])
+    summary = summary_of(folder)
+    if summary is None:
+        raise AirflowFailException("there are no results to judge: see the log of the task 'audit'")
+    counts: dict[str, int] = summary["counts"]["by_severity"]
+    level = context["params"]["severity"]
+    failing = [] if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
+    if any(counts[name] for name in failing):
+        with (folder / "findings.jsonl").open(encoding="utf-8") as lines:  # the most severe come first
+            shown = [json.loads(line) for _, line in zip(range(SHOWN), lines, strict=False)]
+        said = "\n".join(f"{row['severity']}: {row['message']}" for row in shown if row["severity"] in failing)
+        raise AirflowFailException(f"{', '.join(f'{counts[name]} {name}' for name in failing)}\n{said}")
+    if not summary["complete"]:
+        raise AirflowFailException(f"part of the input could not be read: {summary['unreadable'][:SHOWN]}")
+    return counts
+
+
+@task(outlets=[REPORT], trigger_rule=TriggerRule.ALL_DONE)
+def publish(*, outlet_events: Any = None) -> str:
+    """Puts the newest report and metrics in ``OUT/latest``, each file whole, also when the judge says no."""
+    context = get_current_context()
+    folder = results_of(context["params"], context["run_id"])
+    summary = summary_of(folder)
+    if summary is None:
+        raise AirflowFailException("there are no results to publish: see the log of the task 'audit'")
+    latest = Path(context["params"]["out"]) / "latest"
+    latest.mkdir(exist_ok=True)
+    for name in PUBLISHED:
+        part = latest / f".{name}.part"
+        shutil.copyfile(folder / name, part)
+        os.replace(part, latest / name)
+    outlet_events[REPORT].extra = {"run_id": context["run_id"], "counts": summary["counts"]["by_severity"]}
+    return str(latest / "report.html")
+
+
+@dag(
+    dag_id="kafka_log_audit",
+    schedule=os.environ.get("KAFKA_AUDIT_SCHEDULE") or None,
+    catchup=False,
+    max_active_runs=1,
+    params=PARAMS,
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
+    tags=["kafka", "audit"],
+    doc_md=__doc__,
+)
+def kafka_log_audit() -> None:
+    """Inventory, then the audit, then its judgement and the publishing side by side."""
+    audit = AuditOperator(
+        task_id="audit",
+        application=JOB,
+        application_args=inventory(),
+        name="kafka-log-audit",
+        py_files=os.environ.get("KAFKA_AUDIT_PY_FILES"),
+        archives=os.environ.get("KAFKA_AUDIT_ARCHIVES"),
+        outlets=[RESULTS],
+    )
+    audit >> [judge(), publish()]
+
+
+kafka_log_audit()

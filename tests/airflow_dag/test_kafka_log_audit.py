@@ -1,0 +1,158 @@
+"""The DAG in a real Airflow, in an environment of its own (``make airflow-env``), with a real spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from auditor import runs
+from tests import corpora
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("in_airflow.py")
+AIRFLOW = Path(os.environ.get("AIRFLOW_PYTHON", ROOT / ".venv-airflow" / "bin" / "python")).absolute()
+DAG = "kafka_log_audit"
+
+pytestmark = [pytest.mark.cluster, pytest.mark.airflow, pytest.mark.spark]
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An Airflow of its own: empty, on loopback, with a connection to a local Spark master."""
+    home = tmp_path_factory.mktemp("airflow")
+    spark_home = Path(pyspark.__file__).parent
+    connection = {"conn_type": "spark", "host": "local[2,4]", "extra": {"spark-binary": "spark-submit"}}
+    port = free_port()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AIRFLOW_", "SPARK_"))}
+    made = kept | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "airflow_dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__FERNET_KEY": "",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
+        "AIRFLOW__API__PORT": port,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
+        "SPARK_HOME": str(spark_home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PATH": os.pathsep.join([str(AIRFLOW.parent), str(spark_home / "bin"), os.environ["PATH"]]),
+    }
+    airflow(made, "-m", "airflow", "db", "migrate")
+    return made
+
+
+def airflow(env: dict[str, str], *args: str) -> str:
+    """Runs Airflow's Python; returns what it printed."""
+    done = subprocess.run([str(AIRFLOW), *args], env=env, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def tested(env: dict[str, str], **conf: Any) -> dict[str, Any]:
+    """What came of ``dag.test()``."""
+    lines = airflow(env, str(SCRIPT), "test", json.dumps(conf)).splitlines()
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def findings(out: Path) -> bytes:
+    return (out / "latest" / "findings.jsonl").read_bytes()
+
+
+def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str]) -> None:
+    found = json.loads(airflow(env, str(SCRIPT), "import").splitlines()[-1])
+    assert found == {
+        "outlets": {"inventory": [], "audit": ["kafka_log_audit_results"], "judge": [], "publish": ["kafka_log_audit_report"]},
+        "below": {"inventory": ["audit"], "audit": ["judge", "publish"], "judge": [], "publish": []},
+        "catchup": False,
+    }  # fmt: skip
+
+
+def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path: Path) -> None:
+    paths = [str(corpora.unpack("hanging-36"))]
+    found = tested(env, paths=paths, out=str(tmp_path), severity="critical", records=True)
+    assert found["tasks"] == {"inventory": "success", "audit": "success", "judge": "failed", "publish": "success"}
+    assert found["state"] == "failed"
+    assert b'"rule":"hanging-transaction"' in findings(tmp_path)
+    assert (tmp_path / "latest" / "report.html").read_text().startswith("<!")
+    (kept,) = runs.committed(tmp_path / "history")
+    assert kept.run_id == found["run_id"]
+    rows = [json.loads(line) for line in findings(tmp_path).splitlines()]
+    assert kept.files["findings"][0]["rows"] == len(rows)
+
+
+def test_a_healthy_directory_is_judged_healthy(env: dict[str, str], tmp_path: Path) -> None:
+    paths = [str(corpora.unpack("healthy-41"))]
+    found = tested(env, paths=paths, out=str(tmp_path), severity="warning")
+    assert set(found["tasks"].values()) == {"success"}
+    assert found["state"] == "success"
+
+
+def test_a_path_that_is_not_there_ends_in_the_inventory(env: dict[str, str], tmp_path: Path) -> None:
+    found = tested(env, paths=[str(tmp_path / "gone")], out=str(tmp_path))
+    assert found["tasks"]["inventory"] == "failed"
+    assert found["state"] == "failed"
+    assert not (tmp_path / "history").exists()
+
+
+def test_a_scheduler_runs_it(env: dict[str, str], tmp_path: Path) -> None:
+    """The run is asked for at the API's side, planned by the scheduler, and run by its executor."""
+    log = tmp_path / "standalone.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(AIRFLOW), "-m", "airflow", "standalone"], env=env, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        wait(lambda: DAG in airflow(env, "-m", "airflow", "dags", "list", "-o", "plain"), log, 180)
+        conf = {"paths": [str(corpora.unpack("hanging-36"))], "out": str(tmp_path / "out"), "severity": "never"}
+        airflow(env, "-m", "airflow", "dags", "unpause", DAG)
+        airflow(env, "-m", "airflow", "dags", "trigger", DAG, "--run-id", "by hand", "--conf", json.dumps(conf))
+        wait(lambda: state(env) in ("success", "failed"), log, 600)
+        assert state(env) == "success", log.read_text(errors="replace")[-5000:]
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert b'"rule":"hanging-transaction"' in findings(tmp_path / "out")
+    assert [run.run_id for run in runs.committed(tmp_path / "out" / "history")] == ["by hand"]
+
+
+def state(env: dict[str, str]) -> str:
+    rows = json.loads(airflow(env, "-m", "airflow", "dags", "list-runs", DAG, "-o", "json").splitlines()[-1])
+    return next((str(row["state"]) for row in rows if row["run_id"] == "by hand"), "none")
+
+
+def wait(done: Any, log: Path, timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < end, log.read_text(errors="replace")[-5000:]
+        time.sleep(5)
