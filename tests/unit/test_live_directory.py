@@ -1,0 +1,182 @@
+"""A directory that a broker works on while it is read: files grow, shrink, change names, go. No alarm, no exception."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor.audit import Audit
+from auditor.options import AuditOptions
+from connectors.errors import AuditInputError, DecodeError
+from connectors.files import Inventory
+from rules import registry
+from tests import corpora, facts
+from tests.segments import chunks
+
+NAMES = ("healthy-41", "healthy-28")
+Change = Callable[[Path], None]
+
+
+def worrying(path: Path, name: str) -> tuple[set[tuple[Any, ...]], list[DecodeError]]:
+    """Findings above info, and what could not be read."""
+    ids = [r.id for r in registry.load().values() if not r.what_if]
+    logs = facts.logs_below(path, records=True, as_of=corpora.manifest(name)["copied_at"])
+    found = {(f.rule, f.topic, f.partition, f.offset) for f in facts.judge(logs, *ids) if f.severity != "info"}
+    return found, [error for log in logs for copy in log.copies for error in copy.errors]
+
+
+def live_copy(name: str, target: Path) -> Path:
+    """A corpus as it would look had the broker not been stopped."""
+    corpora.copy(name, target)
+    for mark in target.rglob(".kafka_cleanshutdown"):
+        mark.unlink()
+    return target
+
+
+def data_files(folder: Path) -> list[Path]:
+    """Files of partitions; without the coordinator's, since without them others' logs are judged by less."""
+    found = [p for p in folder.glob("*/*/*") if p.is_file() and not p.parent.name.startswith("__transaction_state")]
+    return sorted(p for p in found if p.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"))
+
+
+def after_listing(change: Change, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``change`` happen between the listing and the first byte read."""
+    discover = facts.discover
+
+    def discovered(*arguments: Any) -> Inventory:
+        inventory = discover(*arguments)
+        change(folder)
+        return inventory
+
+    monkeypatch.setattr(facts, "discover", discovered)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def sound(request: pytest.FixtureRequest) -> tuple[str, set[tuple[Any, ...]]]:
+    return request.param, worrying(corpora.unpack(request.param), request.param)[0]
+
+
+def some(folder: Path, seed: int) -> list[Path]:
+    files = data_files(folder)
+    return random.Random(seed).sample(files, len(files) // 6)
+
+
+def vanish(folder: Path) -> None:
+    for path in some(folder, 1):
+        path.unlink()
+
+
+def shrink(folder: Path) -> None:
+    for path in some(folder, 2):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def rename_files(folder: Path) -> None:
+    """As retention does before it deletes."""
+    for path in some(folder, 3):
+        path.rename(f"{path}.deleted")
+
+
+def rename_folders(folder: Path) -> None:
+    """As the deletion of a topic does."""
+    for path in {file.parent for file in some(folder, 4)}:
+        path.rename(f"{path}.{'0123456789abcdef' * 2}-delete")
+
+
+@pytest.mark.parametrize("change", [vanish, shrink, rename_files, rename_folders])
+def test_what_is_gone_is_said_and_nothing_is_concluded_from_it(
+    change: Change, sound: tuple[str, set[tuple[Any, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, before = sound
+    folder = live_copy(name, tmp_path / "live")
+    after_listing(change, folder, monkeypatch)
+    found, errors = worrying(folder, name)
+    assert not found - before
+    assert "vanished" in {error.reason for error in errors}
+    assert "unreadable" not in {error.reason for error in errors}
+
+
+@pytest.mark.parametrize("fraction", [0.3, 0.6, 0.9])
+def test_what_grows_is_read_as_listed(
+    fraction: float, sound: tuple[str, set[tuple[Any, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs have grown by the time they are read, and indexes, snapshots and checkpoints tell of what came since."""
+    name, before = sound
+    folder = live_copy(name, tmp_path / "live")
+    grown: dict[Path, bytes] = {}
+    for partition in {path.parent for path in folder.glob("*/*/*.log")}:
+        newest = max(partition.glob("*.log"))
+        grown[newest] = newest.read_bytes()
+        sizes = [int(size) for chunk in chunks(grown[newest]) for size in chunk.batches.size]
+        newest.write_bytes(grown[newest][: sum(sizes[: int(len(sizes) * fraction)])])
+
+    def grow(_: Path) -> None:
+        for path, data in grown.items():
+            path.write_bytes(data)
+
+    after_listing(grow, folder, monkeypatch)
+    found, errors = worrying(folder, name)
+    assert not found - before
+    assert not errors
+
+
+def test_a_directory_in_turmoil_is_read_to_the_end(tmp_path: Path) -> None:
+    """Another thread truncates, appends, renames, deletes and puts back, all the time."""
+    folder = live_copy("healthy-41", tmp_path / "live")
+    kept = {path: path.read_bytes() for path in data_files(folder)}
+    done = threading.Event()
+    changes = [0]
+
+    def disturb() -> None:
+        chance = random.Random(7)
+        paths = list(kept)
+        while not done.is_set():
+            path = chance.choice(paths)
+            size = chance.randrange(len(kept[path]) + 1)
+            how = chance.randrange(4)
+            if how == 0:
+                path.unlink(missing_ok=True)
+            elif how == 1 and path.exists():
+                path.rename(f"{path}.deleted")
+            else:
+                path.write_bytes(kept[path][:size] if how == 2 else kept[path])
+            changes[0] += 1
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        for _ in range(3):
+            worrying(folder, "healthy-41")
+    finally:
+        done.set()
+        thread.join()
+    assert changes[0] > 100
+
+
+def test_a_folder_that_goes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from connectors import storage
+
+    folder = live_copy("unknown-producer-41", tmp_path / "live")
+    victim = next(path.parent for path in sorted(folder.glob("*/*/*.log")) if path.stat().st_size)
+    scandir = storage.os.scandir
+
+    def vanishing(path: Any) -> Any:
+        if path == str(victim):
+            victim.rename(victim.with_name("gone"))
+        return scandir(path)
+
+    monkeypatch.setattr(storage.os, "scandir", vanishing)
+    inventory = facts.discover([str(folder)])
+    assert [(e.error.file, e.error.reason) for e in inventory.errors] == [(victim.name, "vanished")]
+    options = AuditOptions((str(folder),), tmp_path)
+    assert not Audit(options, inventory, {}, []).incomplete()
+
+
+def test_a_path_that_goes_before_it_is_listed_is_the_users_to_know(tmp_path: Path) -> None:
+    with pytest.raises(AuditInputError):
+        facts.discover([str(tmp_path / "gone")])
