@@ -145,9 +145,16 @@ def _intact(log: LogView, copy: CopyFacts) -> int:
     return log.intact_from(copy)
 
 
+def _index_may_be_older(copy: CopyFacts, t: np.void) -> bool:
+    """Whether the index file may have been copied before the marker came: then it has no later entry either."""
+    newest = int(t["marker_segment"]) == len(copy.segments) - 1
+    later = bool(np.any(copy.aborted["last_offset"] > t["marker_offset"]))
+    return newest and not later and not copy.clean_shutdown
+
+
 def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Finding:
     stem = log_file.removesuffix(".log")
-    in_flight = not copy.clean_shutdown and int(t["marker_offset"]) >= copy.log_end - 1
+    in_flight = _index_may_be_older(copy, t)
     return log.finding(
         "aborted-transaction-not-indexed",
         "info" if in_flight else "critical",

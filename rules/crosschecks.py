@@ -87,7 +87,7 @@ def _missing(log: LogView, window: Window) -> Finding:
     assert prepare is not None
     assert complete is not None
     other = skew(log, prepare.partition) > 1_000
-    in_flight = log.in_flight(complete.time, other_clock=other)
+    in_flight = log.in_flight(window.end_time or -1, other_clock=other)
     opened = [t for t in open_transactions(log) if int(t.row["producer_id"]) == window.producer_id]
     row = opened[0].row if opened else None
     decision = "COMMIT" if prepare.commit else "ABORT"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rules.history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
+from rules.history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry, Window
 from rules.view import LogView, arrived
-from rules.windows import SAME_CLOCK_MS, skew
+from rules.windows import SAME_CLOCK_MS, matching, recorded, skew
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
@@ -152,21 +152,14 @@ def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
 
 def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     """Whether the contradiction may only come of files that were copied at different times."""
-    history = log.cluster.coordinator
-    assert history is not None
-    other = skew(log, entry.partition) > SAME_CLOCK_MS
-    data_time = log.time(row["last_time"])
-    windows = history.windows(int(row["producer_id"]))
-    named = [w for w in windows if log.name in w.partitions and w.complete is not None and w.covers(data_time)]
-    if named and not _written_after_marker(row, named[-1].complete):
-        needed = named[-1].complete.time if named[-1].complete else -1
-        return log.in_flight(needed, other_clock=other)
-    coordinator_time = history.times.get(entry.partition, -1)
-    return not arrived(coordinator_time, history.clean.get(entry.partition, False), data_time, other_clock=other)
+    found = matching(log, int(row["producer_id"]))
+    windows = (found.windows[n] for n in found.unmarked)
+    ended = [w.end_time for w in windows if w.end_time is not None and _may_hold(w, row, log.time(row["last_time"]))]
+    if ended:
+        return log.in_flight(max(ended), other_clock=skew(log, entry.partition) > SAME_CLOCK_MS)
+    return not recorded(log, entry.partition, row)
 
 
-def _written_after_marker(row: np.void, complete: Entry | None) -> bool:
-    """Whether the partition already holds the marker of that decision, so that the data came after it."""
-    if complete is None or row["prev_marker_offset"] < 0:
-        return False
-    return bool(row["prev_marker_time"] >= complete.start and row["prev_marker_epoch"] >= row["producer_epoch"])
+def _may_hold(window: Window, row: np.void, time: int) -> bool:
+    """Whether data may be of this transaction, which is complete but has no marker here: by epoch and time."""
+    return window.data_epoch in (None, int(row["last_epoch"])) and window.covers(time)

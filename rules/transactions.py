@@ -14,7 +14,7 @@ from rules.finding import Finding, iso
 from rules.open_transactions import OpenTransaction, open_transactions, unreadable_behind
 from rules.registry import rule
 from rules.view import LogView
-from rules.windows import marker_window, owner_complete, skew, window_after
+from rules.windows import marker_window, owner_complete, recorded, skew, window_after
 
 FAMILY = "transactions"
 HOUR_MS = 3_600_000
@@ -210,7 +210,9 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
         return True, f"the marker at {t['prev_marker_offset']} had raised the epoch to {t['prev_marker_epoch']}"
     if t["prev_marker_epoch"] < t["producer_epoch"] or not owner_complete(log, t["producer_id"]):
         return False, ""
-    if window_after(log, t) is not None:
+    last = log.last_entry(t["producer_id"])
+    coordinators = range(log.cluster.partition_counts["__transaction_state"]) if last is None else (last.partition,)
+    if window_after(log, t) is not None or not all(recorded(log, p, t) for p in coordinators):
         return False, ""
     return True, f"no record of the coordinator allows data after the marker at {t['prev_marker_offset']}"
 

@@ -6,12 +6,13 @@ to one in that order, by epoch, result and time; a neighbour's marker never stan
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rules.history import SKEW_MS, CoordinatorHistory, Window
-from rules.view import LogView
+from rules.view import LogView, arrived
 
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
 
@@ -35,6 +36,19 @@ def skew(log: LogView, partition: int | None) -> int:
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
     return SAME_CLOCK_MS if same else SKEW_MS
+
+
+def recorded(log: LogView, partition: int, t: np.void) -> bool:
+    """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
+
+    Clients stamp records before they ask the coordinator; where their clock gives time(b) that much is allowed for.
+    """
+    history = log.cluster.coordinator
+    assert history is not None
+    by_client = t["first_timestamp"] >= t["first_time"]
+    needed_by = log.time(t["first_time"]) + (SAME_CLOCK_MS if by_client else 0)
+    other = skew(log, partition) > SAME_CLOCK_MS
+    return arrived(history.times.get(partition, -1), history.clean.get(partition, False), needed_by, other_clock=other)
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
@@ -71,27 +85,52 @@ def _match(log: LogView, producer_id: int) -> Matching:
     if history is None:
         return Matching([])
     windows = [w for w in history.windows(producer_id) if log.name in w.partitions]
+    markers = _markers(log).get(producer_id, [])
     out = Matching(windows)
-    used: dict[int, np.void] = {}
-    at = 0
-    for t in _markers(log).get(producer_id, []):
-        number = next((n for n in range(at, len(windows)) if _fits(log, windows[n], t)), None)
-        if number is None:  # a marker that was sent again belongs to the window of the one before
-            number = next((n for n in reversed(used) if _fits(log, windows[n], t)), None)
-        if number is not None:
-            out.of_marker[int(t["marker_offset"])] = number
-            used[number] = t
-            at = max(at, number + 1)
+    # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
+    _pair(out, markers, lambda window, t: _fits(window, t, 0))
+    _pair(out, markers, lambda window, t: _fits(window, t, _slack(log, window)))
+    used = set(out.of_marker.values())
+    for t in markers:  # a marker that was sent again closes nothing and belongs to the window of the one before
+        if t["first_offset"] < 0 and int(t["marker_offset"]) not in out.of_marker:
+            repeated = (n for n in sorted(used, reverse=True) if _fits(windows[n], t, _slack(log, windows[n])))
+            number = next(repeated, None)
+            if number is not None:
+                out.of_marker[int(t["marker_offset"])] = number
     out.unmarked = [n for n, w in enumerate(windows) if w.prepare is not None and n not in used]
     return out
 
 
-def _fits(log: LogView, window: Window, t: np.void) -> bool:
+def _pair(out: Matching, markers: list[np.void], fits: Callable[[Window, np.void], bool]) -> None:
+    """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already."""
+    taken = set(out.of_marker.values())
+    behind: list[int] = []  # for each marker the number of the first window behind it that is taken
+    limit = len(out.windows)
+    for t in reversed(markers):
+        limit = out.of_marker.get(int(t["marker_offset"]), limit)
+        behind.append(limit)
+    at = 0
+    for t, end in zip(markers, reversed(behind), strict=True):
+        offset = int(t["marker_offset"])
+        if offset not in out.of_marker:
+            free = (n for n in range(at, end) if n not in taken and fits(out.windows[n], t))
+            number = next(free, None)
+            if number is None:
+                continue
+            out.of_marker[offset] = number
+        at = out.of_marker[offset] + 1
+
+
+def _slack(log: LogView, window: Window) -> int:
+    return skew(log, None if window.decided is None else window.decided.partition)
+
+
+def _fits(window: Window, t: np.void, slack: int) -> bool:
     """Whether a marker can be one of this window's: by epoch, result and the time between decision and completion."""
     decision = window.decided
     if decision is None or bool(t["commit"]) != decision.commit:
         return False
-    return _epoch_fits(window, t) and _decided_at(window, t, skew(log, decision.partition))
+    return _epoch_fits(window, t) and _decided_at(window, t, slack)
 
 
 def _epoch_fits(window: Window, t: np.void) -> bool:

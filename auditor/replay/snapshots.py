@@ -134,17 +134,27 @@ class Chain:
         active = max(int(audit["data_last_offset"]), int(audit["marker_offset"])) >= self.base
         if carried == theirs and not active:
             return
+        if self.compacted:
+            self._unequal_cleaned(link, pid, theirs, ours)
+            return
         fields = ["producer_epoch"]
-        if not self.compacted:
-            data_lies_here = ours.last_offset >= self.log_start or theirs.last_offset >= self.log_start
-            fields += ["last_sequence", "last_offset", "offset_delta"] if data_lies_here else []
-            fields += ["coordinator_epoch"] if audit["markers"] > 0 else []
+        data_lies_here = ours.last_offset >= self.log_start or theirs.last_offset >= self.log_start
+        fields += ["last_sequence", "last_offset", "offset_delta"] if data_lies_here else []
+        fields += ["coordinator_epoch"] if audit["markers"] > 0 else []
         for name in fields:
             if getattr(theirs, name) != getattr(ours, name):
                 self._add(link, pid, name, getattr(theirs, name), getattr(ours, name), ours.last_offset)
         ours_open, theirs_open = ours.txn_first_offset, theirs.txn_first_offset
         if ours_open != theirs_open and max(ours_open, theirs_open) >= self.log_start:
             self._add(link, pid, "open", theirs_open, ours_open, ours.last_offset)
+
+    def _unequal_cleaned(self, link: SnapshotLink, pid: int, theirs: Entry, ours: Entry) -> None:
+        """The cleaner takes aborted data with all that it says, and the head of any transaction, but no marker before
+        the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it."""
+        if theirs.producer_epoch < ours.producer_epoch:
+            self._add(link, pid, "producer_epoch", theirs.producer_epoch, ours.producer_epoch, ours.last_offset)
+        if ours.txn_first_offset >= self.log_start and not 0 <= theirs.txn_first_offset <= ours.txn_first_offset:
+            self._add(link, pid, "open", theirs.txn_first_offset, ours.txn_first_offset, ours.last_offset)
 
     def _add(self, link: SnapshotLink, pid: int, name: str, stored: int, ours: int, last_offset: int) -> None:
         if len(link.differences) < MAX_DIFFERENCES:

@@ -1,0 +1,284 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.Random;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** Real clients, driven by lines on stdin: {@code command arguments... option=value...}; one line answers each. */
+public final class Driver {
+    private static final Random RANDOM = new Random(7);
+    private final String servers;
+    private final Admin admin;
+    private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+    private final List<Thread> running = new ArrayList<>();
+
+    private Driver(String servers) {
+        this.servers = servers;
+        admin = Admin.create(settings(Map.of()));
+    }
+
+    public static void main(String[] args) throws Exception {
+        Driver driver = new Driver(args[0]);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String answer;
+            try {
+                answer = "ok " + driver.run(line.trim().split(" +"));
+            } catch (Exception e) {
+                Throwable cause = e.getCause() == null ? e : e.getCause();
+                answer = "error " + cause.getClass().getSimpleName() + ": " + cause.getMessage();
+            }
+            System.out.println(answer.replace('\n', ' '));
+        }
+        System.exit(0);
+    }
+
+    private Properties settings(Map<String, String> options) {
+        Properties p = new Properties();
+        p.put("bootstrap.servers", servers);
+        p.putAll(options);
+        return p;
+    }
+
+    private String run(String[] words) throws Exception {
+        List<String> a = new ArrayList<>();
+        Map<String, String> o = new HashMap<>();
+        for (String word : words) {
+            int eq = word.indexOf('=');
+            if (eq > 0) {
+                o.put(word.substring(0, eq), word.substring(eq + 1));
+            } else {
+                a.add(word);
+            }
+        }
+        switch (a.get(0)) {
+            case "topic": return topic(a.get(1), a.get(2), a.get(3), o);
+            case "partitions": return partitions(a.get(1), Integer.parseInt(a.get(2)));
+            case "delete-topic": return done(admin.deleteTopics(List.of(a.get(1))).all());
+            case "delete-records": return deleteRecords(a.get(1), Integer.parseInt(a.get(2)), Long.parseLong(a.get(3)));
+            case "config": return config(a.get(1), a.get(2), o);
+            case "producer": return producer(a.get(1), o);
+            case "init": producers.get(a.get(1)).initTransactions(); return "";
+            case "begin": producers.get(a.get(1)).beginTransaction(); return "";
+            case "send": return send(a.get(1), a.get(2), Integer.parseInt(a.get(3)), Integer.parseInt(a.get(4)), o);
+            case "commit": producers.get(a.get(1)).commitTransaction(); return "";
+            case "abort": producers.get(a.get(1)).abortTransaction(); return "";
+            case "kill": producers.remove(a.get(1)).close(Duration.ZERO); return "";
+            case "close": producers.remove(a.get(1)).close(); return "";
+            case "load": return start(() -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "copy": return start(() -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
+            case "wait": return join();
+            default: throw new IllegalArgumentException("what is " + a.get(0));
+        }
+    }
+
+    private interface Work {
+        void run() throws Exception;
+    }
+
+    private String start(Work work) {
+        Thread thread = new Thread(() -> {
+            try {
+                work.run();
+            } catch (Exception e) {
+                System.err.println("in the background: " + e);
+            }
+        });
+        thread.setDaemon(true);
+        running.add(thread);
+        thread.start();
+        return "";
+    }
+
+    private String join() throws Exception {
+        for (Thread thread : running) {
+            thread.join();
+        }
+        running.clear();
+        return "";
+    }
+
+    private static String done(Future<?> future) throws Exception {
+        future.get();
+        return "";
+    }
+
+    private String topic(String name, String parts, String copies, Map<String, String> o) throws Exception {
+        NewTopic topic = new NewTopic(name, Integer.parseInt(parts), Short.parseShort(copies)).configs(o);
+        return done(admin.createTopics(List.of(topic)).all());
+    }
+
+    private String partitions(String topic, int count) throws Exception {
+        return done(admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(count))).all());
+    }
+
+    private String deleteRecords(String topic, int partition, long before) throws Exception {
+        RecordsToDelete upTo = RecordsToDelete.beforeOffset(before);
+        return done(admin.deleteRecords(Map.of(new TopicPartition(topic, partition), upTo)).all());
+    }
+
+    private String config(String type, String name, Map<String, String> o) throws Exception {
+        ConfigResource.Type kind = type.equals("topic") ? ConfigResource.Type.TOPIC : ConfigResource.Type.BROKER;
+        List<AlterConfigOp> ops = new ArrayList<>();
+        o.forEach((k, v) -> ops.add(new AlterConfigOp(new ConfigEntry(k, v), AlterConfigOp.OpType.SET)));
+        return done(admin.incrementalAlterConfigs(
+            Map.of(new ConfigResource(kind, name.equals("-") ? "" : name), ops)).all());
+    }
+
+    private String producer(String name, Map<String, String> o) {
+        KafkaProducer<byte[], byte[]> old = producers.put(name, make(o));
+        if (old != null) {
+            old.close(Duration.ZERO);
+        }
+        return "";
+    }
+
+    private KafkaProducer<byte[], byte[]> make(Map<String, String> o) {
+        Properties p = settings(o);
+        p.putIfAbsent("enable.idempotence", "true");
+        p.putIfAbsent("acks", "all");
+        p.putIfAbsent("linger.ms", "5");
+        return new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
+    /** send producer topic partition n [size=] [per=records a batch] [keys=how many keys, 0 none] [at=timestamp]. */
+    private String send(String name, String topic, int partition, int n, Map<String, String> o) throws Exception {
+        return send(producers.get(name), topic, partition, n, o);
+    }
+
+    private String send(KafkaProducer<byte[], byte[]> producer, String topic, int partition, int n,
+                        Map<String, String> o) throws Exception {
+        int size = Integer.parseInt(o.getOrDefault("size", "80"));
+        int per = Integer.parseInt(o.getOrDefault("per", "10"));
+        int keys = Integer.parseInt(o.getOrDefault("keys", "7"));
+        Long at = o.containsKey("at") ? Long.valueOf(o.get("at")) : null;
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (int i = 0; i < n; i++) {
+            byte[] value = new byte[1 + RANDOM.nextInt(2 * size)];
+            Arrays.fill(value, (byte) ('a' + i % 26));
+            byte[] key = keys == 0 ? null : ("k" + RANDOM.nextInt(keys)).getBytes();
+            sent.add(producer.send(new ProducerRecord<>(topic, partition, at, key, value)));
+            if ((i + 1) % per == 0) {
+                producer.flush();
+            }
+        }
+        producer.flush();
+        long first = sent.get(0).get().offset();
+        return first + " " + sent.get(sent.size() - 1).get().offset();
+    }
+
+    /** load id topic ms: transactions (with id "-": plain sends) one after another, parts=, n=, abort=every, pause=ms. */
+    private void load(String id, String topic, int ms, Map<String, String> o) throws Exception {
+        Map<String, String> own = new HashMap<>();
+        o.forEach((k, v) -> {
+            if (k.contains(".")) {
+                own.put(k, v);
+            }
+        });
+        boolean transactional = !id.equals("-");
+        if (transactional) {
+            own.put("transactional.id", id);
+        }
+        int parts = Integer.parseInt(o.getOrDefault("parts", "1"));
+        int each = Integer.parseInt(o.getOrDefault("n", "5"));
+        int abort = Integer.parseInt(o.getOrDefault("abort", "9"));
+        int pause = Integer.parseInt(o.getOrDefault("pause", "20"));
+        int restart = Integer.parseInt(o.getOrDefault("restart", "1000000"));
+        KafkaProducer<byte[], byte[]> producer = make(own);
+        if (transactional) {
+            producer.initTransactions();
+        }
+        long end = System.currentTimeMillis() + ms;
+        for (int k = 1; System.currentTimeMillis() < end; k++) {
+            try {
+                if (transactional) {
+                    producer.beginTransaction();
+                }
+                for (int i = 0; i < 1 + k % 3; i++) {
+                    send(producer, topic, (k + i) % parts, each, o);
+                }
+                if (transactional && k % restart == 0) {
+                    producer.close(Duration.ZERO);
+                    producer = make(own);
+                    producer.initTransactions();
+                } else if (transactional && k % abort == 0) {
+                    producer.abortTransaction();
+                } else if (transactional) {
+                    producer.commitTransaction();
+                }
+            } catch (Exception e) {
+                System.err.println(id + ": " + e);
+                producer.close(Duration.ZERO);
+                producer = make(own);
+                if (transactional) {
+                    producer.initTransactions();
+                }
+            }
+            Thread.sleep(pause);
+        }
+        producer.close(o.containsKey("leave") ? Duration.ZERO : Duration.ofSeconds(5));
+    }
+
+    /** copy group from to ms: read_committed from one topic, written to partition 0 of another with its offsets. */
+    private void copy(String group, String from, String to, int ms, Map<String, String> o) throws Exception {
+        Map<String, String> own = new HashMap<>(Map.of("group.id", group, "isolation.level", "read_committed",
+            "enable.auto.commit", "false", "auto.offset.reset", "earliest", "max.poll.records", "20"));
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(own), new ByteArrayDeserializer(),
+            new ByteArrayDeserializer());
+        consumer.subscribe(Collections.singleton(from));
+        KafkaProducer<byte[], byte[]> producer = make(Map.of("transactional.id", o.getOrDefault("id", group)));
+        producer.initTransactions();
+        int abort = Integer.parseInt(o.getOrDefault("abort", "9"));
+        long end = System.currentTimeMillis() + ms;
+        for (int k = 1; System.currentTimeMillis() < end; k++) {
+            ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(200));
+            if (records.isEmpty()) {
+                continue;
+            }
+            producer.beginTransaction();
+            Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+            for (ConsumerRecord<byte[], byte[]> r : records) {
+                producer.send(new ProducerRecord<>(to, 0, r.key(), r.value()));
+                next.put(new TopicPartition(r.topic(), r.partition()),
+                    new OffsetAndMetadata(r.offset() + 1, Optional.empty(), ""));
+            }
+            producer.sendOffsetsToTransaction(next, consumer.groupMetadata());
+            if (k % abort == 0) {
+                producer.abortTransaction();
+                for (TopicPartition tp : next.keySet()) {
+                    OffsetAndMetadata committed = consumer.committed(Collections.singleton(tp)).get(tp);
+                    consumer.seek(tp, committed == null ? 0 : committed.offset());
+                }
+            } else {
+                producer.commitTransaction();
+            }
+        }
+        consumer.close();
+        producer.close();
+    }
+}

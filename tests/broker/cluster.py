@@ -1,0 +1,225 @@
+"""Real brokers on the loopback, one JVM each, and the real clients beside them."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Self
+
+from tests.broker.jars import classpath, driver_classpath, numbers
+
+CLUSTER_ID = "c2NlbmFyaW8tY2x1c3Rlcg"
+SETTINGS = {
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "log.index.size.max.bytes": "65536",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.cleaner.io.buffer.size": "1048576",
+    "transaction.state.log.segment.bytes": "1048576",
+    "offsets.topic.segment.bytes": "1048576",
+    "num.network.threads": "2",
+    "num.io.threads": "3",
+}
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens at."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Jvm:
+    """One JVM, its output in a file; ended by its own process id only."""
+
+    def __init__(self, jars: str, main: str, args: list[str], out: Path, heap: str = "512m") -> None:
+        options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
+        self.out = out.open("ab")
+        self.process = subprocess.Popen(
+            ["java", *options, "-cp", jars, main, *args], stdout=self.out, stderr=subprocess.STDOUT
+        )
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal and wait for the end."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(timeout=90)
+        self.out.close()
+
+
+class Cluster:
+    """Brokers 1..n of one release below ``folder``: KRaft from 3.3 on, with a ZooKeeper before."""
+
+    def __init__(self, version: str, folder: Path, brokers: int = 1, **settings: str) -> None:
+        self.version, self.folder, self.count = version, folder, brokers
+        self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.kraft = numbers(version) >= (3, 3)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ports = [free_port() for _ in range(brokers)]
+        self.controllers = [free_port() for _ in range(brokers)]
+        self.jvms: dict[int, Jvm] = {}
+        self.zookeeper: Jvm | None = None
+        if not self.kraft:
+            self._start_zookeeper()
+        for broker in range(1, brokers + 1):
+            self._configure(broker)
+            if self.kraft:
+                self._format(broker)
+            self.start(broker)
+        for broker in range(1, brokers + 1):
+            self.await_port(broker)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def servers(self) -> str:
+        """bootstrap.servers."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def log_dir(self, broker: int = 1) -> Path:
+        """The log directory of a broker."""
+        return self.folder / f"broker-{broker}"
+
+    def _start_zookeeper(self) -> None:
+        port = free_port()
+        file = self.folder / "zookeeper.properties"
+        data = self.folder / "zookeeper"
+        file.write_text(f"dataDir={data}\nclientPort={port}\nadmin.enableServer=false\nmaxClientCnxns=0\n")
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        self.zookeeper = Jvm(classpath(self.version), main, [str(file)], self.folder / "zookeeper.out", heap="128m")
+        self.settings["zookeeper.connect"] = f"127.0.0.1:{port}"
+        self.settings["zookeeper.connection.timeout.ms"] = "30000"
+
+    def _configure(self, broker: int) -> None:
+        replicas = str(self.count)
+        p = {
+            **SETTINGS,
+            "log.dirs": str(self.log_dir(broker)),
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": "1",
+        }
+        plain = f"PLAINTEXT://127.0.0.1:{self.ports[broker - 1]}"
+        if self.kraft:
+            voters = ",".join(f"{k + 1}@127.0.0.1:{port}" for k, port in enumerate(self.controllers))
+            p |= {
+                "process.roles": "broker,controller",
+                "node.id": str(broker),
+                "controller.quorum.voters": voters,
+                "listeners": f"{plain},CONTROLLER://127.0.0.1:{self.controllers[broker - 1]}",
+                "advertised.listeners": plain,
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            }
+        else:
+            p |= {"broker.id": str(broker), "listeners": plain}
+        p |= self.settings
+        self._file(broker).write_text("".join(f"{k}={v}\n" for k, v in p.items()))
+
+    def _file(self, broker: int) -> Path:
+        return self.folder / f"server-{broker}.properties"
+
+    def _format(self, broker: int) -> None:
+        command = ["java", "-cp", classpath(self.version), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID]
+        subprocess.run([*command, "-c", str(self._file(broker))], capture_output=True, check=True)
+
+    def start(self, broker: int = 1) -> None:
+        """Start a broker, for the first time or again."""
+        out = self.folder / f"broker-{broker}.out"
+        self.jvms[broker] = Jvm(classpath(self.version), "kafka.Kafka", [str(self._file(broker))], out)
+
+    def await_port(self, broker: int = 1, seconds: float = 60) -> None:
+        """Wait until a broker listens."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with socket.socket() as s:
+                if s.connect_ex(("127.0.0.1", self.ports[broker - 1])) == 0:
+                    return
+            if self.jvms[broker].process.poll() is not None:
+                break
+            time.sleep(0.2)
+        raise RuntimeError((self.folder / f"broker-{broker}.out").read_text()[-3000:])
+
+    def stop(self, broker: int = 1) -> None:
+        """A clean shutdown."""
+        self.jvms.pop(broker).end()
+
+    def kill(self, broker: int = 1) -> None:
+        """The end by ``kill -9``."""
+        self.jvms.pop(broker).end(signal.SIGKILL)
+
+    def signal(self, how: signal.Signals, broker: int = 1) -> None:
+        """SIGSTOP and SIGCONT: a broker that hangs, and goes on."""
+        self.jvms[broker].process.send_signal(how)
+
+    def copy(self, target: Path, *brokers: int) -> int:
+        """Copy log directories as an operator would, file by file; the time after it in ms."""
+        for broker in brokers or range(1, self.count + 1):
+            _copy_tree(self.log_dir(broker), target / f"broker-{broker}")
+            properties = self._file(broker).read_text().replace(f"{self.folder}/", "")
+            (target / f"server-{broker}.properties").write_text(properties)
+        return int(time.time() * 1000)
+
+    def close(self) -> None:
+        """End every JVM that is left."""
+        for broker in list(self.jvms):
+            self.kill(broker)
+        if self.zookeeper is not None:
+            self.zookeeper.end()
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    """Like ``cp -r``: what vanishes meanwhile is not copied."""
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in sorted(source.iterdir()):
+        try:
+            if entry.is_dir():
+                _copy_tree(entry, target / entry.name)
+            elif entry.name != ".lock":
+                shutil.copy2(entry, target / entry.name)
+        except FileNotFoundError:
+            continue
+
+
+class Driver:
+    """The real clients of a release; see ``Driver.java`` for its commands."""
+
+    def __init__(self, cluster: Cluster, version: str | None = None) -> None:
+        jars = driver_classpath(version or cluster.version)
+        self.errors = (cluster.folder / "driver.err").open("ab")
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        self.process = subprocess.Popen(
+            ["java", *options, "-cp", jars, "Driver", cluster.servers],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.errors.close()
+
+    def __call__(self, line: str, *, may_fail: bool = False) -> str:
+        """One command's answer without its ``ok``; an error raises unless ``may_fail``."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        while answer and answer.split(" ")[0] not in ("ok", "error"):  # what logging says on stdout
+            answer = self.process.stdout.readline().strip()
+        if not answer.startswith("ok") and not may_fail:
+            raise RuntimeError(f"{line}: {answer}")
+        return answer.removeprefix("ok").strip()
