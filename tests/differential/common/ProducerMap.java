@@ -164,7 +164,7 @@ abstract class ProducerMap<A, C> implements Subject {
         }
         byte[] bytes = Files.readAllBytes(file.toPath());
         if (how.equals("garbage") && bytes.length > 0) {
-            bytes[bytes.length - 1] ^= 0x55;
+            bytes[bytes.length - 1] += 1; // added, not flipped: damaged twice must not be whole again
         }
         int length = how.equals("empty") ? 0 : how.equals("truncated") ? Math.max(0, bytes.length - 1) : bytes.length;
         Files.write(file.toPath(), Arrays.copyOf(bytes, length));
