@@ -90,7 +90,8 @@ def _pictures(
     known: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = {}
     blocking = set()
     for entry in everything:
-        known.setdefault(entry.name, {})[entry.row["producer_id"], entry.row["first_offset"]] = entry.row
+        key = entry.row["producer_id"], entry.row["first_offset"]
+        known.setdefault(entry.name, {})[key] = {**entry.row, "blocks": entry.blocks}
         if entry.blocks:
             blocking.add(entry.name)
     order = sorted(timelines, key=lambda row: text.log_name(row) not in blocking)[:MAX_TIMELINES]

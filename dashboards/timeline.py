@@ -24,7 +24,8 @@ _LABEL_ROOM = 64.0
 class Bar:
     """One transaction: ``x`` to ``x + width`` its data; ``tail`` what lies behind it to the right edge if it is open.
 
-    ``kind`` is commit, abort or open; ``letter`` says the same without colour; ``title`` says all of it in words.
+    ``kind`` is commit, abort, open (it holds readers up) or active (open, and nothing is wrong with that);
+    ``letter`` says the same without colour; ``title`` says all of it in words.
     """
 
     x: float
@@ -47,12 +48,16 @@ class EpochMark:
 
 @dataclass(slots=True)
 class Lane:
-    """All shown transactions of one producer id; ``y`` is the top of its bars, the label stands above."""
+    """All shown transactions of one producer id; ``y`` is the top of its bars, the label stands above.
+
+    ``held`` where one of them holds readers up.
+    """
 
     producer_id: int
     y: float
     label: str
     note: str = ""
+    held: bool = False
     bars: list[Bar] = field(default_factory=list)
     epochs: list[EpochMark] = field(default_factory=list)
 
@@ -71,13 +76,18 @@ class Picture:
     hidden_producers: int
     hidden_transactions: int
 
+    @property
+    def held(self) -> bool:
+        """Whether a transaction that is drawn holds readers up."""
+        return any(lane.held for lane in self.lanes)
+
 
 def draw(timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[str, Any]]) -> Picture:
     """Lay one timeline out.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
-    for their id, since when and for how long. Cost: linear in the transactions, of which all open ones and the latest
-    others are drawn, ``MAX_BARS`` together.
+    for their id, since when and for how long, and whether they hold readers up (``blocks``). Cost: linear in the
+    transactions, of which all open ones and the latest others are drawn, ``MAX_BARS`` together.
     """
     rows = _shown(timeline["transactions"])
     log_end = timeline["log_end"]
@@ -181,9 +191,11 @@ def _fill(
     for row in rows:
         more = known.get((row["producer_id"], _first(row)), {})
         since, age = more.get("since"), more.get("age_ms")
-        bar = _bar(row, scale, in_words(row, since, age))
+        blocks = more.get("blocks", row.get("class") != "active")
+        bar = _bar(row, scale, in_words(row, since, age), blocks)
         lane.bars.append(bar)
-        if bar.kind == "open" and not lane.note:
+        lane.held = lane.held or bar.kind == "open"
+        if bar.marker is None and not lane.note:
             begun = since or row.get("start")
             lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {duration(age)}" if age else "")
             lane.note += f" · {row['class']}" if row.get("class") else ""
@@ -203,14 +215,15 @@ def _mark_epoch(lane: Lane, x: float, epoch: int, highest: int | None) -> int:
     return epoch if highest is None else max(highest, epoch)
 
 
-def _bar(row: Mapping[str, Any], scale: Any, title: str) -> Bar:
+def _bar(row: Mapping[str, Any], scale: Any, title: str, blocks: bool) -> Bar:
     x = scale(_first(row))
     last = row.get("last_offset")
     end = scale(_first(row) if last is None else last + 1)
     marker = row.get("marker_offset")
     width = max(_MIN_BAR, round(end - x, 1))
     if marker is None:
-        return Bar(min(x, RIGHT - _MIN_BAR), width, max(0.0, round(RIGHT - x - width, 1)), "open", "OPEN", title, None)
+        tail = max(0.0, round(RIGHT - x - width, 1))
+        return Bar(min(x, RIGHT - _MIN_BAR), width, tail, "open" if blocks else "active", "OPEN", title, None)
     commit = row.get("outcome") == "COMMIT"
     at = scale(marker)
     return Bar(x, max(width, round(at - x, 1)), 0.0, "commit" if commit else "abort", "C" if commit else "A", title, at)

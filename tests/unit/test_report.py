@@ -92,6 +92,25 @@ def test_hostile_names_are_inert_everywhere(sources: dict[str, str]) -> None:
     sources["hostile"].encode("utf-8")
 
 
+def test_a_normal_transaction_is_drawn_and_told_calmly() -> None:
+    findings, summary, transactions, timelines = samples.hanging()
+    calm = [row for row in transactions if row["class"] == "active"]
+    bar = {key: calm[0][key] for key in ("producer_id", "producer_epoch", "first_offset", "last_offset", "class")}
+    place = {key: calm[0][key] for key in ("topic", "partition")}
+    picture = {**timelines[0], **place, "log_start": 0, "log_end": 10, "lso": 0, "transactions": [bar]}
+    page = Page(render_report([], {**summary, "counts": {}}, calm, [picture]))
+    assert page.faults == []
+    assert "Nothing is blocked, and nothing is wrong in what was read" in page.text
+    assert "1 transaction is open" in page.text
+    drawn = [(a.get("class") or "").split() for tag, a in page.elements if tag in ("rect", "line")]
+    assert ["bar-active"] in drawn
+    assert ["lso"] in drawn
+    legend = 2  # the held LSO and the open bar of the legend
+    assert sum("held" in names or "bar-open" in names for names in drawn) == legend
+    alarmed = Page(render_report(findings, summary, transactions, timelines))
+    assert any(a.get("class") == "blockzone held" for a in alarmed.all("rect"))
+
+
 def test_lone_surrogates_can_be_written() -> None:
     findings = [samples.finding(rule="torn-tail", topic="a\ud800b", partition=0, message="\udfff")]
     assert "a\\ud800b-0" in Page(render_report(findings, samples.empty_summary(), [], []).encode().decode()).text

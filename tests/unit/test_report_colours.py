@@ -9,10 +9,10 @@ import pytest
 
 PAIRS = [
     ("ink", "page", 4.5), ("ink", "card", 4.5), ("ink", "well", 4.5), ("soft", "card", 4.5), ("soft", "page", 4.5),
-    ("soft", "well", 4.5), ("link", "card", 4.5), ("ink", "bad-bg", 4.5), ("ink", "warn-bg", 4.5),
+    ("soft", "well", 4.5), ("ink", "bad-bg", 4.5), ("ink", "warn-bg", 4.5),
     *((name, f"{name}-bg", 4.5) for name in ("bad", "error", "warn", "info", "good", "unsure")),
-    ("held", "card", 4.5), ("card", "commit", 4.5),
-    *((name, "card", 3.0) for name in ("open", "abort", "commit")),
+    ("open", "card", 4.5), ("link", "card", 4.5), ("card", "commit", 4.5),
+    *((name, "card", 3.0) for name in ("abort", "commit", "active")),
 ]  # fmt: skip
 
 

@@ -37,6 +37,18 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
     assert lane.note == "open since 2026-11-21 04:00:00 UTC · 1 min · orphan"
 
 
+def test_what_holds_nobody_up_does_not_alarm() -> None:
+    calm, held, young = bar(1, 50, 59), bar(2, 60, 69), bar(3, 70, 79)
+    rows = [calm | {"class": "active"}, held | {"class": "hanging"}, young | {"class": "hanging"}]
+    whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
+    picture = timeline.draw(whole, {(3, 70): {"blocks": False}})
+    assert [(lane.bars[0].kind, lane.held) for lane in picture.lanes] == [
+        ("active", False), ("open", True), ("active", False),
+    ]  # fmt: skip
+    assert picture.held
+    assert not draw([calm | {"class": "active"}, bar(4, 0, 9, 10)]).held
+
+
 def test_a_small_transaction_in_a_long_log_is_still_seen() -> None:
     picture = draw([bar(1, 5, 5, 6), bar(2, 4_000_000, 4_000_000)], log_end=9_000_000, lso=4_000_000)
     assert all(entry.width >= 3 for lane in picture.lanes for entry in lane.bars)
