@@ -76,6 +76,8 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     entry = log.last_entry(row["producer_id"])
     timeout = entry.timeout_ms if entry is not None and entry.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
+    settled = log.leader.state.get("settled") or ()  # a running cluster was asked twice, and nothing moved
+    in_flight = in_flight and (int(row["producer_id"]), int(row["first_offset"])) not in settled
     return OpenTransaction(
         row,
         klass,
@@ -99,25 +101,28 @@ def unreadable_behind(log: LogView, row: np.void) -> bool:
 def _class(
     log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None, timeout: int
 ) -> tuple[str, str, bool, str | None]:
-    if row["last_offset"] < log.leader.log_start or (row["from_snapshot"] and row["batches"] == 0):
+    below = row["last_offset"] < log.leader.log_start or (row["from_snapshot"] and row["batches"] == 0)
+    contradiction = None if entry is None else _contradiction(log, row, entry)
+    if below and (entry is None or contradiction is not None or _late(log, entry, timeout)):
         return "ghost", "its data lies below the log start", False, None
     if "control_type" in (log.leader.state.get("cannot_show") or ()):
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
     if log.leader.state.get("ends_early"):
         return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"
-    if unreadable_behind(log, row):
-        return "undecidable", "bytes behind it could not be read", False, "the batches that could not be read"
     if history is None:
         return "undecidable", "the coordinator's log is not among the inputs", False, "__transaction_state"
     if entry is None:
         return _unowned(log, row, history)
-    contradiction = _contradiction(log, row, entry)
     if contradiction is not None:
         return "hanging", contradiction, _marker_in_flight(log, row, entry), None
+    klass = "late" if _late(log, entry, timeout) else "active"
+    return klass, f"the coordinator has it as {entry.state}", False, None
+
+
+def _late(log: LogView, entry: Entry, timeout: int) -> bool:
+    """Whether the coordinator should have ended its transaction, or sent the markers, by now."""
     begin = entry.start if entry.start >= 0 else entry.time
-    limit = (begin if entry.state == "Ongoing" else entry.time) + timeout + ENFORCEMENT_MS
-    late = log.cluster.as_of > limit
-    return ("late" if late else "active"), f"the coordinator has it as {entry.state}", False, None
+    return log.cluster.as_of > (begin if entry.state == "Ongoing" else entry.time) + timeout + ENFORCEMENT_MS
 
 
 def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[str, str, bool, str | None]:
@@ -152,8 +157,7 @@ def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
 
 def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     """Whether the contradiction may only come of files that were copied at different times."""
-    found = matching(log, int(row["producer_id"]))
-    windows = (found.windows[n] for n in found.unmarked)
+    windows = matching(log, int(row["producer_id"])).unmarked_after(row["prev_marker_offset"])
     ended = [w.end_time for w in windows if w.end_time is not None and _may_hold(w, row, log.time(row["last_time"]))]
     if ended:
         return log.in_flight(max(ended), other_clock=skew(log, entry.partition) > SAME_CLOCK_MS)

@@ -164,7 +164,8 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     it: the log starts at 0, or a producer snapshot at or below the batch does not know the producer.
     Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
     before the broker lost its state, or never existed.
-    Can be wrong: an id older than the first snapshot that is kept; a partition mirrored from raw segments.
+    Can be wrong: an id older than the first snapshot that is kept; a partition mirrored from raw segments; a topic that
+    was deleted and created anew under a producer (info where the coordinator shows it).
     What to do: look for a leader change, DeleteRecords or an expiration just before; compare other replicas; treat the
     sequences below as possibly lost.
     Source: KIP-360, UnknownProducerId and OutOfOrderSequence page
@@ -194,11 +195,24 @@ def _inherited(log: LogView, flags: int) -> bool:
     return bool(flags & (IN_START_SEGMENT | KNOWN_BELOW | KNOWN_IN_SNAPSHOT)) or not flags & SNAPSHOT_DENIES
 
 
+def _created_anew(log: LogView, producer_id: int) -> bool:
+    """Whether the coordinator knows of the producer's transactions in this partition from before this log began."""
+    history, began = log.cluster.coordinator, int(log.leader.state.get("first_time", -1))
+    if history is None or began < 0 or log.leader.log_start > 0:
+        return False
+    windows = (w for w in history.windows(producer_id) if log.name in w.partitions)
+    return any(w.end_time is not None and w.end_time < began for w in windows)
+
+
 def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
     who = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})"
+    anew = not inherited and _created_anew(log, int(e["producer_id"]))
     if inherited:
         message = f"{who} has its first retained batch at sequence {e['b']}: what was before lies below the log start"
         extra = {"confidence": "undecidable", "missing": f"offsets below the log start {log.leader.log_start}"}
+    elif anew:
+        message = f"{who} begins at sequence {e['b']} in this log: it wrote to one of this name before this one began"
+        extra = {"confidence": "likely", "missing": "the deleted topic of the same name"}
     else:
         message = (
             f"{who} begins at sequence {e['b']} in this log: the broker took it without knowing it, and sequences 0 to "
@@ -207,7 +221,7 @@ def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
         extra = {"confidence": "likely"}
     return log.at_event(
         "unknown-producer-first-sequence",
-        "info" if inherited else "warning",
+        "info" if inherited or anew else "warning",
         message,
         e,
         evidence={"expected": 0, "found": e["b"], "log_start": log.leader.log_start, **extra},

@@ -169,7 +169,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     )
 
 
-@rule("transaction-pinned-at-log-start", family=FAMILY, severity="error")
+@rule("transaction-pinned-at-log-start", family=FAMILY, severity="error; info while its coordinator will end it")
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     """An open transaction begins below the log start
 
@@ -177,7 +177,8 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     offset below the log start offset.
     Why it matters: its data was deleted, its state was not: the last stable offset is pinned to the log start, and
     nothing in the log shows why.
-    Can be wrong: the marker had not been copied yet.
+    Can be wrong: the marker had not been copied yet; while the coordinator has it open, within its time-out, it will
+    end by itself (then info).
     What to do: abort it as a hanging transaction, with the start offset that describe-producers shows.
     Source: KIP-360
     """
@@ -187,7 +188,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
             yield _open_finding(
                 log,
                 "transaction-pinned-at-log-start",
-                "error",
+                "info" if t.klass == "active" else "error",
                 t,
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
                 f"{log.leader.log_start} of {log.name}, and is still open: the last stable offset is pinned",

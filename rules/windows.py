@@ -6,7 +6,8 @@ to one in that order, by epoch, result and time; a neighbour's marker never stan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from rules.history import SKEW_MS, CoordinatorHistory, Window
 from rules.view import LogView, arrived
 
+CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
+NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
 
 
@@ -29,6 +32,11 @@ class Matching:
     of_marker: dict[int, int] = field(default_factory=dict)
     unmarked: list[int] = field(default_factory=list)
 
+    def unmarked_after(self, marker_offset: int) -> Iterator[Window]:
+        """Decided windows without a marker that come behind that of this marker: markers keep the windows' order."""
+        behind = self.of_marker.get(int(marker_offset), -1)
+        return (self.windows[n] for n in self.unmarked if n > behind)
+
 
 def skew(log: LogView, partition: int | None) -> int:
     """How far the clocks of a coordinator partition's broker and of this log's leader copy may be apart, in ms."""
@@ -41,12 +49,12 @@ def skew(log: LogView, partition: int | None) -> int:
 def recorded(log: LogView, partition: int, t: np.void) -> bool:
     """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
 
-    Clients stamp records before they ask the coordinator; where their clock gives time(b) that much is allowed for.
+    Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
     """
     history = log.cluster.coordinator
     assert history is not None
-    by_client = t["first_timestamp"] >= t["first_time"]
-    needed_by = log.time(t["first_time"]) + (SAME_CLOCK_MS if by_client else 0)
+    just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
+    needed_by = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
     other = skew(log, partition) > SAME_CLOCK_MS
     return arrived(history.times.get(partition, -1), history.clean.get(partition, False), needed_by, other_clock=other)
 
@@ -88,8 +96,8 @@ def _match(log: LogView, producer_id: int) -> Matching:
     markers = _markers(log).get(producer_id, [])
     out = Matching(windows)
     # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
-    _pair(out, markers, lambda window, t: _fits(window, t, 0))
-    _pair(out, markers, lambda window, t: _fits(window, t, _slack(log, window)))
+    _pair(out, markers, None)
+    _pair(out, markers, log)
     used = set(out.of_marker.values())
     for t in markers:  # a marker that was sent again closes nothing and belongs to the window of the one before
         if t["first_offset"] < 0 and int(t["marker_offset"]) not in out.of_marker:
@@ -101,8 +109,15 @@ def _match(log: LogView, producer_id: int) -> Matching:
     return out
 
 
-def _pair(out: Matching, markers: list[np.void], fits: Callable[[Window, np.void], bool]) -> None:
-    """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already."""
+def _pair(out: Matching, markers: list[np.void], slack_of: LogView | None) -> None:
+    """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already.
+
+    ``slack_of``: the log whose broker's clock is allowed for; None for no slack.
+    """
+
+    def fits(window: Window, t: np.void) -> bool:
+        return _fits(window, t, 0 if slack_of is None else _slack(slack_of, window))
+
     taken = set(out.of_marker.values())
     behind: list[int] = []  # for each marker the number of the first window behind it that is taken
     limit = len(out.windows)
@@ -113,12 +128,17 @@ def _pair(out: Matching, markers: list[np.void], fits: Callable[[Window, np.void
     for t, end in zip(markers, reversed(behind), strict=True):
         offset = int(t["marker_offset"])
         if offset not in out.of_marker:
-            free = (n for n in range(at, end) if n not in taken and fits(out.windows[n], t))
-            number = next(free, None)
+            near = itertools.takewhile(lambda n, t=t: _begun(out.windows[n], t), range(at, end))
+            number = next((n for n in near if n not in taken and fits(out.windows[n], t)), None)
             if number is None:
                 continue
             out.of_marker[offset] = number
         at = out.of_marker[offset] + 1
+
+
+def _begun(window: Window, t: np.void) -> bool:
+    """Whether the decision can have come before the marker, with all that clocks may differ: no use looking farther."""
+    return window.prepare is None or window.prepare.time <= int(t["marker_timestamp"]) + SKEW_MS
 
 
 def _slack(log: LogView, window: Window) -> int:
@@ -156,8 +176,7 @@ def contradicting_window(log: LogView, t: np.void) -> Window | None:
     found = matching(log, int(t["producer_id"]))
     if int(t["marker_offset"]) in found.of_marker:
         return None
-    for number in found.unmarked:
-        window = found.windows[number]
+    for window in found.unmarked_after(t["prev_marker_offset"]):
         prepare = window.prepare
         if prepare is None or prepare.commit == bool(t["commit"]) or not _epoch_fits(window, t):
             continue
