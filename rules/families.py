@@ -6,7 +6,7 @@ import importlib
 
 MODULES = (
     "producer_state", "epochs", "transactions", "coordinator", "crosschecks", "offsets", "validation", "integrity",
-    "chain", "replicas", "capacity",
+    "chain", "replicas", "capacity", "memory",
 )  # fmt: skip
 
 

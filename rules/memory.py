@@ -1,0 +1,118 @@
+"""Rules on what running brokers hold in memory, where the audit could ask them (``auditor live``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rules.finding import Finding
+from rules.registry import rule
+from rules.view import LogView
+
+TRANSACTION_STATE = "__transaction_state"
+LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+
+WHAT_TO_DO = (
+    "Compare with kafka-transactions.sh describe-producers; a restart of the broker, or a move of the leader, rebuilds "
+    "its memory from the log: do it before the difference does harm, and keep both outputs for a report to Kafka"
+)
+
+
+@rule("broker-memory-differs", family="cross-checks", severity="warning")
+def broker_memory_differs(log: LogView) -> Iterator[Finding]:
+    """A running broker's memory is not what its log says
+
+    Checks: of producers and transactional ids that did not change while the log was read: epoch, last sequence,
+    coordinator epoch and open transaction as the leader has them in memory (DescribeProducers), and state, producer id,
+    epoch and partitions as the coordinator has them (ListTransactions, DescribeTransactions), against the replay of the
+    log. Only auditor live can ask.
+    Why it matters: brokers decide by their memory, and rebuild it from the log when they start: such a broker accepts
+    or refuses other batches than it will after its next start.
+    Can be wrong: memory that was rebuilt from a snapshot which knows more than the log still holds.
+    What to do: compare with kafka-transactions.sh describe-producers; restart the broker or move the leader, which
+    rebuilds the memory; keep both outputs for a report.
+    Source: KIP-664
+    """
+    for producer in log.leader.state.get("memory") or ():
+        yield from _producer(log, producer)
+    yield from _unknown_to_the_broker(log)
+    if log.topic == TRANSACTION_STATE:
+        for transactional_id, listing in sorted((log.leader.state.get("coordinator_memory") or {}).items()):
+            yield from _transactional_id(log, transactional_id, listing)
+
+
+def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
+    rows = log.leader.producers
+    mine = rows[rows["producer_id"] == held["producer_id"]]
+    started = held["txn_first_offset"]
+    if not len(mine):
+        if started >= log.leader.log_start:
+            yield _differs(log, held, {"txn_first_offset": started}, {"txn_first_offset": None})
+        return
+    row = mine[0]
+    names = ["txn_first_offset"] if started < 0 or started >= log.leader.log_start else []
+    if row["batches"] or row["markers"]:
+        names.append("producer_epoch")
+    if row["batches"] and row["data_epoch"] == row["producer_epoch"] and log.has_sequences:
+        names.append("last_sequence")
+    if row["markers"]:
+        names.append("coordinator_epoch")
+    other = [name for name in names if held[name] != int(row[name])]
+    if other:
+        yield _differs(log, held, {n: held[n] for n in other}, {n: int(row[n]) for n in other})
+
+
+def _unknown_to_the_broker(log: LogView) -> Iterator[Finding]:
+    """Transactions that are open in the log and that the broker, asked before and after, knows nothing of."""
+    if (known := log.leader.state.get("memory_ids")) is None:
+        return
+    rows = log.leader.transactions
+    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], list(known))]:
+        if row["first_offset"] >= log.leader.log_start:
+            held = {"producer_id": int(row["producer_id"]), "producer_epoch": int(row["producer_epoch"])}
+            first = int(row["first_offset"])
+            yield _differs(log, held, {"txn_first_offset": None}, {"txn_first_offset": first}, offset=first)
+
+
+def _differs(
+    log: LogView, held: dict[str, int], memory: dict[str, Any], replayed: dict[str, Any], offset: int | None = None
+) -> Finding:
+    words = ", ".join(f"{name} {memory[name]} in memory, {replayed[name]} by the log" for name in memory)
+    return log.finding(
+        "broker-memory-differs",
+        "warning",
+        f"The leader of {log.name} remembers producer {held['producer_id']} otherwise than the log says: {words}",
+        offset=offset,
+        producer_id=held["producer_id"],
+        producer_epoch=held["producer_epoch"],
+        transactional_id=log.owner(held["producer_id"]),
+        evidence={"found": memory, "expected": replayed},
+        remedy=WHAT_TO_DO,
+    )
+
+
+def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any]) -> Iterator[Finding]:
+    history = log.cluster.coordinator
+    entry = history.last(transactional_id) if history is not None else None
+    if held["state"] not in LOGGED_STATES or log.leader.state.get("ends_early"):
+        return
+    memory: dict[str, Any] = {"state": held["state"], "producer_id": held["producer_id"]}
+    logged: dict[str, Any] = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
+    if entry is not None and held["producer_epoch"] >= 0:
+        memory |= {"producer_epoch": held["producer_epoch"], "partitions": sorted(held["partitions"])}
+        logged |= {"producer_epoch": entry.producer_epoch, "partitions": sorted(entry.partitions)}
+    other = [name for name in memory if memory[name] != logged[name]]
+    if other:
+        words = ", ".join(f"{name} {memory[name]} in memory, {logged[name]} by the log" for name in other)
+        yield log.finding(
+            "broker-memory-differs",
+            "warning",
+            f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}",
+            offset=None if entry is None else entry.offset,
+            producer_id=held["producer_id"],
+            transactional_id=transactional_id,
+            evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
+            remedy=WHAT_TO_DO,
+        )

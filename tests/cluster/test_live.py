@@ -1,0 +1,108 @@
+"""The whole story against real brokers: healthy load, a hang, both audits, the remedy executed, silence again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka import KafkaProducer
+
+from auditor import cli
+from tests.broker.cluster import Cluster
+from tests.broker.jars import missing_tools
+from tests.cluster import live_story as story
+from tests.cluster.live_story import TOPIC, Access
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))]
+
+WHERE = ("rule", "severity", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
+         "transactional_id")  # fmt: skip
+
+
+@dataclass
+class Setting:
+    cluster: Cluster
+    access: Access
+    folder: Path
+    as_of: str = ""
+
+    def live(self, name: str, *more: str) -> tuple[int, list[dict[str, Any]]]:
+        out = self.folder / name
+        config = self.folder / "client.properties"
+        config.write_text("".join(f"{k}={v}\n" for k, v in self.access.client.items()), encoding="utf-8")
+        status = cli.main([
+            "live", "--bootstrap-server", self.cluster.servers, "--client-config", str(config), "--out", str(out),
+            "--as-of", self.as_of, "--quiet", *more,
+        ])  # fmt: skip
+        return status, story.findings(out)
+
+    def offline(self, name: str) -> list[dict[str, Any]]:
+        self.cluster.copy(self.folder / f"{name}-copy")
+        out = self.folder / name
+        cli.main(["audit", str(self.folder / f"{name}-copy"), "--out", str(out), "--as-of", self.as_of, "--quiet"])
+        return story.findings(out)
+
+
+@pytest.fixture(
+    params=[
+        ("3.6.2", {"transaction.partition.verification.enable": "false"}, False),
+        ("3.6.2", {"transaction.partition.verification.enable": "false"}, True),
+        ("4.1.0", {"transaction.partition.verification.enable": "false"}, False),
+        ("2.8.2", {}, False),
+    ],
+    ids=["3.6.2", "3.6.2-SASL_SSL", "4.1.0", "2.8.2"],
+)
+def setting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
+    version, settings, secure = request.param
+    access = story.secured(tmp_path / "certificates") if secure else Access()
+    with Cluster(version, tmp_path / "brokers", **settings, **access.broker) as cluster:
+        story.create_topic(cluster, access)
+        yield Setting(cluster, access, tmp_path)
+
+
+def hung(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in found if row["rule"] == "hanging-transaction"]
+
+
+def test_a_hang_is_found_closed_and_gone(spark: SparkSession, setting: Setting) -> None:
+    cluster, access = setting.cluster, setting.access
+    setting.as_of = str(int(time.time() * 1000) + 3_600_000)
+    producer = KafkaProducer(bootstrap_servers=cluster.servers, transactional_id="story", **access.client)
+    producer.init_transactions()
+    story.transactions(producer, 0, 6)
+    assert setting.live("healthy", "--from", "start") == (0, [])
+
+    manager = producer._transaction_manager
+    state = manager.producer_id_and_epoch
+    offset = story.write_late(cluster, access, state.producer_id, state.epoch, 6 * 3)
+    story.transactions(producer, 1, 3)
+    assert story.last_stable_offset(cluster, access) == offset
+
+    status, found = setting.live("hanging", "--from", "start", "--tables")
+    assert status == 1
+    (hang,) = hung(found)
+    assert (hang["topic"], hang["partition"], hang["offset"], hang["producer_id"]) == (
+        TOPIC, 0, offset, state.producer_id,
+    )  # fmt: skip
+    assert hung(setting.live("hanging-lso")[1])[0]["offset"] == offset
+    assert [[row[n] for n in WHERE] for row in setting.offline("offline")] == [[row[n] for n in WHERE] for row in found]
+
+    story.execute(hang["remedy"], cluster, access)
+    story.transactions(producer, 1, 3)
+    producer.close()
+    assert story.last_stable_offset(cluster, access) == offset + 3  # two records and the marker
+    assert hung(setting.live("after", "--from", "start")[1]) == []
+    summary = json.loads((setting.folder / "after" / "summary.json").read_text(encoding="utf-8"))
+    log = next(log for log in summary["live"]["logs"] if (log["topic"], log["partition"]) == (TOPIC, 0))
+    assert log["last_stable_offset"] == log["log_end"] == offset + 3
+    for out in ("healthy", "hanging", "after"):
+        for file in (setting.folder / out).glob("*.*"):
+            assert not access.client or story.PASSWORD not in file.read_text(encoding="utf-8")
