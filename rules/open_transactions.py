@@ -109,6 +109,8 @@ def _class(
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
     if log.leader.state.get("ends_early"):
         return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"
+    if unreadable_behind(log, row):
+        return "undecidable", "bytes behind it could not be read", False, "the batches that could not be read"
     if history is None:
         return "undecidable", "the coordinator's log is not among the inputs", False, "__transaction_state"
     if entry is None:
