@@ -254,11 +254,14 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
 
 
 def _named(log: LogView, entries: list[Entry], t: np.void) -> bool:
-    """Whether an Ongoing record between the producer's marker before and the data names this partition."""
-    after = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
-    until = log.time(t["last_time"]) + SKEW_MS
-    named = [e for e in entries if log.name in e.partitions]
-    return any(e.time <= until for e in named) and any(e.time >= after - SKEW_MS or after < 0 for e in named)
+    """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
+
+    What stands between the two markers tells when the data came; its own stamps may be of any time.
+    """
+    after = int(t["prev_marker_time"]) - SKEW_MS if t["prev_marker_offset"] >= 0 else -1
+    until = int(t["marker_timestamp"]) + SKEW_MS if t["marker_offset"] >= 0 else None
+    named = [e.time for e in entries if log.name in e.partitions]
+    return any(time >= after and (until is None or time <= until) for time in named)
 
 
 def _seen(log: LogView, history: CoordinatorHistory, t: np.void, entry: Entry) -> bool:

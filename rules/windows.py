@@ -6,7 +6,6 @@ to one in that order, by epoch, result and time; a neighbour's marker never stan
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -127,13 +126,13 @@ def _pair(out: Matching, markers: list[np.void], slack_of: LogView | None) -> No
     at = 0
     for t, end in zip(markers, reversed(behind), strict=True):
         offset = int(t["marker_offset"])
-        if offset not in out.of_marker:
-            near = itertools.takewhile(lambda n, t=t: _begun(out.windows[n], t), range(at, end))
-            number = next((n for n in near if n not in taken and fits(out.windows[n], t)), None)
-            if number is None:
-                continue
-            out.of_marker[offset] = number
-        at = out.of_marker[offset] + 1
+        number = out.of_marker.get(offset, -1)
+        for n in range(at, end):
+            if number >= 0 or not _begun(out.windows[n], t):
+                break
+            if n not in taken and fits(out.windows[n], t):
+                number = out.of_marker[offset] = n
+        at = max(at, number + 1)
 
 
 def _begun(window: Window, t: np.void) -> bool:
