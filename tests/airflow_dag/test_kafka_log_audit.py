@@ -74,7 +74,7 @@ def airflow(env: dict[str, str], *args: str) -> str:
     return done.stdout
 
 
-def tested(env: dict[str, str], **conf: Any) -> dict[str, Any]:
+def run_dag(env: dict[str, str], **conf: Any) -> dict[str, Any]:
     """What came of ``dag.test()``."""
     lines = airflow(env, str(SCRIPT), "test", json.dumps(conf)).splitlines()
     found: dict[str, Any] = json.loads(lines[-1])
@@ -88,7 +88,9 @@ def findings(out: Path) -> bytes:
 def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str]) -> None:
     found = json.loads(airflow(env, str(SCRIPT), "import").splitlines()[-1])
     assert found == {
-        "outlets": {"inventory": [], "audit": ["kafka_log_audit_results"], "judge": [], "publish": ["kafka_log_audit_report"]},
+        "outlets": {
+            "inventory": [], "audit": ["kafka_log_audit_results"], "judge": [], "publish": ["kafka_log_audit_report"],
+        },
         "below": {"inventory": ["audit"], "audit": ["judge", "publish"], "judge": [], "publish": []},
         "catchup": False,
     }  # fmt: skip
@@ -96,7 +98,7 @@ def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str])
 
 def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path: Path) -> None:
     paths = [str(corpora.unpack("hanging-36"))]
-    found = tested(env, paths=paths, out=str(tmp_path), severity="critical", records=True)
+    found = run_dag(env, paths=paths, out=str(tmp_path), severity="critical", records=True)
     assert found["tasks"] == {"inventory": "success", "audit": "success", "judge": "failed", "publish": "success"}
     assert found["state"] == "failed"
     assert b'"rule":"hanging-transaction"' in findings(tmp_path)
@@ -109,13 +111,27 @@ def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path
 
 def test_a_healthy_directory_is_judged_healthy(env: dict[str, str], tmp_path: Path) -> None:
     paths = [str(corpora.unpack("healthy-41"))]
-    found = tested(env, paths=paths, out=str(tmp_path), severity="warning")
+    found = run_dag(env, paths=paths, out=str(tmp_path), severity="warning")
     assert set(found["tasks"].values()) == {"success"}
     assert found["state"] == "success"
 
 
+@pytest.mark.parametrize(("complete", "submitted"), [(True, False), (False, True), (None, True)])
+def test_a_retry_submits_only_what_is_not_done(
+    env: dict[str, str], tmp_path: Path, complete: bool | None, submitted: bool
+) -> None:
+    """``complete``: what the summary that an earlier try left says; None where it left none."""
+    folder = tmp_path / "runs" / "by%20hand"
+    folder.mkdir(parents=True)
+    if complete is not None:
+        (folder / "summary.json").write_text(json.dumps({"complete": complete}))
+    context = {"params": {"out": str(tmp_path)}, "run_id": "by hand"}
+    found = json.loads(airflow(env, str(SCRIPT), "retry", json.dumps(context)).splitlines()[-1])
+    assert found == {"submitted": submitted}
+
+
 def test_a_path_that_is_not_there_ends_in_the_inventory(env: dict[str, str], tmp_path: Path) -> None:
-    found = tested(env, paths=[str(tmp_path / "gone")], out=str(tmp_path))
+    found = run_dag(env, paths=[str(tmp_path / "gone")], out=str(tmp_path))
     assert found["tasks"]["inventory"] == "failed"
     assert found["state"] == "failed"
     assert not (tmp_path / "history").exists()
