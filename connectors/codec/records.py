@@ -131,12 +131,17 @@ def decode_records(
 ) -> Iterator[Decoded]:
     """The records of ``batches``, whose stored bytes are ``raw`` (as in :class:`connectors.codec.segment.Chunk`).
 
-    In runs of at most 16 MiB of plain bytes or one batch, so that no input grows beyond that and 60 bytes a record.
+    In runs of at most 16 MiB of plain bytes or one batch, so that no input grows beyond that and 60 bytes a record. A
+    batch of more than ``limits.max_records`` gives none, and a failure of reason ``limit``.
     Offsets are absolute and timestamps as a consumer sees them, whatever the magic. With ``payload``, keys and values
     are at hand in ``records.payload``: the plain bodies of the run. Cost: two decompressions, three passes.
     """
     buf, stored = _joined(raw, batches)
     summary, failed = summarise(buf, 0, stored, limits)
+    for row in np.flatnonzero(summary.present > limits.max_records).tolist():
+        failed.append((row, Failure("limit", f"{summary.present[row]} records, limit {limits.max_records}")))
+        summary.present[row] = 0
+        summary.flaws[row] |= col.RECORD_UNDECOMPRESSABLE
     for rows in _runs(summary.plain_size):
         present = RecordSummary(*(column[rows] for column in summary))
         records, header_start = _columns(buf, stored.take(rows), present.present, limits, payload)

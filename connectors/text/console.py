@@ -132,7 +132,8 @@ class _Reader:
         found = _STATE.match(self.text, again + len(transactional_id))
         if not found or not self.text.startswith(transactional_id, again):
             return -1
-        producer_id, epoch, timeout, state, partitions, start, updated = (item.decode() for item in found.groups())
+        texts = [item.decode("utf-8", "replace") for item in found.groups()]
+        producer_id, epoch, timeout, state, partitions, start, updated = texts
         row = transaction(
             transactional_id.decode("utf-8", "replace"),
             state,

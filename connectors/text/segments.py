@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -122,6 +122,7 @@ class SegmentBuilder:
         self._seen += 1
         self._shows_records = True
         row = self.rows[-1]
+        before = replace(row)
         if not row.base_offset <= offset <= row.last_offset and row.magic == 2:
             return False
         if row.magic < 2 and row.attributes & 0x07:
@@ -129,7 +130,7 @@ class SegmentBuilder:
             row.record_count += 1
         if row.is_control:
             _control(row, line)
-        return row.fits()
+        return self._fits(before)
 
     def deep_record(self, line: Match) -> bool:
         """A record of a release that prints no batch lines in deep mode: records at one position are one batch."""
@@ -137,6 +138,7 @@ class SegmentBuilder:
         self._deep = True
         if self.rows and self.rows[-1].position == position:
             row = self.rows[-1]
+            before = replace(row)
             row.last_offset = offset
             row.record_count += 1
             row.crc = 0
@@ -154,6 +156,7 @@ class SegmentBuilder:
                 row.attributes |= _CONTROL
             if not self._add(row):
                 return False
+            before = replace(row)
         row.max_timestamp = max(row.max_timestamp, int(line["timestamp"] or -1))
         if line["valid"] == b"false":
             row.flaws |= col.FLAW_CRC
@@ -161,7 +164,7 @@ class SegmentBuilder:
             self._cannot_show.add("producer_epoch")
         if row.is_control:
             _control(row, line)
-        return row.fits()
+        return self._fits(before)
 
     def build(self) -> Batches:
         """The batches so far."""
@@ -186,6 +189,13 @@ class SegmentBuilder:
             self._cannot_show |= {"control_type", "coordinator_epoch"}
         cut = self._shows_records and bool(self.rows) and self._seen < self.rows[-1].record_count
         return Batches(columns(self.rows), frozenset(self._cannot_show), cut)
+
+    def _fits(self, before: Row) -> bool:
+        """Whether the last row still fits after a line was added to it; if not, it becomes what it was ``before``."""
+        if self.rows[-1].fits():
+            return True
+        self.rows[-1] = before
+        return False
 
     def _add(self, row: Row) -> bool:
         if not row.fits():
