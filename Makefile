@@ -4,7 +4,7 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test test-cluster test-airflow airflow-env check bench nightly mutants picture dist lock clean env
+.PHONY: help setup demo test test-cluster test-airflow airflow-env check bench nightly fuzz sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,12 @@ bench: setup ## every benchmark, one after the other
 nightly: setup ## the tests with many more random cases
 	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=100000 HYPOTHESIS_PROFILE=nightly \
 	  $(BIN)/python -m pytest -m "not cluster and not browser"
+
+fuzz: setup ## twenty million mutants of real files against every decoder (about three hours a core)
+	@rm -f fuzz.last; NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --mutants $${FUZZ_MUTANTS:-20000000} --seed $${FUZZ_SEED:-2} --last fuzz.last
+
+sbom: setup ## docs/licenses.md and dist/sbom.json (CycloneDX) from the lock, offline
+	$(BIN)/python scripts/sbom.py requirements.lock docs/licenses.md dist/sbom.json
 
 mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes)
 	$(BIN)/python -m tests.mutation

@@ -1,0 +1,87 @@
+"""``python -m tests.fuzz``: run mutants; exit 1 if any raises, with what is needed to see it again.
+
+With ``NUMBA_BOUNDSCHECK=1`` in the environment no kernel may read or write outside of its arrays. A crash leaves the
+mutant's kind and number in ``--last``; a mutant that takes more than a minute ends the process with a stack trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import resource
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from tests.fuzz import mutate, seeds
+from tests.fuzz.targets import TARGETS
+
+# Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
+SHARES = {"segment": 6, "__transaction_state": 3, "__consumer_offsets": 3, "__cluster_metadata": 3, "dump": 3,
+          "console": 3, "snapshot": 4}  # fmt: skip
+SLOW_S = 1.0  # processor time for a mutant; all are below 64 KiB
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--mutants", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", choices=sorted(TARGETS), help="only mutants of one kind")
+    parser.add_argument("--number", type=int, help="with --kind: only this mutant")
+    parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file")
+    parser.add_argument("--last", type=Path, help="a file that always says which mutant is at hand")
+    args = parser.parse_args()
+    if args.number is not None:
+        data = mutate.mutated(args.kind, seeds.by_kind()[args.kind], args.seed, args.number)
+        if args.save:
+            args.save.write_bytes(data)
+        TARGETS[args.kind](data)
+        return 0
+    return run(args.mutants, args.seed, args.kind, args.last)
+
+
+def run(mutants: int, seed: int, kind: str | None, last: Path | None) -> int:
+    known = seeds.by_kind()
+    kinds = [kind] if kind else [name for name in known for _ in range(SHARES.get(name, 1))]
+    note = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if last else -1
+    for name in known:
+        TARGETS[name](known[name][0])  # compiles, so that the first mutant is not slow
+    failed = set[str]()  # lines of code that raised, each told once
+    before, slowest, spent = _memory(), (0.0, "", 0), Counter[str]()
+    for number in range(mutants):
+        name = kinds[number % len(kinds)]
+        if note >= 0:
+            os.pwrite(note, f"{name} {number}\n{' ' * 40}".encode(), 0)
+        if number % 256 == 0:
+            faulthandler.dump_traceback_later(60, exit=True)
+        data = mutate.mutated(name, known[name], seed, number)
+        began = time.process_time()
+        try:
+            TARGETS[name](data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what this program looks for
+            if (line := str(traceback.extract_tb(error.__traceback__)[-1])) not in failed:
+                traceback.print_exc()
+                print(f"python -m tests.fuzz --seed {seed} --kind {name} --number {number}", file=sys.stderr)
+            failed.add(line)
+        took = time.process_time() - began
+        spent[name] += round(took * 1e6)
+        slowest = max(slowest, (took, name, number))
+    faulthandler.cancel_dump_traceback_later()
+    times = ", ".join(f"{name} {us // 1000} ms" for name, us in spent.most_common(5))
+    print(f"{mutants} mutants, slowest {slowest[0] * 1e3:.0f} ms ({slowest[1]} {slowest[2]}); most time: {times}")
+    print(f"memory grew by {(_memory() - before) >> 20} MiB")
+    if slowest[0] > SLOW_S:
+        print(f"too slow: {slowest}", file=sys.stderr)
+    return int(bool(failed) or slowest[0] > SLOW_S)
+
+
+def _memory() -> int:
+    """Bytes of the process at their most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
