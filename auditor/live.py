@@ -8,18 +8,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import pickle
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from auditor import audit, publish, scan, session
+from auditor import audit, held, publish, session
 from auditor.audit import Audit
 from auditor.context import brief
-from auditor.facts import CopyFacts
 from auditor.live_read import Reading
 from auditor.live_tables import Tables
 from auditor.replay.live import NOWHERE
@@ -30,7 +26,7 @@ from connectors.live import CONNECTION_OPTIONS, Budget, LiveCluster
 from rules.finding import Finding
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 MOVING = ("hanging-transaction", "missing-marker")  # rules on what may have ended while the cluster was read
 NUMBERS = ("request_timeout_ms",)
@@ -124,7 +120,7 @@ def audit_cluster(reading: Reading, say: audit.Say, spark: SparkSession | None =
         raise AuditInputError("the cluster does not tell its topics; check what this user may describe")
     say("start Spark")
     spark = spark or session.start(options.master)
-    facts = facts_frame(spark, reading.facts)
+    facts = held.frame(spark, [held.row(f) for f in reading.facts])
     result = Audit(
         dataclasses.replace(options, tables=False), inventory(reading), {reading.join_key: reading.settings}, [],
         briefs=[brief(f) for f in reading.facts], timings=timings,
@@ -144,16 +140,6 @@ def audit_cluster(reading: Reading, say: audit.Say, spark: SparkSession | None =
     publish.publish(result, spark, facts)
     _add_to_summary(options.out / "summary.json", reading)
     return result
-
-
-def facts_frame(spark: SparkSession, copies: list[CopyFacts]) -> DataFrame:
-    """Facts that the driver holds as the frame that the second job judges."""
-    rows = [
-        (f.join_key, f.topic, f.partition, f.log_dir, pickle.dumps(brief(f), 5), pickle.dumps(f, 5)) for f in copies
-    ]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(scan.FACTS_ARROW)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, scan.FACTS_ARROW, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=scan.FACTS_ARROW), schema=scan.FACTS)
 
 
 def inventory(reading: Reading) -> Inventory:
