@@ -75,6 +75,7 @@ def keep(audit: Audit, summary: dict[str, Any]) -> None:
     assert options.history is not None
     run_id = options.run_id or runs.new_run_id()
     tables = {"findings": results.findings(audit), "logs": results.logs(audit), "runs": results.run(summary)}
+    tables["report"] = results.report(audit)
     if audit.expectations is not None:
         tables["expectations"] = audit.expectations
     facts = {

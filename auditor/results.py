@@ -35,6 +35,10 @@ RUNS = pa.schema(
 )
 
 
+# What the report draws beside findings and summary. kind: open (transactions) or timeline; row: JSON.
+REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())])
+
+
 def findings(audit: Audit) -> pa.Table:
     """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
     of_dir = _cluster_ids(audit)
@@ -70,13 +74,23 @@ def run(summary: Mapping[str, Any]) -> pa.Table:
         **summary["counts"]["by_severity"],
         "as_of": summary["as_of"],
         "tool_version": summary["tool"]["version"],
-        "summary": json.dumps(summary, ensure_ascii=False, sort_keys=True),
+        "summary": json.dumps(summary, ensure_ascii=False),
         "bytes": summary["bytes"]["total"],
         "bytes_unreadable": summary["bytes"]["unreadable"],
         "batches": summary["batches"],
         "records": summary["records"],
     }
     return pa.Table.from_pylist([row], schema=RUNS)
+
+
+def report(audit: Audit) -> pa.Table:
+    """The open transactions and timelines, so that a kept run's report can be made again as it was."""
+    rows = [
+        {"kind": kind, "row": json.dumps(row, ensure_ascii=False, sort_keys=True)}
+        for kind in ("open", "timeline")
+        for row in audit.judged[kind]
+    ]
+    return pa.Table.from_pylist(rows, schema=REPORT)
 
 
 def _cluster_ids(audit: Audit) -> dict[str, str | None]:

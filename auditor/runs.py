@@ -1,7 +1,7 @@
 """The runs kept under a folder: immutable Parquet below ``run_id=``, committed by a manifest that is written last.
 
     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one folder a table: findings, logs, runs,
-                                      /manifest.json                 and expectations where they were asked for
+                                      /manifest.json                 report, and expectations where asked for
 
 A run is what its manifest lists. The manifest is put in place by one rename, so that a rerun of the same run id
 replaces all of the run or nothing; files that no manifest lists are what a killed run left, and go at the next
@@ -158,13 +158,16 @@ def files(history: Path, run: Run, table: str) -> list[Path]:
     return [folder / file["path"] for file in run.files.get(table, [])]
 
 
-def read(history: Path, run: Run, table: str) -> pa.Table:
-    """A table of a run. Errors: :class:`AuditInputError` for a table that was not kept, or files that went missing."""
+def read(history: Path, run: Run, table: str, columns: list[str] | None = None) -> pa.Table:
+    """A table of a run, or some ``columns`` of it.
+
+    Errors: :class:`AuditInputError` for a table that was not kept, or files that went missing.
+    """
     paths = files(history, run, table)
     if not paths:
         raise AuditInputError(f"run {run.run_id} kept no table {table!r}; it has {', '.join(sorted(run.files))}")
     try:
-        return pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
+        return pa.concat_tables([pq.ParquetFile(path).read(columns) for path in paths])
     except (OSError, pa.ArrowException) as error:
         raise AuditInputError(f"run {run.run_id} cannot be read: {error}; publish it again") from None
 

@@ -1,23 +1,15 @@
 """report.html: one self-contained page that opens offline and begins with the answers.
 
-The page is rendered whole on this side (Jinja2, everything escaped by default); its only script sorts, filters and
-copies, and nothing is hidden from a reader without it. Its style and script stand in the page and are the only ones
-that its content security policy lets run, by their hashes. Same input, same bytes: no clock, no random order.
+The page is rendered whole on this side; nothing is hidden from a reader without script. Same input, same bytes: no
+clock, no random order.
 """
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from dashboards import answers, groups, prevention, shapes, text, timeline
+from dashboards import answers, groups, page, prevention, shapes, text, timeline
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
 
@@ -41,7 +33,8 @@ def render_report(
     held = answers.blocked(everything, findings, summary)
     counts = answers.tally(findings, summary)
     grouped = groups.group(findings, summary.get("counts"))
-    return _environment().get_template("report.html.j2").render(
+    return page.render(
+        "report.html.j2",
         summary=summary,
         held=held,
         open=everything,
@@ -56,9 +49,6 @@ def render_report(
         pictures=_pictures(shapes.timelines(timelines), everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         classes=answers.CLASSES,
-        style=_asset("report.css"),
-        script=_asset("report.js"),
-        policy=_content_policy(),
         max_open=MAX_OPEN,
         max_table=MAX_TABLE,
     )  # fmt: skip
@@ -96,45 +86,3 @@ def _pictures(
             blocking.add(entry.name)
     order = sorted(timelines, key=lambda row: text.log_name(row) not in blocking)[:MAX_TIMELINES]
     return [(row, timeline.draw(row, known.get(text.log_name(row), {}))) for row in order]
-
-
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("dashboards"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    names = ("number", "size", "duration", "instant", "value", "plural", "log_name", "offsets", "who", "pieces", "clip")
-    environment.filters |= {name: getattr(text, name) for name in names}
-    environment.globals |= {"in_words": timeline.in_words, "advise": answers.advise}
-    return environment
-
-
-def _finalize(content: object) -> object:
-    """What every expression of a template passes through before it is escaped: hidden characters become visible."""
-    if content is None:
-        return "–"
-    return text.visible(content) if isinstance(content, str) and not isinstance(content, Markup) else content
-
-
-@functools.cache
-def _asset(name: str) -> Markup:
-    """A style sheet or script of the package, trusted: it is part of this program and holds no data."""
-    return Markup(files("dashboards").joinpath("static", name).read_text(encoding="utf-8"))
-
-
-def _content_policy() -> str:
-    """Nothing may be loaded, and only the page's own style and script may run."""
-    style, script = (_digest(_asset(name)) for name in ("report.css", "report.js"))
-    return (
-        f"default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

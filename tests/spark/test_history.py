@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor import audit, runs
+from auditor import audit, dashboard, runs
 from auditor.options import AuditOptions
 from tests import corpora
 
@@ -33,3 +33,5 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
         json.loads(runs.read(history, second, "runs")["summary"][0].as_py())["inputs"][0]["cluster_id"]
     }
     assert runs.read(history, first, "logs")["bytes_total"].to_pylist()
+    for run_id in found:
+        assert dashboard.report(history, run_id) == (tmp_path / run_id / "report.html").read_text(encoding="utf-8")

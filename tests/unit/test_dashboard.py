@@ -1,0 +1,151 @@
+"""``auditor dashboard``: kept runs over HTTP, to this machine only, and nothing but them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+
+from auditor import cli, dashboard, results, runs
+from connectors.errors import AuditInputError
+from rules.fingerprint import fingerprint
+from tests.unit import report_samples as samples
+from tests.unit.page import Page
+
+SLASHED = "scheduled__2026-11-21T04:00:00+00:00/../x?y"
+
+
+def publish(history: Path, run_id: str, findings: list[dict[str, Any]], report: bool = True) -> None:
+    _, summary, opened, timelines = samples.hanging()
+    rows = [
+        row | {"fingerprint": fingerprint(row, "c"), "cluster_id": "c", "evidence": json.dumps(row["evidence"])}
+        for row in findings
+    ]
+    kinds = {"open": opened, "timeline": timelines}
+    kept = [{"kind": kind, "row": json.dumps(row)} for kind, found in kinds.items() for row in found]
+    tables = {
+        "findings": pa.Table.from_pylist(rows, schema=results.FINDINGS),
+        "runs": pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=results.RUNS),
+    }
+    tables |= {"report": pa.Table.from_pylist(kept, schema=results.REPORT)} if report else {}
+    counts = {name: sum(row["severity"] == name for row in findings) for name in ("critical", "error")}
+    runs.publish(history, run_id, tables, {"as_of": summary["as_of"], "counts": counts, "batches": 1, "complete": True})
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("history")
+    findings = samples.hanging()[0]
+    publish(folder, "night-1", findings[:3], report=False)
+    publish(folder, SLASHED, [*findings[1:], samples.finding(rule="torn-tail", topic="t", partition=0)])
+    (folder / "secret.txt").write_text("secret")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port(history: Path) -> Iterator[int]:
+    with dashboard.serve(history, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def get(port: int, path: str, host: str = "127.0.0.1", method: str = "GET") -> tuple[int, str, http.client.HTTPMessage]:
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    link.request(method, path, headers={"Host": f"{host}:{port}"})
+    answer = link.getresponse()
+    found = answer.status, answer.read().decode(), answer.headers
+    link.close()
+    return found
+
+
+def test_the_latest_run_is_held_against_the_one_before(port: int) -> None:
+    status, source, headers = get(port, "/")
+    page = Page(source)
+    assert (status, page.faults) == (200, [])
+    # Of hanging-36's four: three in the first run; the last three and one more in the second.
+    assert "2 new findings, 1 gone, 2 still there" in page.text
+    gone = samples.hanging()[0][0]
+    assert gone["message"] in page.text[page.text.index("Gone") : page.text.index("Partitions worst")]
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_every_link_of_the_page_leads_to_a_page(port: int) -> None:
+    links = {a["href"] or "" for a in Page(get(port, "/")[1]).all("a")}
+    followed = {link for link in links if not link.startswith("#")}
+    assert len(followed) == 4
+    for link in followed:
+        status, source, _ = get(port, "/" + link)
+        assert status == 200, link
+        assert Page(source).faults == []
+
+
+def test_a_report_is_what_the_run_found(port: int) -> None:
+    text = Page(get(port, "/report/" + quote(SLASHED, safe=""))[1]).text
+    for row in samples.hanging()[0][1:]:
+        assert row["message"] in text
+    assert "Timelines" in text
+    assert "Timelines" not in Page(get(port, "/report/night-1")[1]).text
+
+
+@pytest.mark.parametrize(
+    "path", ["/?run=none", "/report/none", "/report/", "/secret.txt", "/report/../secret.txt", "/report/%00%ff"]
+)
+def test_nothing_else_is_served(port: int, path: str) -> None:
+    status, text, headers = get(port, path)
+    assert (status, text) == (404, "no such page or run\n")
+    assert headers["Content-Type"].startswith("text/plain")
+
+
+def test_a_page_of_another_site_is_not_answered(port: int) -> None:
+    assert get(port, "/", host="evil.example")[0] == 421
+    assert get(port, "/", host="localhost")[0] == 200
+    assert get(port, "/", method="POST")[0] == 501
+
+
+def test_a_run_that_cannot_be_read_is_told_and_the_server_lives(tmp_path: Path) -> None:
+    publish(tmp_path, "a", samples.hanging()[0])
+    next(tmp_path.glob("*/findings/*.parquet")).unlink()
+    with dashboard.serve(tmp_path, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        answers = [get(server.server_port, path) for path in ("/", "/report/a", "/none")]
+        server.shutdown()
+        thread.join()
+    assert [status for status, _, _ in answers] == [500, 500, 404]
+    assert "publish it again" in answers[0][1]
+
+
+def test_a_run_that_comes_while_it_serves_is_on_the_next_page(tmp_path: Path) -> None:
+    assert "No run is kept here yet" in (dashboard.overview(tmp_path) or "")
+    publish(tmp_path, "a", [])
+    assert "No run is kept" not in (dashboard.overview(tmp_path) or "")
+    assert "0 findings in the first run" in (dashboard.overview(tmp_path) or "")
+
+
+def test_only_this_machine_is_listened_to(history: Path) -> None:
+    with dashboard.serve(history, 0) as server:
+        assert server.server_address[0] == "127.0.0.1"
+
+
+def test_mistakes_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["dashboard", str(tmp_path / "none")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(AuditInputError, match="--port"):
+            dashboard.serve(tmp_path, taken.getsockname()[1])
+    with pytest.raises(AuditInputError, match="--port"):
+        dashboard.serve(tmp_path, 99_999)
