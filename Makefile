@@ -20,7 +20,7 @@ demo: setup ## audit a small log directory of a real broker and write its report
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not cluster and not browser"
 
-test-cluster: setup ## spark-submit on a standalone Spark cluster that the tests start (about 5 minutes)
+test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster
 
 test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
