@@ -22,6 +22,7 @@ from rules.registry import rule
 from rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
 FAMILY = "producer state"
+GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 
 
@@ -39,22 +40,22 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     --print-data-log; check for unclean elections, acks and min.insync.replicas; replay the source between both times.
     Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
     """
-    intact = log.intact_from()
-    for e in log.events(Kind.SEQUENCE_GAP):
-        if e["c"] < intact or e["f"] & AFTER_UNREADABLE or _in_committed(log, e):
-            continue
+    for gap in _gaps(log):
+        e, swapped = gap[0], len(gap) > 1
         missing = (int(e["b"]) - int(e["a"])) % 2**31
-        ahead = missing < 2**30
+        ahead = missing < 2**30 and not swapped
         idle = int(e["timestamp"] - e["e"])
+        what = "the records between come later" if swapped else "the sequence went back"
+        lost = "loss across a leader change" if e["f"] & STATE_MAY_BE_LOST else "loss or state loss"
         yield log.at_event(
             "sequence-gap",
             "error",
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence {e['b']} where "
-            f"{e['a']} "
-            f"was expected"
-            + (f": {missing} records are not in this log" if ahead else ": the sequence went back")
+            f"{e['a']} was expected: "
+            + (f"{missing} records are not in this log" if ahead else what)
             + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
             e,
+            last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             evidence={
                 "expected": e["a"],
                 "found": e["b"],
@@ -62,12 +63,33 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 "previous_last_offset": e["c"],
                 "previous_time": iso(int(e["e"])),
                 "leader_epochs": [e["d"], e["leader_epoch"]],
-                "class": "loss across a leader change" if e["f"] & STATE_MAY_BE_LOST else "loss or state loss",
+                "class": "out of order" if swapped else lost,
                 "confidence": "likely" if e["f"] & STATE_MAY_BE_LOST else "proved",
             },
             remedy=_dump(log, e)
             + "; compare the replicas, check unclean elections and acks, replay the source between the two times",
         )
+
+
+def _gaps(log: LogView) -> list[list[np.void]]:
+    """The gaps to tell, each with what is wrong only because its batches lie in another order.
+
+    That is a batch that begins where the gap does, behind it, and the one that then goes on where those before ended.
+    """
+    intact, out = log.intact_from(), []
+    newest: dict[tuple[int, int], list[list[np.void]]] = {}
+    for e in log.events(Kind.SEQUENCE_GAP):
+        if e["c"] < intact or e["f"] & AFTER_UNREADABLE or _in_committed(log, e):
+            continue
+        mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
+        gap = next((g for g in mine if e["b"] == g[0]["a"] or (len(g) > 1 and e["a"] == g[0]["b"])), None)
+        if gap is not None:
+            gap.append(e)
+            continue
+        out.append([e])
+        mine.append(out[-1])
+        del mine[:-GAPS_REMEMBERED]
+    return out
 
 
 def _in_committed(log: LogView, e: np.void) -> bool:

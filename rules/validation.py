@@ -328,5 +328,6 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     What to do: find the foreign writer.
     Source: KIP-98, KIP-467; LogValidator
     """
-    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS):
+    told = {_place(e) for e in log.events(Kind.HEADER_FLAW) if int(e["a"]) & col.FLAW_CONTROL_NO_PRODUCER}
+    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, told):
         yield _invalid(log, run, words(int(run[0]["a"]), PRODUCER_FLAWS), "producer-fields-inconsistent")
