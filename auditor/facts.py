@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from auditor.packed import PackedRows
 from connectors.errors import DecodeError
 
 
@@ -91,23 +92,20 @@ TRANSACTION = np.dtype(
 )  # fmt: skip
 
 # One row a producer known in this copy: its state at the end (as a broker would hold it) and what led there.
-# Columns below_*: what lies below the log start, in files or snapshots only. Columns first_*: its first judged batch.
+# Columns below_*: what lies below the log start, in files or snapshots only. Columns first_*: its first judged batch;
+# data_*: its last one.
 PRODUCER = np.dtype(
     [
         ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_sequence", "i4"), ("last_offset", "i8"),
         ("offset_delta", "i4"), ("last_timestamp", "i8"), ("coordinator_epoch", "i4"), ("txn_first_offset", "i8"),
-        ("batches", "i8"), ("markers", "i8"), ("records", "i8"), ("first_offset", "i8"), ("first_sequence", "i4"),
-        ("first_epoch", "i4"), ("first_segment", "i4"), ("first_position", "i8"), ("first_timestamp", "i8"),
-        ("first_time", "i8"), ("max_epoch", "i4"), ("max_epoch_offset", "i8"), ("max_epoch_leader", "i4"),
+        ("batches", "i8"), ("records", "i8"), ("markers", "i8"), ("max_epoch", "i4"), ("first_offset", "i8"),
+        ("first_sequence", "i4"), ("first_epoch", "i4"), ("first_segment", "i4"), ("first_position", "i8"),
+        ("first_timestamp", "i8"), ("first_time", "i8"),
         ("data_epoch", "i4"), ("data_last_sequence", "i4"), ("data_last_offset", "i8"), ("data_timestamp", "i8"),
-        ("data_time", "i8"), ("data_leader_epoch", "i4"), ("run_start", "i4"), ("run_length", "i8"),
-        ("old_run", "i4"), ("marker_offset", "i8"), ("marker_epoch", "i4"), ("marker_time", "i8"),
-        ("marker_commit", "i1"), ("marker_fresh", "i1"), ("judged_coordinator_epoch", "i4"),
-        ("coordinator_offset", "i8"), ("active_timestamp", "i8"), ("idle_count", "i4"), ("max_idle_ms", "i8"),
-        ("epoch_window_start", "i8"), ("epoch_window_count", "i4"), ("below_batches", "i8"),
-        ("below_last_offset", "i8"), ("below_last_sequence", "i4"), ("below_epoch", "i4"), ("below_timestamp", "i8"),
-        ("below_in_snapshot", "i1"), ("ordinal", "i8"), ("transactional", "i1"), ("max_data_epoch", "i4"),
-        ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"), ("open_slot", "i4"),
+        ("data_time", "i8"), ("marker_time", "i8"), ("idle_count", "i4"), ("max_idle_ms", "i8"),
+        ("below_batches", "i8"), ("below_last_offset", "i8"), ("below_last_sequence", "i4"), ("below_epoch", "i4"),
+        ("below_timestamp", "i8"), ("below_in_snapshot", "i1"), ("transactional", "i1"), ("max_data_epoch", "i4"),
+        ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
     ]
 )  # fmt: skip
 
@@ -209,7 +207,7 @@ class CopyFacts:
     events: np.ndarray = field(default_factory=lambda: np.empty(0, EVENT))
     dropped_events: dict[int, int] = field(default_factory=dict)
     transactions: np.ndarray = field(default_factory=lambda: np.empty(0, TRANSACTION))
-    producers: np.ndarray = field(default_factory=lambda: np.empty(0, PRODUCER))
+    producers: np.ndarray | PackedRows = field(default_factory=lambda: np.empty(0, PRODUCER))
     aborted: np.ndarray = field(default_factory=lambda: np.empty(0, ABORTED))
     snapshots: list[SnapshotLink] = field(default_factory=list)
     errors: list[DecodeError] = field(default_factory=list)

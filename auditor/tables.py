@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from auditor import metadata, publish
 from auditor.facts import CopyFacts
+from auditor.packed import PackedRows
 from connectors import schema
 from connectors.arrow import Key, array_of, for_spark, from_columns, from_rows, texts
 from connectors.errors import DecodeError
@@ -123,7 +124,7 @@ def _key(copy: CopyFacts) -> Key:
     return (copy.cluster_id, copy.broker_id, copy.log_dir, copy.topic, copy.partition)
 
 
-def _columns(rows: np.ndarray, wanted: pa.Schema) -> dict[str, Any]:
+def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> dict[str, Any]:
     """The columns that facts and table have by the same name."""
     return {name: rows[name].copy() for name in rows.dtype.names or () if name in wanted.names}
 

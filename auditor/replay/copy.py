@@ -18,6 +18,7 @@ from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_
 from auditor.replay.kernel import replay_batches
 from auditor.replay.recovery import RecoveryScan
 from auditor.replay.snapshots import Chain, Stored
+from connectors.codec import batch as walking
 from connectors.codec.checkpoint import EpochStart, decode_leader_epochs
 from connectors.codec.columns import FLAW_CRC, BatchColumns
 from connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
@@ -240,8 +241,8 @@ class CopyReader:
                 f, segment.size, file=segment.name, limits=self.task.limits, records=self.task.records,
                 raw=self.internal is not None,
             ):  # fmt: skip
-                if len(chunk.batches.position):
-                    end = int(chunk.batches.position[-1]) + int(chunk.batches.size[-1])
+                if chunk.rows.shape[1]:
+                    end = int(chunk.rows[walking.POSITION, -1] + chunk.rows[walking.SIZE, -1])
                 scan.take(chunk)
                 self._chunk(segment, chunk, shape)
         finally:
@@ -261,18 +262,17 @@ class CopyReader:
         return read
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk, shape: SegmentShape | None) -> None:
-        b = chunk.batches
-        self.bytes["bytes_decoded"] += int(b.size.astype(np.int64).sum())
+        self.bytes["bytes_decoded"] += int(chunk.rows[walking.SIZE].sum())
         if shape is not None:
-            shape.add(b)
+            shape.add(BatchColumns(*chunk.rows))
         if self.task.digests:
-            self.digests.append(b)
+            self.digests.append(chunk.batches)
         clock = int(self.replay.scalars[st.S_BROKER_TIME])
-        self._replay_between_errors(b, chunk.errors)
+        self._replay_between_errors(chunk.rows, chunk.errors)
         if chunk.summary is not None:
             number = int(self.replay.scalars[st.S_SEGMENT])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
-            found = records.check(b, chunk.summary, bounds, self.task)
+            found = records.check(chunk.batches, chunk.summary, bounds, self.task)
             for events in found:
                 if shape is not None and events["kind"][0] == Kind.BATCH_TIMESTAMP:
                     shape.correct(events)
@@ -284,31 +284,31 @@ class CopyReader:
             self.unread.append((error.file, error.position, error.position + error.length))
         self.facts.errors += chunk.body_errors
 
-    def _replay_between_errors(self, b: BatchColumns, errors: list[DecodeError]) -> None:
+    def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError]) -> None:
         """Replays a chunk, telling the replay where bytes lie that could not be read. Zeros hide nothing."""
         at = 0
         for error in errors:
             if error.reason != "zero_filled":
-                stop = int(np.searchsorted(b.position, error.position))
-                self.replay_batches(b.take(slice(at, stop)))
+                stop = int(np.searchsorted(b[walking.POSITION], error.position))
+                self.replay_batches(b[:, at:stop].copy())
                 self._note_unreadable()
                 at = stop
-        self.replay_batches(b.take(slice(at, None)) if at else b)
+        self.replay_batches(b[:, at:].copy() if at else b)
 
     def _note_unreadable(self) -> None:
         scalars = self.replay.scalars
         scalars[[st.S_UNREADABLE, st.S_UNREADABLE_AT]] = scalars[[st.S_ORDINAL, st.S_EXPECTED]]
 
-    def replay_batches(self, b: BatchColumns) -> None:
-        """Replays a chunk, stopping at each snapshot's offset to compare."""
-        at, rows = 0, len(b.position)
+    def replay_batches(self, b: np.ndarray) -> None:
+        """Replays the batches of a chunk (its ``rows``), stopping at each snapshot's offset to compare."""
+        at, rows = 0, b.shape[1]
         while at < rows:
             stop = rows
-            behind = np.flatnonzero(b.base_offset[at:] >= self.chain.next_offset())
-            if len(behind) and self.chain.waiting:  # an offset may lie beyond all that the chain knows
-                stop = at + int(behind[0])
+            if self.chain.waiting:
+                behind = np.flatnonzero(b[walking.BASE_OFFSET, at:] >= self.chain.next_offset())
+                stop = at + int(behind[0]) if len(behind) else rows
                 if stop == at:
-                    time = int(b.max_timestamp[at])
+                    time = int(b[walking.MAX_TIMESTAMP, at])
                     self.chain.compare(self.replay, self.replay.scalars[st.S_UNREADABLE] < 0, time)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
@@ -317,8 +317,10 @@ class CopyReader:
 
     def _drain(self) -> None:
         scalars = self.replay.scalars
-        self.keep([self.replay.events[: scalars[st.S_EVENTS]].copy()])
-        self.transactions.append(self.replay.transactions[: scalars[st.S_TRANSACTIONS]].copy())
+        if scalars[st.S_EVENTS]:
+            self.keep([self.replay.events[: scalars[st.S_EVENTS]].copy()])
+        if scalars[st.S_TRANSACTIONS]:
+            self.transactions.append(self.replay.transactions[: scalars[st.S_TRANSACTIONS]].copy())
         scalars[[st.S_EVENTS, st.S_TRANSACTIONS]] = 0
 
     def keep(self, found: list[np.ndarray]) -> None:

@@ -6,7 +6,9 @@ import numpy as np
 
 from auditor.facts import KNOWN_IN_SNAPSHOT, PRODUCER, SNAPSHOT_DENIES, TRANSACTION, Ahead, CopyFacts, Kind
 from auditor.model import producers as model
+from auditor.packed import table
 from auditor.replay import state as st
+from auditor.replay.columns import column
 from auditor.replay.snapshots import Stored
 
 BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references, an estimate
@@ -14,7 +16,8 @@ BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed ref
 
 def open_rows(replay: st.Replay) -> np.ndarray:
     """The transactions still open, by first offset."""
-    return np.sort(replay.open[: replay.scalars[st.S_OPEN]].copy(), order="first_offset")
+    slots = replay.queue[st.Q_SLOT, : replay.scalars[st.S_OPEN]]
+    return np.sort(replay.open[slots], order="first_offset")
 
 
 def sums(replay: st.Replay) -> dict[str, int]:
@@ -44,37 +47,16 @@ def pending_ahead(replay: st.Replay) -> Ahead | None:
     return Ahead(*(int(s[at]) for at in columns))
 
 
-def producer_rows(replay: st.Replay) -> np.ndarray:
-    """The producers with their states at the end of the log."""
-    p, used = replay.producers, int(replay.producers.meta[0])
-    rows = replay.audit[:used].copy()
-    rows["producer_epoch"] = p.epoch[:used]
-    rows["coordinator_epoch"] = p.coordinator_epoch[:used]
-    rows["last_timestamp"] = p.last_timestamp[:used]
-    rows["txn_first_offset"] = p.txn_first_offset[:used]
-    known = np.flatnonzero(p.cached[:used] > 0)
-    newest = p.newest[known]
-    rows["last_sequence"], rows["last_offset"], rows["offset_delta"] = -1, -1, 0
-    rows["last_sequence"][known] = p.last_sequence[known, newest]
-    rows["last_offset"][known] = p.last_offset[known, newest]
-    rows["offset_delta"][known] = p.offset_delta[known, newest]
-    return rows
-
-
 def add_snapshot_knowledge(facts: CopyFacts, replay: st.Replay, stored: list[Stored]) -> None:
     """Adds to the facts what only snapshots remember: producers below the log start, and transactions left open."""
-    facts.producers = producer_rows(replay)
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     _deny_or_know(facts, sound)
-    known = set(facts.producers["producer_id"].tolist())
-    newest: dict[int, tuple[Stored, int]] = {}
-    for snapshot in sound:
-        if snapshot.offset <= facts.log_end:
-            for row, pid in enumerate(snapshot.entries.producer_id.tolist()):
-                newest[pid] = (snapshot, row)
-    rows = [_only_in_snapshot(pid, *at) for pid, at in newest.items() if pid not in known]
-    if rows:
-        facts.producers = np.concatenate([facts.producers, *rows])
+    others = _only_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
+    facts.producers = table(
+        PRODUCER,
+        int(replay.producers.meta[0]) + len(others),
+        lambda name: np.concatenate([column(replay, name), others[name]]),
+    )
     if sound and sound[-1].offset <= facts.log_end:
         ghosts = _ghosts(facts, replay, sound[-1])
         if ghosts:
@@ -83,27 +65,43 @@ def add_snapshot_knowledge(facts: CopyFacts, replay: st.Replay, stored: list[Sto
 
 def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:
     """Asks the snapshots at or below each FIRST_NONZERO event whether they know its producer."""
-    for event in facts.events:
-        if event["kind"] != Kind.FIRST_NONZERO:
-            continue
-        below = [s for s in sound if s.offset <= event["base_offset"]]
-        if any(np.any(s.entries.producer_id == event["producer_id"]) for s in below):
-            event["f"] |= KNOWN_IN_SNAPSHOT
-        elif below:
-            event["f"] |= SNAPSHOT_DENIES
+    first = np.flatnonzero(facts.events["kind"] == Kind.FIRST_NONZERO)
+    ids, offsets = facts.events["producer_id"][first], facts.events["base_offset"][first]
+    flags = np.zeros(len(first), np.int64)
+    for snapshot in sound:
+        below = snapshot.offset <= offsets
+        flags[below] |= SNAPSHOT_DENIES
+        flags[below & np.isin(ids, snapshot.entries.producer_id)] |= KNOWN_IN_SNAPSHOT
+    facts.events["f"][first] |= np.where(flags & KNOWN_IN_SNAPSHOT, KNOWN_IN_SNAPSHOT, flags)
 
 
-def _only_in_snapshot(pid: int, snapshot: Stored, row: int) -> np.ndarray:
-    out = st.blank_audit(1)
-    e = snapshot.entries
-    out["producer_id"], out["below_in_snapshot"] = pid, 1
-    out["producer_epoch"] = out["below_epoch"] = e.producer_epoch[row]
-    out["last_sequence"] = out["below_last_sequence"] = e.last_sequence[row]
-    out["last_offset"] = out["below_last_offset"] = e.last_offset[row]
-    out["last_timestamp"] = out["below_timestamp"] = e.last_timestamp[row]
-    out["coordinator_epoch"] = e.coordinator_epoch[row]
-    out["txn_first_offset"] = e.current_txn_first_offset[row]
+def _only_in_snapshots(replay: st.Replay, sound: list[Stored]) -> np.ndarray:
+    """PRODUCER rows of those that the log does not show, as the newest snapshot that knows each has them."""
+    ids = np.concatenate([np.empty(0, np.int64), *(s.entries.producer_id for s in sound)])
+    unknown = np.flatnonzero(~np.isin(ids, column(replay, "producer_id")))
+    if not len(unknown):
+        return st.blank_audit(0)
+    first = np.unique(ids[unknown], return_index=True)[1]
+    last = len(unknown) - 1 - np.unique(ids[unknown][::-1], return_index=True)[1]
+    rows = unknown[last[np.argsort(first, kind="stable")]]
+    out = st.blank_audit(len(rows))
+    out["producer_id"], out["below_in_snapshot"] = ids[rows], 1
+    for name, below in COPIED.items():
+        stored = np.concatenate([getattr(s.entries, name) for s in sound])[rows]
+        out[below] = stored
+        out[name if name != "current_txn_first_offset" else "txn_first_offset"] = stored
     return out
+
+
+# Columns of a snapshot's entries, and where else they stand in a PRODUCER row.
+COPIED = {
+    "producer_epoch": "below_epoch",
+    "last_sequence": "below_last_sequence",
+    "last_offset": "below_last_offset",
+    "last_timestamp": "below_timestamp",
+    "coordinator_epoch": "coordinator_epoch",
+    "current_txn_first_offset": "txn_first_offset",
+}
 
 
 def _ghosts(facts: CopyFacts, replay: st.Replay, newest: Stored) -> list[np.ndarray]:
@@ -130,8 +128,5 @@ def _ghosts(facts: CopyFacts, replay: st.Replay, newest: Stored) -> list[np.ndar
 
 def _moved_on(replay: st.Replay, row: int, offset: int) -> bool:
     """Whether the log shows the transaction itself, or a marker of the producer behind the snapshot."""
-    audit = replay.audit[row]
-    return bool(audit["open_slot"] >= 0 or audit["marker_offset"] >= offset)
-
-
-__all__ = ["PRODUCER", "add_snapshot_knowledge", "open_rows", "pending_ahead", "sums"]
+    o = replay.live[row]
+    return bool(o["open_slot"] >= 0 or (o["marked"] >= 0 and replay.marked["offset"][o["marked"]] >= offset))

@@ -8,9 +8,9 @@ numba compiles; state lives in numpy arrays, so that a million producers cost no
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from auditor.model import producers as model
+from auditor.model.compiled import compiled
 from auditor.replay.sequences import check_epochs, check_idle, check_producer_clock, check_sequences
 from auditor.replay.state import (
     AHEAD_MS,
@@ -25,6 +25,7 @@ from auditor.replay.state import (
     HEADER_FLAW,
     LEADER_EPOCH_CHECKPOINT,
     LEADER_EPOCH_DECREASE,
+    NOTHING,
     OFFSET_HOLE,
     OFFSETS_NOT_INCREASING,
     OUTSIDE_SEGMENT,
@@ -44,6 +45,7 @@ from auditor.replay.state import (
     S_AHEAD_TIME,
     S_ANY_TIME,
     S_BATCHES,
+    S_BELOW,
     S_BROKER_TIME,
     S_DATA_OFFSETS,
     S_EVENTS,
@@ -53,6 +55,7 @@ from auditor.replay.state import (
     S_HOLES_INTACT,
     S_LAST_OFFSET,
     S_LEADER_EPOCH,
+    S_MARKED,
     S_MARKER_OFFSETS,
     S_ORDINAL,
     S_RECORDS,
@@ -67,44 +70,46 @@ from auditor.replay.state import (
     S_UNREADABLE_OFFSETS,
     TIMESTAMP_AHEAD,
     new_event,
+    producer_row,
 )
 from auditor.replay.transactions import close_transaction, extend_transaction, open_transaction
-from connectors.codec import columns as col
+from connectors.codec import batch as col
+from connectors.codec import columns
 
 HEADER_FLAWS = (
-    col.FLAW_COUNT_ABOVE_SPAN
-    | col.FLAW_NEGATIVE_SPAN
-    | col.FLAW_CODEC_UNKNOWN
-    | col.FLAW_NO_PRODUCER_FIELDS
-    | col.FLAW_PRODUCER_EPOCH
-    | col.FLAW_CONTROL_COMPRESSED
-    | col.FLAW_CONTROL_KEY
-    | col.FLAW_CONTROL_VALUE
-    | col.FLAW_CONTROL_TYPE
-    | col.FLAW_CONTROL_NOT_TRANSACTIONAL
-    | col.FLAW_CONTROL_RECORDS
-    | col.FLAW_CONTROL_SEQUENCE
-    | col.FLAW_CONTROL_NO_PRODUCER
+    columns.FLAW_COUNT_ABOVE_SPAN
+    | columns.FLAW_NEGATIVE_SPAN
+    | columns.FLAW_CODEC_UNKNOWN
+    | columns.FLAW_NO_PRODUCER_FIELDS
+    | columns.FLAW_PRODUCER_EPOCH
+    | columns.FLAW_CONTROL_COMPRESSED
+    | columns.FLAW_CONTROL_KEY
+    | columns.FLAW_CONTROL_VALUE
+    | columns.FLAW_CONTROL_TYPE
+    | columns.FLAW_CONTROL_NOT_TRANSACTIONAL
+    | columns.FLAW_CONTROL_RECORDS
+    | columns.FLAW_CONTROL_SEQUENCE
+    | columns.FLAW_CONTROL_NO_PRODUCER
 )
-FLAW_CRC = col.FLAW_CRC
-FLAW_COUNT_BELOW_SPAN = col.FLAW_COUNT_BELOW_SPAN
-FLAW_PRODUCER_SEQUENCE = col.FLAW_PRODUCER_SEQUENCE
-FLAW_PRODUCER_EPOCH = col.FLAW_PRODUCER_EPOCH
-FLAW_NO_PRODUCER_FIELDS = col.FLAW_NO_PRODUCER_FIELDS
+FLAW_CRC = columns.FLAW_CRC
+FLAW_COUNT_BELOW_SPAN = columns.FLAW_COUNT_BELOW_SPAN
+FLAW_PRODUCER_SEQUENCE = columns.FLAW_PRODUCER_SEQUENCE
+FLAW_PRODUCER_EPOCH = columns.FLAW_PRODUCER_EPOCH
+FLAW_NO_PRODUCER_FIELDS = columns.FLAW_NO_PRODUCER_FIELDS
 
 
-@njit(cache=True)
+@compiled
 def _offsets(r, b, i, time):  # type: ignore[no-untyped-def]
     """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
-    s, base, last = r.scalars, b.base_offset[i], b.last_offset[i]
+    s, base, last = r.scalars, b[col.BASE_OFFSET, i], b[col.LAST_OFFSET, i]
     log_start = r.params[P_LOG_START]
     judged = last >= log_start
     expected = s[S_EXPECTED]
     if judged:
         if expected >= 0 and base < expected:
-            r.events[new_event(r, OFFSETS_NOT_INCREASING, b, i, b.max_timestamp[i], time)].a = expected - 1
+            r.events[new_event(r, OFFSETS_NOT_INCREASING, b, i, b[col.MAX_TIMESTAMP, i], time)].a = expected - 1
         elif base < s[S_SEGMENT_BASE] or (s[S_SEGMENT_NEXT] >= 0 and last >= s[S_SEGMENT_NEXT]):
-            row = new_event(r, OUTSIDE_SEGMENT, b, i, b.max_timestamp[i], time)
+            row = new_event(r, OUTSIDE_SEGMENT, b, i, b[col.MAX_TIMESTAMP, i], time)
             r.events[row].a = s[S_SEGMENT_BASE]
             r.events[row].b = s[S_SEGMENT_NEXT]
         if s[S_FIRST_TIME] < 0:
@@ -117,7 +122,7 @@ def _offsets(r, b, i, time):  # type: ignore[no-untyped-def]
     return judged
 
 
-@njit(cache=True)
+@compiled
 def _hole(r, b, i, expected, base, time):  # type: ignore[no-untyped-def]
     intact = max(expected, r.params[P_INTACT_FROM])
     s = r.scalars
@@ -128,67 +133,67 @@ def _hole(r, b, i, expected, base, time):  # type: ignore[no-untyped-def]
         s[S_UNREADABLE_OFFSETS] += base - intact
     else:
         s[S_HOLES_INTACT] += base - intact
-        r.events[new_event(r, OFFSET_HOLE, b, i, b.max_timestamp[i], time)].a = intact
+        r.events[new_event(r, OFFSET_HOLE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = intact
 
 
-@njit(cache=True)
+@compiled
 def _count_offsets(r, b, i, first, last):  # type: ignore[no-untyped-def]
     """Adds the batch's offsets of [first, last] to the accounting: data, markers, and those cleaned out of it."""
     s = r.scalars
     span = last - first + 1
     if span <= 0:
         return
-    if b.attributes[i] & ATTR_CONTROL and b.magic[i] == 2:
-        s[S_MARKER_OFFSETS] += min(span, max(b.record_count[i], 0))
+    if b[col.ATTRIBUTES, i] & ATTR_CONTROL and b[col.MAGIC, i] == 2:
+        s[S_MARKER_OFFSETS] += min(span, max(b[col.RECORD_COUNT, i], 0))
     else:
-        s[S_DATA_OFFSETS] += min(span, max(b.record_count[i], 0))
-    absent = span - min(span, max(b.record_count[i], 0))
+        s[S_DATA_OFFSETS] += min(span, max(b[col.RECORD_COUNT, i], 0))
+    absent = span - min(span, max(b[col.RECORD_COUNT, i], 0))
     if absent > 0:
         cleaned = max(0, min(last + 1, r.params[P_INTACT_FROM]) - first)
         s[S_HOLES_CLEANED] += min(absent, cleaned)
         s[S_HOLES_INTACT] += absent - min(absent, cleaned)
 
 
-@njit(cache=True)
+@compiled
 def _leader_epoch(r, b, i, time):  # type: ignore[no-untyped-def]
-    epoch = b.partition_leader_epoch[i]
+    epoch = b[col.PARTITION_LEADER_EPOCH, i]
     if epoch < 0:
         return
     s = r.scalars
     if epoch < s[S_LEADER_EPOCH]:
-        r.events[new_event(r, LEADER_EPOCH_DECREASE, b, i, b.max_timestamp[i], time)].a = s[S_LEADER_EPOCH]
+        r.events[new_event(r, LEADER_EPOCH_DECREASE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = s[S_LEADER_EPOCH]
     belied, n = False, len(r.epochs)
-    if n and b.base_offset[i] >= r.epoch_starts[0]:
-        at = np.searchsorted(r.epoch_starts, b.base_offset[i], side="right") - 1
-        if r.epochs[at] != epoch and b.base_offset[i] >= r.params[P_LOG_START]:
-            r.events[new_event(r, LEADER_EPOCH_CHECKPOINT, b, i, b.max_timestamp[i], time)].a = r.epochs[at]
+    if n and b[col.BASE_OFFSET, i] >= r.epoch_starts[0]:
+        at = np.searchsorted(r.epoch_starts, b[col.BASE_OFFSET, i], side="right") - 1
+        if r.epochs[at] != epoch and b[col.BASE_OFFSET, i] >= r.params[P_LOG_START]:
+            r.events[new_event(r, LEADER_EPOCH_CHECKPOINT, b, i, b[col.MAX_TIMESTAMP, i], time)].a = r.epochs[at]
             belied = True
     if not belied:  # what follows is held against epochs that the checkpoint bears out
         s[S_LEADER_EPOCH] = max(s[S_LEADER_EPOCH], epoch)
 
 
-@njit(cache=True)
+@compiled
 def _flaws(r, b, i, time):  # type: ignore[no-untyped-def]
-    flaws = b.flaws[i] & HEADER_FLAWS
+    flaws = b[col.FLAWS, i] & HEADER_FLAWS
     if r.params[P_SEQUENCES]:
-        flaws |= b.flaws[i] & FLAW_PRODUCER_SEQUENCE
+        flaws |= b[col.FLAWS, i] & FLAW_PRODUCER_SEQUENCE
     else:  # coordinators write sequence 0 without a producer id
         flaws &= ~FLAW_NO_PRODUCER_FIELDS
     if flaws:
-        r.events[new_event(r, HEADER_FLAW, b, i, b.max_timestamp[i], time)].a = flaws
-    if b.flaws[i] & FLAW_COUNT_BELOW_SPAN and b.last_offset[i] >= r.params[P_INTACT_FROM]:
-        row = new_event(r, COUNT_BELOW_SPAN, b, i, b.max_timestamp[i], time)
-        r.events[row].a = b.record_count[i]
-        r.events[row].b = b.last_offset[i] - b.base_offset[i] + 1
+        r.events[new_event(r, HEADER_FLAW, b, i, b[col.MAX_TIMESTAMP, i], time)].a = flaws
+    if b[col.FLAWS, i] & FLAW_COUNT_BELOW_SPAN and b[col.LAST_OFFSET, i] >= r.params[P_INTACT_FROM]:
+        row = new_event(r, COUNT_BELOW_SPAN, b, i, b[col.MAX_TIMESTAMP, i], time)
+        r.events[row].a = b[col.RECORD_COUNT, i]
+        r.events[row].b = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i] + 1
 
 
-@njit(cache=True)
+@compiled
 def _clock(r, b, i, control):  # type: ignore[no-untyped-def]
     """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
-    s, stamp = r.scalars, b.max_timestamp[i]
+    s, stamp = r.scalars, b[col.MAX_TIMESTAMP, i]
     s[S_ANY_TIME] = max(s[S_ANY_TIME], stamp)
     s[S_SEGMENT_ANY_TIME] = max(s[S_SEGMENT_ANY_TIME], stamp)
-    append_time = b.magic[i] >= 1 and b.attributes[i] & ATTR_APPEND_TIME
+    append_time = b[col.MAGIC, i] >= 1 and b[col.ATTRIBUTES, i] & ATTR_APPEND_TIME
     if not (control or append_time or r.params[P_BROKER_TIMES]):
         return max(stamp, s[S_BROKER_TIME])
     if s[S_AHEAD_TIME] > stamp + AHEAD_MS and stamp >= 0:
@@ -207,146 +212,177 @@ def _clock(r, b, i, control):  # type: ignore[no-untyped-def]
     return stamp
 
 
-@njit(cache=True)
+@compiled
+def _marked(r, o):  # type: ignore[no-untyped-def]
+    """The row of what is noted of a producer's markers, a new one at its first."""
+    if o.marked < 0:
+        o.marked = r.scalars[S_MARKED]
+        r.scalars[S_MARKED] += 1
+        m = r.marked[o.marked]
+        m.markers = 0
+        m.coordinator_epoch = -1
+        m.coordinator_offset = -1
+        m.offset = -1
+        m.epoch = -1
+        m.time = -1
+        m.commit = 0
+    return o.marked
+
+
+@compiled
 def _marker(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
-    o = r.audit[row]
+    o = r.live[row]
+    m = r.marked[_marked(r, o)]
     if judged:
-        old = check_epochs(r, b, i, o, True, time)
-        coordinator = b.coordinator_epoch[i]
-        if coordinator < o.judged_coordinator_epoch and not old:
-            e = r.events[new_event(r, COORDINATOR_EPOCH_REGRESSION, b, i, b.max_timestamp[i], time)]
-            e.a = o.judged_coordinator_epoch
+        old = check_epochs(r, b, i, row, time)
+        coordinator = b[col.COORDINATOR_EPOCH, i]
+        if coordinator < m.coordinator_epoch and not old:
+            e = r.events[new_event(r, COORDINATOR_EPOCH_REGRESSION, b, i, b[col.MAX_TIMESTAMP, i], time)]
+            e.a = m.coordinator_epoch
             e.b = coordinator
-            e.c = o.coordinator_offset
-        if coordinator >= o.judged_coordinator_epoch:
-            o.judged_coordinator_epoch = coordinator
-            o.coordinator_offset = b.base_offset[i]
-        o.markers += 1
-    close_transaction(r, b, i, o, row)
-    model.apply_marker(r.producers, row, b.producer_epoch[i], b.coordinator_epoch[i], b.max_timestamp[i])
-    o.marker_offset = b.base_offset[i]
-    o.marker_epoch = b.producer_epoch[i]
-    o.marker_time = b.max_timestamp[i]
-    o.marker_commit = 1 if b.control_type[i] == 1 else 0
+            e.c = m.coordinator_offset
+        if coordinator >= m.coordinator_epoch:
+            m.coordinator_epoch = coordinator
+            m.coordinator_offset = b[col.BASE_OFFSET, i]
+        m.markers += 1
+    close_transaction(r, b, i, o)
+    model.apply_marker(r.producers, row, b[col.PRODUCER_EPOCH, i], b[col.COORDINATOR_EPOCH, i], b[col.MAX_TIMESTAMP, i])
+    m.offset = b[col.BASE_OFFSET, i]
+    m.epoch = b[col.PRODUCER_EPOCH, i]
+    m.time = b[col.MAX_TIMESTAMP, i]
+    m.commit = 1 if b[col.CONTROL_TYPE, i] == 1 else 0
     o.marker_fresh = 1
-    o.active_timestamp = max(o.active_timestamp, b.max_timestamp[i])
+    o.active_timestamp = max(o.active_timestamp, b[col.MAX_TIMESTAMP, i])
 
 
-@njit(cache=True)
+@compiled
 def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
-    o = r.audit[row]
-    epoch, transactional = b.producer_epoch[i], b.attributes[i] & ATTR_TRANSACTIONAL != 0
+    o = r.live[row]
+    epoch, transactional = b[col.PRODUCER_EPOCH, i], b[col.ATTRIBUTES, i] & ATTR_TRANSACTIONAL != 0
     if o.open_slot >= 0 and not transactional and judged:
-        e = r.events[new_event(r, PLAIN_IN_TRANSACTION, b, i, b.max_timestamp[i], time)]
+        e = r.events[new_event(r, PLAIN_IN_TRANSACTION, b, i, b[col.MAX_TIMESTAMP, i], time)]
         e.a = r.open[o.open_slot].first_offset
         e.d = o.data_leader_epoch
     if judged:
         check_idle(r, b, i, o, time)
         if r.params[P_SEQUENCES]:
-            check_sequences(r, b, i, o, row, time)
-        check_epochs(r, b, i, o, False, time)
+            check_sequences(r, b, i, o, time)
+        check_epochs(r, b, i, row, time)
         if transactional and epoch == RESERVED_EPOCH:
-            new_event(r, EPOCH_RESERVED, b, i, b.max_timestamp[i], time)
+            new_event(r, EPOCH_RESERVED, b, i, b[col.MAX_TIMESTAMP, i], time)
     if transactional:
         if o.open_slot < 0:
-            open_transaction(r, b, i, o, row, time)
+            open_transaction(r, b, i, o, time)
         extend_transaction(r, b, i, o, time)
         o.transactional = 1
-    length = b.last_offset[i] - b.base_offset[i]
+    length = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i]
     last_sequence = -1
-    if b.base_sequence[i] >= 0 and length >= 0:
-        last_sequence = model.add_sequence(b.base_sequence[i], length)
+    if b[col.BASE_SEQUENCE, i] >= 0 and length >= 0:
+        last_sequence = model.add_sequence(b[col.BASE_SEQUENCE, i], length)
     model.apply_data(
-        r.producers, row, epoch, last_sequence, b.base_offset[i], b.last_offset[i], b.max_timestamp[i], transactional
+        r.producers,
+        row,
+        epoch,
+        last_sequence,
+        b[col.BASE_OFFSET, i],
+        b[col.LAST_OFFSET, i],
+        b[col.MAX_TIMESTAMP, i],
+        transactional,
     )
-    _remember(r, b, i, o, judged, last_sequence, time)
+    _remember(r, b, i, row, judged, last_sequence, time)
 
 
-@njit(cache=True)
-def _remember(r, b, i, o, judged, last_sequence, time):  # type: ignore[no-untyped-def]
+@compiled
+def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-untyped-def]
     """What the next batch of this producer will be compared with."""
+    o, epoch = r.live[row], b[col.PRODUCER_EPOCH, i]
     o.marker_fresh = 0
     o.ordinal = r.scalars[S_ORDINAL]
+    o.active_timestamp = b[col.MAX_TIMESTAMP, i]
     if not judged:
-        o.below_batches += 1
-        o.below_last_offset = b.last_offset[i]
-        o.below_last_sequence = last_sequence
-        o.below_epoch = b.producer_epoch[i]
-        o.below_timestamp = b.max_timestamp[i]
-        o.active_timestamp = b.max_timestamp[i]
+        _remember_below(r, b, i, o, last_sequence)
         return
     if o.batches == 0:
-        o.first_offset = b.base_offset[i]
-        o.first_sequence = b.base_sequence[i]
-        o.first_epoch = b.producer_epoch[i]
-        o.first_segment = r.scalars[S_SEGMENT]
-        o.first_position = b.position[i]
-        o.first_timestamp = b.max_timestamp[i]
-        o.first_time = time
-    if b.producer_epoch[i] > o.max_data_epoch:
-        o.max_data_epoch = b.producer_epoch[i]
-        o.max_data_epoch_offset = b.base_offset[i]
-        o.max_data_epoch_time = time
+        _remember_first(r, b, i, r.born[row], time)
+    if epoch > o.max_data_epoch:
+        o.max_data_epoch = epoch
+        r.born[row].max_data_epoch_offset = b[col.BASE_OFFSET, i]
+        r.born[row].max_data_epoch_time = time
     o.batches += 1
-    o.records += max(b.record_count[i], 0)
-    o.data_epoch = b.producer_epoch[i]
+    o.records += max(b[col.RECORD_COUNT, i], 0)
+    o.data_epoch = epoch
     o.data_last_sequence = last_sequence
-    o.data_last_offset = b.last_offset[i]
-    o.data_timestamp = b.max_timestamp[i]
+    o.data_last_offset = b[col.LAST_OFFSET, i]
+    o.data_timestamp = b[col.MAX_TIMESTAMP, i]
     o.data_time = time
-    o.data_leader_epoch = b.partition_leader_epoch[i]
-    o.active_timestamp = b.max_timestamp[i]
+    o.data_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
 
 
-@njit(cache=True)
-def _row(r, pid):  # type: ignore[no-untyped-def]
-    row = model.find(r.producers, pid)
-    if row < 0:
-        row = model.insert(r.producers, pid)
-        r.audit[row].producer_id = pid
-    return row
+@compiled
+def _remember_first(r, b, i, first, time):  # type: ignore[no-untyped-def]
+    first.first_offset = b[col.BASE_OFFSET, i]
+    first.first_sequence = b[col.BASE_SEQUENCE, i]
+    first.first_epoch = b[col.PRODUCER_EPOCH, i]
+    first.first_segment = r.scalars[S_SEGMENT]
+    first.first_position = b[col.POSITION, i]
+    first.first_timestamp = b[col.MAX_TIMESTAMP, i]
+    first.first_time = time
 
 
-@njit(cache=True)
+@compiled
+def _remember_below(r, b, i, o, last_sequence):  # type: ignore[no-untyped-def]
+    if o.below < 0:
+        o.below = r.scalars[S_BELOW]
+        r.scalars[S_BELOW] += 1
+        r.below[o.below].batches = 0
+    n = r.below[o.below]
+    n.batches += 1
+    n.last_offset = b[col.LAST_OFFSET, i]
+    n.last_sequence = last_sequence
+    n.epoch = b[col.PRODUCER_EPOCH, i]
+    n.timestamp = b[col.MAX_TIMESTAMP, i]
+
+
+@compiled
 def _foreign(r, b, i):  # type: ignore[no-untyped-def]
     """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
     missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if r.params[P_SEQUENCES] else 0)
-    return b.flaws[i] & missing != 0
+    return b[col.FLAWS, i] & missing != 0
 
 
-@njit(cache=True)
+@compiled
 def _batch(r, b, i):  # type: ignore[no-untyped-def]
     s = r.scalars
-    if b.flaws[i] & FLAW_CRC:  # nothing may rest on its content
-        if b.last_offset[i] >= r.params[P_LOG_START]:
-            r.events[new_event(r, CRC, b, i, -1, s[S_BROKER_TIME])].a = b.crc[i]
+    if b[col.FLAWS, i] & FLAW_CRC:  # nothing may rest on its content
+        if b[col.LAST_OFFSET, i] >= r.params[P_LOG_START]:
+            r.events[new_event(r, CRC, b, i, NOTHING, s[S_BROKER_TIME])].a = b[col.CRC, i]
         s[S_ORDINAL] += 1
         s[S_UNREADABLE] = s[S_ORDINAL]
         s[S_UNREADABLE_AT] = s[S_EXPECTED]
         s[S_BATCHES] += 1
         return
-    control = b.magic[i] == 2 and b.attributes[i] & ATTR_CONTROL != 0
-    marker = control and b.producer_id[i] >= 0 and (b.control_type[i] == 0 or b.control_type[i] == 1)
+    control = b[col.MAGIC, i] == 2 and b[col.ATTRIBUTES, i] & ATTR_CONTROL != 0
+    marker = control and b[col.PRODUCER_ID, i] >= 0 and (b[col.CONTROL_TYPE, i] == 0 or b[col.CONTROL_TYPE, i] == 1)
     time = _clock(r, b, i, marker)
     judged = _offsets(r, b, i, time)
     if judged:
         _leader_epoch(r, b, i, time)
         if not r.params[P_KRAFT]:
             _flaws(r, b, i, time)
-            if b.magic[i] == 2 and not control:
+            if b[col.MAGIC, i] == 2 and not control:
                 check_producer_clock(r, b, i, time)
     s[S_BATCHES] += 1
-    s[S_RECORDS] += max(b.record_count[i], 0)
-    if b.magic[i] == 2 and b.producer_id[i] >= 0:
+    s[S_RECORDS] += max(b[col.RECORD_COUNT, i], 0)
+    if b[col.MAGIC, i] == 2 and b[col.PRODUCER_ID, i] >= 0:
         if marker:
-            _marker(r, b, i, _row(r, b.producer_id[i]), judged, time)
+            _marker(r, b, i, producer_row(r, b[col.PRODUCER_ID, i]), judged, time)
         elif not control and not _foreign(r, b, i):
-            _data(r, b, i, _row(r, b.producer_id[i]), judged, time)
+            _data(r, b, i, producer_row(r, b[col.PRODUCER_ID, i]), judged, time)
     s[S_ORDINAL] += 1
-    s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b.last_offset[i])
+    s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b[col.LAST_OFFSET, i])
 
 
-@njit(cache=True)
+@compiled
 def replay_batches(r, b, start, stop):  # type: ignore[no-untyped-def]
     """Replays rows [start, stop) of the columns; returns how far it came.
 

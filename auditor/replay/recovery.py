@@ -14,6 +14,7 @@ import numpy as np
 
 from auditor.facts import SegmentScan
 from auditor.model.compiled import compiled
+from connectors.codec import batch as walking
 from connectors.codec import columns as col
 from connectors.codec.columns import BatchColumns
 from connectors.codec.segment import Chunk, read_segment
@@ -34,22 +35,22 @@ _LAST_ENTRY, _ENTRIES, _OFFSET, _MAX_TIME, _MAX_TIME_OFFSET, _TIME_ENTRIES, _TIM
 @compiled
 def _append(b, i, s):  # type: ignore[no-untyped-def]
     """Appends to the indexes what recovery appends for row ``i``; False where an index refuses the offset."""
-    if b.max_timestamp[i] > s[_MAX_TIME]:
-        s[_MAX_TIME] = b.max_timestamp[i]
-        s[_MAX_TIME_OFFSET] = b.last_offset[i]
-    if b.position[i] - s[_LAST_ENTRY] <= INDEX_INTERVAL_BYTES:
+    if b[walking.MAX_TIMESTAMP, i] > s[_MAX_TIME]:
+        s[_MAX_TIME] = b[walking.MAX_TIMESTAMP, i]
+        s[_MAX_TIME_OFFSET] = b[walking.LAST_OFFSET, i]
+    if b[walking.POSITION, i] - s[_LAST_ENTRY] <= INDEX_INTERVAL_BYTES:
         return True
-    if s[_ENTRIES] > 0 and b.last_offset[i] <= s[_OFFSET]:
+    if s[_ENTRIES] > 0 and b[walking.LAST_OFFSET, i] <= s[_OFFSET]:
         return False
     s[_ENTRIES] += 1
-    s[_OFFSET] = b.last_offset[i]
+    s[_OFFSET] = b[walking.LAST_OFFSET, i]
     if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
         return False
     if s[_MAX_TIME] > s[_TIME]:
         s[_TIME_ENTRIES] += 1
         s[_TIME] = s[_MAX_TIME]
         s[_TIME_OFFSET] = s[_MAX_TIME_OFFSET]
-    s[_LAST_ENTRY] = b.position[i]
+    s[_LAST_ENTRY] = b[walking.POSITION, i]
     return True
 
 
@@ -66,11 +67,11 @@ def _refused_row(b, stop, s):  # type: ignore[no-untyped-def]
 def _all_plain(b, base, s):  # type: ignore[no-untyped-def]
     """The records of the batches where there is nothing to say of any of them, else -1 and ``s`` is spoilt."""
     records = 0
-    for i in range(len(b.position)):
-        relative = b.last_offset[i] - base
-        if b.flaws[i] & ODD or relative < 0 or relative > MAX_INT or not _append(b, i, s):
+    for i in range(b.shape[1]):
+        relative = b[walking.LAST_OFFSET, i] - base
+        if b[walking.FLAWS, i] & ODD or relative < 0 or relative > MAX_INT or not _append(b, i, s):
             return -1
-        records += max(b.record_count[i], 0)
+        records += max(b[walking.RECORD_COUNT, i], 0)
     return records
 
 
@@ -89,13 +90,13 @@ class RecoveryScan:
 
     def take(self, chunk: Chunk) -> None:
         """The next chunk: its batches and the bytes between them, in file order."""
-        b, at = chunk.batches, 0
+        rows, at = chunk.rows, 0
         for error in sorted(chunk.errors, key=lambda e: e.position):
-            behind = int(np.searchsorted(b.position, error.position))
-            self._batches(b.take(slice(at, behind)))
+            behind = int(np.searchsorted(rows[walking.POSITION], error.position))
+            self._batches(rows[:, at:behind].copy())
             self._unread(error)
             at = behind
-        self._batches(b.take(slice(at, None)) if at else b)
+        self._batches(rows[:, at:].copy() if at else rows)
 
     def finish(self) -> SegmentScan:
         """The scan, when the segment is at its end."""
@@ -104,9 +105,8 @@ class RecoveryScan:
             self._refused()
         return self.scan
 
-    def _batches(self, b: BatchColumns) -> None:
-        rows = len(b.position)
-        if not rows:
+    def _batches(self, b: np.ndarray) -> None:
+        if not b.shape[1]:
             return
         indexes = self.indexes.copy()
         plain = int(_all_plain(b, self.scan.base_offset, indexes)) if self.scan.cut < 0 else -1
@@ -115,20 +115,21 @@ class RecoveryScan:
             self.scan.records += plain
         else:
             self._odd_batches(b)
-        self.scan.next_offset = int(b.last_offset[-1]) + 1
+        self.scan.next_offset = int(b[walking.LAST_OFFSET, -1]) + 1
 
-    def _odd_batches(self, b: BatchColumns) -> None:
+    def _odd_batches(self, rows: np.ndarray) -> None:
+        b = BatchColumns(*rows)
         sound = b.flaws & col.FLAW_CRC == 0
         if self.scan.cut < 0:
-            self._recover(b, sound)
+            self._recover(rows, b, sound)
         self.scan.records += int(np.maximum(b.record_count, 0)[sound].sum())
 
-    def _recover(self, b: BatchColumns, sound: np.ndarray) -> None:
+    def _recover(self, rows: np.ndarray, b: BatchColumns, sound: np.ndarray) -> None:
         """Takes batches up to the first that recovery refuses."""
         broken = b.flaws & (col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE) != 0  # such a record ends it, but stays
         ends = np.flatnonzero(~sound | (broken & (b.producer_id >= 0)))
         stop = int(ends[0]) + int(sound[ends[0]]) if len(ends) else len(b.position)
-        refused = int(_refused_row(b, stop, self.indexes))
+        refused = int(_refused_row(rows, stop, self.indexes))
         self._poison(b, stop if refused < 0 else refused)
         if refused >= 0:
             self._refused()
@@ -184,5 +185,6 @@ class RecoveryScan:
         b = chunk.batches
         if len(b.position) != 1 or chunk.errors or b.flaws[0] & col.FLAW_CRC:
             return False
-        self._batches(b._replace(position=b.position + error.position))
+        chunk.rows[walking.POSITION] += error.position
+        self._batches(chunk.rows)
         return True

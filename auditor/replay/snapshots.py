@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.facts import SnapshotLink
-from auditor.model import producers as model
+from auditor.replay.columns import column
 from auditor.replay.state import Replay
 from connectors.codec.snapshot import ProducerEntries
 
 MAX_DIFFERENCES = 200
+OPEN = "txn_first_offset"
 FIELDS = ("producer_epoch", "last_sequence", "last_offset", "offset_delta", "coordinator_epoch")
 
 
@@ -28,43 +29,53 @@ class Stored(NamedTuple):
     sound: bool
 
 
-class Entry(NamedTuple):
-    """What a snapshot stores of one producer, but for its time."""
+class Differences:
+    """What two accounts of the same producers disagree on, in columns: there may be a million of each."""
 
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    coordinator_epoch: int
-    txn_first_offset: int
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.parts: list[np.ndarray] = []
+
+    def add(self, name: str, rows: np.ndarray, stored: np.ndarray | int, ours: np.ndarray | int) -> None:
+        """The field ``name`` of the producers in these rows of the replay is ``stored`` there and ``ours`` here."""
+        if len(rows):
+            values = np.broadcast_arrays(rows, len(self.names), stored, ours)
+            self.parts.append(np.array(values, np.int64))
+            self.names.append(name)
+
+    def report(self, link: SnapshotLink, replay: Replay) -> None:
+        """Adds them to a link, producer by producer, up to the number that it holds."""
+        if not self.parts:
+            return
+        rows, names, stored, ours = np.concatenate(self.parts, axis=1)
+        order = np.lexsort((names, rows))[:MAX_DIFFERENCES]
+        link.extra_differences += len(rows) - len(order)
+        last_offsets = column(replay, "last_offset")
+        for k in order.tolist():
+            row, pid = rows[k], int(replay.producers.producer_id[rows[k]])
+            found = (pid, self.names[names[k]], int(stored[k]), int(ours[k]), int(last_offsets[row]))
+            link.differences.append(found)
 
 
-def entry(entries: ProducerEntries, row: int) -> Entry:
-    """One row of a decoded snapshot."""
-    return Entry(
-        int(entries.producer_epoch[row]),
-        int(entries.last_sequence[row]),
-        int(entries.last_offset[row]),
-        int(entries.offset_delta[row]),
-        int(entries.coordinator_epoch[row]),
-        int(entries.current_txn_first_offset[row]),
-    )
+class Known:
+    """A decoded snapshot that producers can be looked up in; of several entries for one producer the last counts."""
 
+    def __init__(self, entries: ProducerEntries) -> None:
+        self.entries = entries
+        self.order = np.argsort(entries.producer_id, kind="stable")
+        self.ids = entries.producer_id[self.order]
 
-def replayed(replay: Replay, row: int) -> Entry:
-    """The same of a producer as the replay has it now."""
-    p = replay.producers
-    last = model.newest_sequence(p, row)
-    known = p.cached[row] > 0
-    delta = int(p.offset_delta[row, p.newest[row]]) if known else 0
-    return Entry(
-        int(p.epoch[row]),
-        int(last),
-        int(model.newest_offset(p, row)),
-        delta,
-        int(p.coordinator_epoch[row]),
-        int(p.txn_first_offset[row]),
-    )
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """The row of each producer id, -1 where it is not there."""
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        at = np.maximum(np.searchsorted(self.ids, ids, side="right") - 1, 0)
+        return np.where(self.ids[at] == ids, self.order[at], -1)
+
+    def column(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """What it stores in those rows, under the names of PRODUCER columns."""
+        stored: np.ndarray = getattr(self.entries, "current_" + name if name == OPEN else name)
+        return stored[rows].astype(np.int64)
 
 
 class Chain:
@@ -75,7 +86,7 @@ class Chain:
         self.log_start = log_start
         self.compacted = compacted
         self.links: list[SnapshotLink] = []
-        self.carried: dict[int, Entry] = {}
+        self.carried: Known | None = None
         self.base = log_start
 
     def next_offset(self) -> int:
@@ -95,7 +106,7 @@ class Chain:
         self.links.append(link)
         if not stored.sound:
             return
-        known = {int(pid): entry(stored.entries, row) for row, pid in enumerate(stored.entries.producer_id)}
+        known = Known(stored.entries)
         if comparable:
             self._differences(link, replay, known)
         self.carried, self.base = known, stored.offset
@@ -105,59 +116,76 @@ class Chain:
         while self.waiting:
             self.compare(replay, readable_log and self.waiting[0].offset <= log_end, -1)
 
-    def _differences(self, link: SnapshotLink, replay: Replay, known: dict[int, Entry]) -> None:
-        audit = replay.audit[: int(replay.producers.meta[0])]
-        seen = np.flatnonzero((audit["batches"] > 0) | (audit["markers"] > 0))
-        for row in seen:
-            pid = int(audit["producer_id"][row])
-            ours = replayed(replay, int(row))
-            theirs = known.get(pid)
-            if theirs is None:
-                self._absent(link, replay, int(row), ours)
-            else:
-                self._unequal(link, pid, theirs, ours, audit[row])
-        replay_ids = set(audit["producer_id"][seen].tolist())
-        for pid, theirs in known.items():
-            if pid not in replay_ids and theirs.last_offset >= self.log_start and not self.compacted:
-                self._add(link, pid, "extra", theirs.last_offset, -1, theirs.last_offset)
+    def _differences(self, link: SnapshotLink, replay: Replay, known: Known) -> None:
+        seen = np.flatnonzero((column(replay, "batches") > 0) | (column(replay, "markers") > 0))
+        ids = column(replay, "producer_id")[seen]
+        there = known.rows(ids)
+        found = Differences()
+        self._absent(found, replay, seen[there < 0])
+        self._unequal(found, replay, seen[there >= 0], known, there[there >= 0])
+        found.report(link, replay)
+        if not self.compacted:
+            self._extra(link, known, ids)
 
-    def _absent(self, link: SnapshotLink, replay: Replay, row: int, ours: Entry) -> None:
+    def _extra(self, link: SnapshotLink, known: Known, ids: np.ndarray) -> None:
+        """The snapshot has producers that the log does not show, with batches that it should."""
+        rows = np.sort(known.rows(np.setdiff1d(known.ids, ids)))
+        last_offsets = known.column("last_offset", rows)
+        rows, last_offsets = rows[last_offsets >= self.log_start], last_offsets[last_offsets >= self.log_start]
+        room = MAX_DIFFERENCES - len(link.differences)
+        for row, last in zip(rows[:room].tolist(), last_offsets[:room].tolist(), strict=True):
+            link.differences.append((int(known.entries.producer_id[row]), "extra", last, -1, last))
+        link.extra_differences += max(0, len(rows) - room)
+
+    def _absent(self, found: Differences, replay: Replay, rows: np.ndarray) -> None:
         """The replay has a producer that the snapshot does not: it may have expired, unless a transaction is open."""
-        if ours.txn_first_offset >= self.log_start:
-            self._add(link, int(replay.producers.producer_id[row]), "open", -1, ours.txn_first_offset, ours.last_offset)
-        elif not self.compacted:
-            last_time = int(replay.producers.last_timestamp[row])
-            self._add(link, int(replay.producers.producer_id[row]), "missing", -1, last_time, ours.last_offset)
+        ours = column(replay, OPEN)[rows]
+        is_open = ours >= self.log_start
+        found.add("open", rows[is_open], -1, ours[is_open])
+        if not self.compacted:
+            found.add("missing", rows[~is_open], -1, column(replay, "last_timestamp")[rows[~is_open]])
 
-    def _unequal(self, link: SnapshotLink, pid: int, theirs: Entry, ours: Entry, audit: np.void) -> None:
-        carried = self.carried.get(pid)
-        active = max(int(audit["data_last_offset"]), int(audit["marker_offset"])) >= self.base
-        if carried == theirs and not active:
-            return
+    def _unequal(self, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> None:
+        """Both have the producers; ``there`` are their rows in the snapshot."""
+        moved = ~self._carried_over(replay, rows, known, there)
+        rows, there = rows[moved], there[moved]
+        ours, theirs = column(replay, OPEN)[rows], known.column(OPEN, there)
         if self.compacted:
-            self._unequal_cleaned(link, pid, theirs, ours)
-            return
-        fields = ["producer_epoch"]
-        data_lies_here = ours.last_offset >= self.log_start or theirs.last_offset >= self.log_start
-        fields += ["last_sequence", "last_offset", "offset_delta"] if data_lies_here else []
-        fields += ["coordinator_epoch"] if audit["markers"] > 0 else []
-        for name in fields:
-            if getattr(theirs, name) != getattr(ours, name):
-                self._add(link, pid, name, getattr(theirs, name), getattr(ours, name), ours.last_offset)
-        ours_open, theirs_open = ours.txn_first_offset, theirs.txn_first_offset
-        if ours_open != theirs_open and max(ours_open, theirs_open) >= self.log_start:
-            self._add(link, pid, "open", theirs_open, ours_open, ours.last_offset)
+            self._unequal_cleaned(found, replay, rows, known, there)
+            wrong = (ours >= self.log_start) & ~((theirs >= 0) & (theirs <= ours))
+        else:
+            for name in FIELDS:
+                self._unequal_field(found, replay, name, rows, known, there)
+            wrong = (ours != theirs) & (np.maximum(ours, theirs) >= self.log_start)
+        found.add("open", rows[wrong], theirs[wrong], ours[wrong])
 
-    def _unequal_cleaned(self, link: SnapshotLink, pid: int, theirs: Entry, ours: Entry) -> None:
+    def _unequal_field(
+        self, found: Differences, replay: Replay, name: str, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> None:
+        ours, theirs = column(replay, name)[rows], known.column(name, there)
+        wrong = ours != theirs
+        if name == "coordinator_epoch":
+            wrong &= column(replay, "markers")[rows] > 0
+        elif name != "producer_epoch":  # of the last batch, which the log shows only if it lies in it
+            last = np.maximum(column(replay, "last_offset")[rows], known.column("last_offset", there))
+            wrong &= last >= self.log_start
+        found.add(name, rows[wrong], theirs[wrong], ours[wrong])
+
+    def _unequal_cleaned(
+        self, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> None:
         """The cleaner takes aborted data with all that it says, and the head of any transaction, but no marker before
         the data that it closes: what is still stored may lag behind the snapshot, and never be ahead of it."""
-        if theirs.producer_epoch < ours.producer_epoch:
-            self._add(link, pid, "producer_epoch", theirs.producer_epoch, ours.producer_epoch, ours.last_offset)
-        if ours.txn_first_offset >= self.log_start and not 0 <= theirs.txn_first_offset <= ours.txn_first_offset:
-            self._add(link, pid, "open", theirs.txn_first_offset, ours.txn_first_offset, ours.last_offset)
+        ours, theirs = column(replay, "producer_epoch")[rows], known.column("producer_epoch", there)
+        found.add("producer_epoch", rows[theirs < ours], theirs[theirs < ours], ours[theirs < ours])
 
-    def _add(self, link: SnapshotLink, pid: int, name: str, stored: int, ours: int, last_offset: int) -> None:
-        if len(link.differences) < MAX_DIFFERENCES:
-            link.differences.append((pid, name, stored, ours, last_offset))
-        else:
-            link.extra_differences += 1
+    def _carried_over(self, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> np.ndarray:
+        """Whether the snapshot says of a producer what the one before said, and it wrote nothing in between."""
+        if self.carried is None:
+            return np.zeros(len(rows), np.bool_)
+        active = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))[rows] >= self.base
+        before = self.carried.rows(column(replay, "producer_id")[rows])
+        same = (before >= 0) & ~active
+        for name in (*FIELDS, OPEN):
+            same[same] = self.carried.column(name, before[same]) == known.column(name, there[same])
+        return same

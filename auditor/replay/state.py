@@ -5,35 +5,37 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from auditor.facts import EVENT, PRODUCER, TRANSACTION, Kind
 from auditor.model import producers as model
+from auditor.model.compiled import compiled
+from connectors.codec import batch as col
 
-# Kinds of events as plain ints: numba freezes module globals.
-SEQUENCE_GAP = int(Kind.SEQUENCE_GAP)
-SEQUENCE_OVERLAP = int(Kind.SEQUENCE_OVERLAP)
-SEQUENCE_RESET = int(Kind.SEQUENCE_RESET)
-BUMP_NONZERO = int(Kind.BUMP_NONZERO)
-FIRST_NONZERO = int(Kind.FIRST_NONZERO)
-EPOCH_REGRESSION = int(Kind.EPOCH_REGRESSION)
-MARKER_EPOCH_REGRESSION = int(Kind.MARKER_EPOCH_REGRESSION)
-COORDINATOR_EPOCH_REGRESSION = int(Kind.COORDINATOR_EPOCH_REGRESSION)
-PLAIN_IN_TRANSACTION = int(Kind.PLAIN_IN_TRANSACTION)
-IDLE_BEYOND_EXPIRY = int(Kind.IDLE_BEYOND_EXPIRY)
-EPOCH_STORM = int(Kind.EPOCH_STORM)
-TIMESTAMP_BEHIND = int(Kind.TIMESTAMP_BEHIND)
-TIMESTAMP_AHEAD = int(Kind.TIMESTAMP_AHEAD)
-EPOCH_RESERVED = int(Kind.EPOCH_RESERVED)
-CRC = int(Kind.CRC)
-OFFSET_HOLE = int(Kind.OFFSET_HOLE)
-OFFSETS_NOT_INCREASING = int(Kind.OFFSETS_NOT_INCREASING)
-OUTSIDE_SEGMENT = int(Kind.OUTSIDE_SEGMENT)
-LEADER_EPOCH_DECREASE = int(Kind.LEADER_EPOCH_DECREASE)
-LEADER_EPOCH_CHECKPOINT = int(Kind.LEADER_EPOCH_CHECKPOINT)
-HEADER_FLAW = int(Kind.HEADER_FLAW)
-COUNT_BELOW_SPAN = int(Kind.COUNT_BELOW_SPAN)
+# Kinds of events, as numbers that are no literals: for each literal argument numba would compile a function anew.
+SEQUENCE_GAP = np.int64(Kind.SEQUENCE_GAP)
+SEQUENCE_OVERLAP = np.int64(Kind.SEQUENCE_OVERLAP)
+SEQUENCE_RESET = np.int64(Kind.SEQUENCE_RESET)
+BUMP_NONZERO = np.int64(Kind.BUMP_NONZERO)
+FIRST_NONZERO = np.int64(Kind.FIRST_NONZERO)
+EPOCH_REGRESSION = np.int64(Kind.EPOCH_REGRESSION)
+MARKER_EPOCH_REGRESSION = np.int64(Kind.MARKER_EPOCH_REGRESSION)
+COORDINATOR_EPOCH_REGRESSION = np.int64(Kind.COORDINATOR_EPOCH_REGRESSION)
+PLAIN_IN_TRANSACTION = np.int64(Kind.PLAIN_IN_TRANSACTION)
+IDLE_BEYOND_EXPIRY = np.int64(Kind.IDLE_BEYOND_EXPIRY)
+EPOCH_STORM = np.int64(Kind.EPOCH_STORM)
+TIMESTAMP_BEHIND = np.int64(Kind.TIMESTAMP_BEHIND)
+TIMESTAMP_AHEAD = np.int64(Kind.TIMESTAMP_AHEAD)
+EPOCH_RESERVED = np.int64(Kind.EPOCH_RESERVED)
+CRC = np.int64(Kind.CRC)
+OFFSET_HOLE = np.int64(Kind.OFFSET_HOLE)
+OFFSETS_NOT_INCREASING = np.int64(Kind.OFFSETS_NOT_INCREASING)
+OUTSIDE_SEGMENT = np.int64(Kind.OUTSIDE_SEGMENT)
+LEADER_EPOCH_DECREASE = np.int64(Kind.LEADER_EPOCH_DECREASE)
+LEADER_EPOCH_CHECKPOINT = np.int64(Kind.LEADER_EPOCH_CHECKPOINT)
+HEADER_FLAW = np.int64(Kind.HEADER_FLAW)
+COUNT_BELOW_SPAN = np.int64(Kind.COUNT_BELOW_SPAN)
 
+NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
 MAX_SEQUENCE = 2**31 - 1
 SEQUENCES = 2**31
 RESERVED_EPOCH = 32767
@@ -91,20 +93,67 @@ S_UNREADABLE_AT = 29  # next offset where the last bytes came that could not be 
 S_AHEAD_SEGMENT = 30
 S_AHEAD_LAST = 31
 S_AHEAD_EPOCH = 32
-SCALARS = 33
+S_MARKED = 33  # rows used of each
+S_BELOW = 34
+SCALARS = 35
 
 RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4")])
 
 
+# What is noted beside each producer's state, in four tables: a batch should touch few cache lines, and a million
+# producers must not take more than they need. LIVE is what every data batch is compared with and changes.
+LIVE = np.dtype(
+    [
+        ("batches", "i8"), ("records", "i8"), ("run_length", "i8"), ("data_last_offset", "i8"),
+        ("data_timestamp", "i8"),
+        ("data_time", "i8"), ("active_timestamp", "i8"), ("max_idle_ms", "i8"), ("ordinal", "i8"), ("run_start", "i4"),
+        ("old_run", "i4"), ("data_last_sequence", "i4"), ("data_leader_epoch", "i4"), ("idle_count", "i4"),
+        ("open_slot", "i4"), ("marked", "i4"), ("below", "i4"), ("data_epoch", "i2"), ("max_epoch", "i2"),
+        ("max_data_epoch", "i2"), ("transactional", "i1"), ("marker_fresh", "i1"),
+    ],
+    align=True,
+)  # fmt: skip
+# What a first batch and a new epoch leave: first_* mean something once batches > 0, max_* once there is an epoch.
+BORN = np.dtype(
+    [
+        ("first_offset", "i8"), ("first_position", "i8"), ("first_timestamp", "i8"), ("first_time", "i8"),
+        ("max_epoch_offset", "i8"), ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
+        ("epoch_window_start", "i8"), ("epoch_window_count", "i4"), ("first_sequence", "i4"), ("first_segment", "i4"),
+        ("max_epoch_leader", "i4"), ("first_epoch", "i2"),
+    ],
+    align=True,
+)  # fmt: skip
+# Of producers with markers (row LIVE.marked), and of those with batches below the log start (row LIVE.below).
+MARKED = np.dtype(
+    [
+        ("markers", "i8"), ("offset", "i8"), ("time", "i8"), ("coordinator_offset", "i8"), ("coordinator_epoch", "i4"),
+        ("epoch", "i2"), ("commit", "i1"),
+    ],
+    align=True,
+)  # fmt: skip
+BELOW = np.dtype(
+    [("batches", "i8"), ("last_offset", "i8"), ("timestamp", "i8"), ("last_sequence", "i4"), ("epoch", "i2")],
+    align=True,
+)  # fmt: skip
+
+# Rows of Replay.queue: a heap of the slots of open transactions by first offset, and behind it the free slots.
+Q_SLOT = 0  # the slot at a place of the heap
+Q_PLACE = 1  # the place of a slot
+Q_OFFSET = 2  # the first offset of a slot's transaction
+
+
 class Replay(NamedTuple):
-    """The state of one copy's replay. ``open`` holds the open transactions, compact; ``open_rows`` their producers."""
+    """The state of one copy's replay."""
 
     producers: model.Producers
-    audit: np.ndarray  # PRODUCER, a row beside each row of producers
+    live: np.ndarray  # LIVE, a row beside each row of producers
+    born: np.ndarray  # BORN, likewise
+    marked: np.ndarray  # MARKED
+    below: np.ndarray  # BELOW
     events: np.ndarray  # EVENT
-    transactions: np.ndarray  # TRANSACTION
-    open: np.ndarray  # TRANSACTION
-    open_rows: np.ndarray  # int32
+    transactions: np.ndarray  # TRANSACTION, those decided
+    open: np.ndarray  # TRANSACTION, by slot
+    queue: np.ndarray  # int64, rows Q_*
     runs: np.ndarray  # RUN
     epochs: np.ndarray  # int64, of the leader-epoch checkpoint
     epoch_starts: np.ndarray  # int64
@@ -121,16 +170,19 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
     """A replay before the first batch."""
     capacity = 1024
     scalars = np.full(SCALARS, -1, np.int64)
-    scalars[[S_EVENTS, S_TRANSACTIONS, S_OPEN, S_RUNS, S_BATCHES, S_RECORDS, S_ORDINAL]] = 0
+    scalars[[S_EVENTS, S_TRANSACTIONS, S_OPEN, S_RUNS, S_MARKED, S_BELOW, S_BATCHES, S_RECORDS, S_ORDINAL]] = 0
     scalars[[S_DATA_OFFSETS, S_MARKER_OFFSETS, S_HOLES_INTACT, S_HOLES_CLEANED, S_UNREADABLE_OFFSETS]] = 0
     return Replay(
         model.new_producers(capacity),
-        blank_audit(capacity),
+        np.empty(capacity, LIVE),
+        np.empty(capacity, BORN),
+        np.empty(256, MARKED),
+        np.empty(256, BELOW),
         np.zeros(EVENTS_AT_ONCE, EVENT),
         np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
         np.zeros(256, TRANSACTION),
-        np.zeros(256, np.int32),
-        np.zeros(256, RUN),
+        np.array([np.arange(256)] * 3),
+        np.empty(256, RUN),
         epochs,
         epoch_starts,
         params,
@@ -138,40 +190,94 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
     )
 
 
+def ensure_room(replay: Replay, rows: int) -> Replay:
+    """The same replay with room for ``rows`` more producers, open transactions and runs."""
+    table, scalars = replay.producers, replay.scalars
+    while int(table.meta[0]) + rows > len(table.producer_id):
+        table = model.grow(table)
+    capacity = len(table.producer_id)
+    replay = replay._replace(
+        producers=table,
+        live=_longer(replay.live, capacity),
+        born=_longer(replay.born, capacity),
+        marked=_longer(replay.marked, int(scalars[S_MARKED]) + rows),
+        below=_longer(replay.below, int(scalars[S_BELOW]) + rows),
+        open=_longer(replay.open, int(scalars[S_OPEN]) + rows),
+        runs=_longer(replay.runs, int(scalars[S_RUNS]) + rows),
+    )
+    slots = replay.queue.shape[1]
+    if len(replay.open) > slots:
+        free = np.array([np.arange(slots, len(replay.open))] * 3)
+        replay = replay._replace(queue=np.concatenate([replay.queue, free], axis=1))
+    return replay
+
+
+def _longer(table: np.ndarray, rows: int) -> np.ndarray:
+    """The table with room for ``rows``; what is new is not yet memory that is used."""
+    if rows <= len(table):
+        return table
+    longer = np.empty(max(rows, 2 * len(table)), table.dtype)
+    longer[: len(table)] = table
+    return longer
+
+
 def blank_audit(rows: int) -> np.ndarray:
-    """Rows of the audit columns before anything is known."""
+    """PRODUCER rows of which nothing is known."""
     audit = np.zeros(rows, PRODUCER)
     for name in PRODUCER.names or ():
-        audit[name] = 0 if name in _ZERO_AT_START else -1
+        audit[name] = 0 if name in ZERO_AT_START else -1
     return audit
 
 
-_ZERO_AT_START = frozenset(
-    {"batches", "markers", "records", "idle_count", "max_idle_ms", "epoch_window_count", "below_batches"}
-    | {"below_in_snapshot", "run_length", "marker_commit", "marker_fresh", "transactional"}
+ZERO_AT_START = frozenset(
+    {
+        "batches",
+        "records",
+        "markers",
+        "idle_count",
+        "max_idle_ms",
+        "below_batches",
+        "below_in_snapshot",
+        "transactional",
+    }
 )
 
 
-def ensure_room(replay: Replay, rows: int) -> Replay:
-    """The same replay with room for ``rows`` more producers, open transactions and runs."""
-    table, audit = replay.producers, replay.audit
-    while int(table.meta[0]) + rows > len(table.producer_id):
-        table = model.grow(table)
-    if len(audit) < len(table.producer_id):
-        audit = np.concatenate([audit, blank_audit(len(table.producer_id) - len(audit))])
-    opened, open_rows, runs = replay.open, replay.open_rows, replay.runs
-    need = int(replay.scalars[S_OPEN]) + rows
-    if need > len(opened):
-        extra = max(need - len(opened), len(opened))
-        opened = np.concatenate([opened, np.zeros(extra, TRANSACTION)])
-        open_rows = np.concatenate([open_rows, np.zeros(extra, np.int32)])
-    need = int(replay.scalars[S_RUNS]) + rows
-    if need > len(runs):
-        runs = np.concatenate([runs, np.zeros(max(need - len(runs), len(runs)), RUN)])
-    return replay._replace(producers=table, audit=audit, open=opened, open_rows=open_rows, runs=runs)
+@compiled
+def producer_row(r, pid):  # type: ignore[no-untyped-def]
+    """The row of a producer, a new one if it was unknown."""
+    row = model.find(r.producers, pid)
+    if row >= 0:
+        return row
+    row = model.insert(r.producers, pid)
+    o = r.live[row]
+    o.batches = 0
+    o.records = 0
+    o.run_start = -1
+    o.run_length = 0
+    o.old_run = -1
+    o.data_epoch = -1
+    o.data_last_sequence = -1
+    o.data_last_offset = -1
+    o.data_timestamp = -1
+    o.data_time = -1
+    o.data_leader_epoch = -1
+    o.max_epoch = -1
+    o.max_data_epoch = -1
+    o.active_timestamp = -1
+    o.max_idle_ms = 0
+    o.idle_count = 0
+    o.ordinal = -1
+    o.open_slot = -1
+    o.marked = -1
+    o.below = -1
+    o.transactional = 0
+    o.marker_fresh = 0
+    r.born[row].epoch_window_count = 0
+    return row
 
 
-@njit(cache=True)
+@compiled
 def new_event(r, kind, b, i, timestamp, time):  # type: ignore[no-untyped-def]
     """A new event about batch ``i``, its columns a to f still -1; returns its row."""
     row = r.scalars[S_EVENTS]
@@ -179,14 +285,14 @@ def new_event(r, kind, b, i, timestamp, time):  # type: ignore[no-untyped-def]
     e = r.events[row]
     e.kind = kind
     e.segment = r.scalars[S_SEGMENT]
-    e.position = b.position[i]
-    e.base_offset = b.base_offset[i]
-    e.last_offset = b.last_offset[i]
-    e.producer_id = b.producer_id[i]
-    e.producer_epoch = b.producer_epoch[i]
+    e.position = b[col.POSITION, i]
+    e.base_offset = b[col.BASE_OFFSET, i]
+    e.last_offset = b[col.LAST_OFFSET, i]
+    e.producer_id = b[col.PRODUCER_ID, i]
+    e.producer_epoch = b[col.PRODUCER_EPOCH, i]
     e.timestamp = timestamp
     e.time = time
-    e.leader_epoch = b.partition_leader_epoch[i]
+    e.leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
     e.a = -1
     e.b = -1
     e.c = -1

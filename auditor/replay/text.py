@@ -18,6 +18,7 @@ from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_
 from auditor.replay.snapshots import Stored
 from connectors import schema
 from connectors.arrow import from_rows
+from connectors.codec.batch import rows_of
 from connectors.codec.columns import BatchColumns
 from connectors.codec.index import AbortedTransactions, OffsetIndex
 from connectors.errors import DecodeError
@@ -80,7 +81,7 @@ def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
     for number, segment in enumerate(copy.segments):
         after = copy.segments[number + 1].base_offset if number + 1 < len(copy.segments) else -1
         reader.begin_segment(number, segment.file, segment.base_offset, after)
-        reader.replay_batches(_countable(segment.batches))
+        reader.replay_batches(rows_of(_countable(segment.batches)))
         reader.facts.errors += segment.errors
         reader.end_segment()
         _indexes(reader, copy, number)

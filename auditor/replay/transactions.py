@@ -2,110 +2,156 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from auditor.model.compiled import compiled
+from auditor.replay.state import Q_OFFSET, Q_PLACE, Q_SLOT, S_OPEN, S_SEGMENT, S_TRANSACTIONS
+from connectors.codec import batch as col
 
-from auditor.replay.state import S_OPEN, S_SEGMENT, S_TRANSACTIONS
+
+@compiled
+def _swap(q, one, other):  # type: ignore[no-untyped-def]
+    """Lets two places of the heap of open transactions change their slots."""
+    q[Q_SLOT, one], q[Q_SLOT, other] = q[Q_SLOT, other], q[Q_SLOT, one]
+    q[Q_PLACE, q[Q_SLOT, one]] = one
+    q[Q_PLACE, q[Q_SLOT, other]] = other
 
 
-@njit(cache=True)
-def open_transaction(r, b, i, o, row, time):  # type: ignore[no-untyped-def]
+@compiled
+def _rise(q, at):  # type: ignore[no-untyped-def]
+    """Brings what stands at a place of the heap up to where nothing above it begins later."""
+    while at > 0 and q[Q_OFFSET, q[Q_SLOT, at]] < q[Q_OFFSET, q[Q_SLOT, (at - 1) // 2]]:
+        _swap(q, at, (at - 1) // 2)
+        at = (at - 1) // 2
+
+
+@compiled
+def _sink(q, at, count):  # type: ignore[no-untyped-def]
+    """Brings what stands at a place of the heap down to where nothing below it begins earlier."""
+    while 2 * at + 1 < count:
+        below = 2 * at + 1
+        if below + 1 < count and q[Q_OFFSET, q[Q_SLOT, below + 1]] < q[Q_OFFSET, q[Q_SLOT, below]]:
+            below += 1
+        if q[Q_OFFSET, q[Q_SLOT, at]] <= q[Q_OFFSET, q[Q_SLOT, below]]:
+            return
+        _swap(q, at, below)
+        at = below
+
+
+@compiled
+def _take_slot(r, offset):  # type: ignore[no-untyped-def]
+    """A free slot for a transaction that begins at ``offset``."""
+    q, at = r.queue, r.scalars[S_OPEN]
+    slot = q[Q_SLOT, at]
+    q[Q_OFFSET, slot] = offset
+    r.scalars[S_OPEN] = at + 1
+    _rise(q, at)
+    return slot
+
+
+@compiled
+def _free_slot(r, slot):  # type: ignore[no-untyped-def]
+    """Gives a slot back."""
+    q, last, at = r.queue, r.scalars[S_OPEN] - 1, r.queue[Q_PLACE, slot]
+    r.scalars[S_OPEN] = last
+    _swap(q, at, last)
+    if at < last:
+        _rise(q, at)
+        _sink(q, at, last)
+
+
+@compiled
+def open_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
     """The producer's first transactional batch after its last marker: a transaction begins in this partition."""
-    slot = r.scalars[S_OPEN]
-    r.scalars[S_OPEN] = slot + 1
-    r.open_rows[slot] = row
+    slot = _take_slot(r, b[col.BASE_OFFSET, i])
     o.open_slot = slot
     t = r.open[slot]
-    t.producer_id = b.producer_id[i]
-    t.producer_epoch = b.producer_epoch[i]
-    t.first_offset = b.base_offset[i]
+    t.producer_id = b[col.PRODUCER_ID, i]
+    t.producer_epoch = b[col.PRODUCER_EPOCH, i]
+    t.first_offset = b[col.BASE_OFFSET, i]
     t.second_offset = -1
-    t.first_timestamp = b.max_timestamp[i]
+    t.first_timestamp = b[col.MAX_TIMESTAMP, i]
     t.first_time = time
-    t.first_leader_epoch = b.partition_leader_epoch[i]
+    t.first_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
     t.batches = 0
     t.records = 0
     t.bytes = 0
     t.segment = r.scalars[S_SEGMENT]
-    t.position = b.position[i]
+    t.position = b[col.POSITION, i]
     t.gap_offset = -1
     t.marker_offset = -1
     t.marker_epoch = -1
     t.commit = 0
-    t.coordinator_epoch = o.judged_coordinator_epoch
+    t.coordinator_epoch = r.marked[o.marked].coordinator_epoch if o.marked >= 0 else -1
     t.marker_timestamp = -1
     t.marker_segment = -1
     t.marker_position = -1
     t.last_stable_offset = -1
     t.repeat = 0
     t.from_snapshot = 0
-    t.prev_marker_offset = o.marker_offset
-    t.prev_marker_epoch = o.marker_epoch
-    t.prev_marker_time = o.marker_time
-    t.prev_marker_commit = o.marker_commit
+    _note_last_marker(r, o, t)
 
 
-@njit(cache=True)
+@compiled
 def extend_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
     """Adds a data batch to the producer's open transaction."""
     t = r.open[o.open_slot]
-    t.last_epoch = b.producer_epoch[i]
+    t.last_epoch = b[col.PRODUCER_EPOCH, i]
     if t.batches == 1:
-        t.second_offset = b.base_offset[i]
-    t.last_offset = b.last_offset[i]
-    t.last_timestamp = b.max_timestamp[i]
+        t.second_offset = b[col.BASE_OFFSET, i]
+    t.last_offset = b[col.LAST_OFFSET, i]
+    t.last_timestamp = b[col.MAX_TIMESTAMP, i]
     t.last_time = time
-    t.last_leader_epoch = b.partition_leader_epoch[i]
+    t.last_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
     t.batches += 1
-    t.records += max(b.record_count[i], 0)
-    t.bytes += b.size[i]
+    t.records += max(b[col.RECORD_COUNT, i], 0)
+    t.bytes += b[col.SIZE, i]
 
 
-@njit(cache=True)
-def _first_open_of_another(r, slot):  # type: ignore[no-untyped-def]
-    least = np.int64(-1)
-    for k in range(r.scalars[S_OPEN]):
-        if k != slot and (least < 0 or r.open[k].first_offset < least):
-            least = r.open[k].first_offset
-    return least
+@compiled
+def _note_last_marker(r, o, t):  # type: ignore[no-untyped-def]
+    """Notes the producer's marker before this transaction."""
+    if o.marked < 0:
+        t.prev_marker_offset = -1
+        t.prev_marker_epoch = -1
+        t.prev_marker_time = -1
+        t.prev_marker_commit = 0
+        return
+    m = r.marked[o.marked]
+    t.prev_marker_offset = m.offset
+    t.prev_marker_epoch = m.epoch
+    t.prev_marker_time = m.time
+    t.prev_marker_commit = m.commit
 
 
-@njit(cache=True)
-def close_transaction(r, b, i, o, row):  # type: ignore[no-untyped-def]
+@compiled
+def close_transaction(r, b, i, o):  # type: ignore[no-untyped-def]
     """A marker: moves the producer's open transaction to the decided ones, or notes that there was none."""
-    n = r.scalars[S_TRANSACTIONS]
+    n, slot = r.scalars[S_TRANSACTIONS], o.open_slot
     r.scalars[S_TRANSACTIONS] = n + 1
-    slot = o.open_slot
+    t = r.transactions[n]
     if slot >= 0:
         r.transactions[n] = r.open[slot]
-        t = r.transactions[n]
-        least = _first_open_of_another(r, slot)
-        t.last_stable_offset = least if least >= 0 else b.last_offset[i] + 1
-        last = r.scalars[S_OPEN] - 1
-        r.scalars[S_OPEN] = last
-        if slot != last:
-            r.open[slot] = r.open[last]
-            r.open_rows[slot] = r.open_rows[last]
-            r.audit[r.open_rows[slot]].open_slot = slot
+        _free_slot(r, slot)
         o.open_slot = -1
         t.repeat = 0
+        t.last_stable_offset = b[col.LAST_OFFSET, i] + 1
+        if r.scalars[S_OPEN] > 0:
+            t.last_stable_offset = r.queue[Q_OFFSET, r.queue[Q_SLOT, 0]]
     else:
-        _lone_marker(r, b, i, o, r.transactions[n])
-    t = r.transactions[n]
-    t.marker_offset = b.last_offset[i]
-    t.marker_epoch = b.producer_epoch[i]
-    t.commit = 1 if b.control_type[i] == 1 else 0
-    t.coordinator_epoch = b.coordinator_epoch[i]
-    t.marker_timestamp = b.max_timestamp[i]
+        _lone_marker(r, b, i, o, t)
+    t.marker_offset = b[col.LAST_OFFSET, i]
+    t.marker_epoch = b[col.PRODUCER_EPOCH, i]
+    t.commit = 1 if b[col.CONTROL_TYPE, i] == 1 else 0
+    t.coordinator_epoch = b[col.COORDINATOR_EPOCH, i]
+    t.marker_timestamp = b[col.MAX_TIMESTAMP, i]
     t.marker_segment = r.scalars[S_SEGMENT]
-    t.marker_position = b.position[i]
+    t.marker_position = b[col.POSITION, i]
 
 
-@njit(cache=True)
+@compiled
 def _lone_marker(r, b, i, o, t):  # type: ignore[no-untyped-def]
-    t.producer_id = b.producer_id[i]
-    t.producer_epoch = b.producer_epoch[i]
-    t.last_epoch = b.producer_epoch[i]
+    t.producer_id = b[col.PRODUCER_ID, i]
+    t.producer_epoch = b[col.PRODUCER_EPOCH, i]
+    t.last_epoch = b[col.PRODUCER_EPOCH, i]
     t.first_offset = -1
     t.second_offset = -1
     t.last_offset = -1
@@ -114,7 +160,7 @@ def _lone_marker(r, b, i, o, t):  # type: ignore[no-untyped-def]
     t.last_timestamp = -1
     t.last_time = -1
     t.first_leader_epoch = -1
-    t.last_leader_epoch = b.partition_leader_epoch[i]
+    t.last_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
     t.batches = 0
     t.records = 0
     t.bytes = 0
@@ -123,10 +169,8 @@ def _lone_marker(r, b, i, o, t):  # type: ignore[no-untyped-def]
     t.gap_offset = -1
     t.last_stable_offset = -1
     t.from_snapshot = 0
-    commit = 1 if b.control_type[i] == 1 else 0
-    repeats = o.marker_fresh and o.marker_epoch == b.producer_epoch[i] and o.marker_commit == commit
-    t.repeat = 1 if repeats else 0
-    t.prev_marker_offset = o.marker_offset
-    t.prev_marker_epoch = o.marker_epoch
-    t.prev_marker_time = o.marker_time
-    t.prev_marker_commit = o.marker_commit
+    t.repeat = 0
+    if o.marker_fresh:
+        m, commit = r.marked[o.marked], 1 if b[col.CONTROL_TYPE, i] == 1 else 0
+        t.repeat = 1 if m.epoch == b[col.PRODUCER_EPOCH, i] and m.commit == commit else 0
+    _note_last_marker(r, o, t)

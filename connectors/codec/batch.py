@@ -224,3 +224,8 @@ def walk_rows(count: int) -> np.ndarray:
 def columns_of(filled: np.ndarray) -> BatchColumns:
     """A copy of a walk's rows in the types of BatchColumns."""
     return BatchColumns(*(row.astype(dtype) for row, dtype in zip(filled, BATCH_DTYPES, strict=True)))
+
+
+def rows_of(columns: BatchColumns) -> np.ndarray:
+    """Columns as a walk's rows: what :func:`columns_of` undoes."""
+    return np.array(columns, np.int64) if len(columns.position) else walk_rows(0)
