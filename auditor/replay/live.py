@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from auditor.facts import CopyFacts
 from auditor.replay.copy import CopyReader, CopyTask
+from connectors.codec.batch import POSITION
 from connectors.codec.columns import BatchColumns
 from connectors.codec.segment import Chunk, read_segment
 from connectors.errors import DecodeError
@@ -101,9 +102,11 @@ class LiveReader(CopyReader):
         def moved(errors: list[DecodeError]) -> list[DecodeError]:
             return [e._replace(position=e.position + self.size) for e in errors]
 
-        return chunk._replace(
-            batches=chunk.batches._replace(position=chunk.batches.position + self.size),
-            errors=moved(chunk.errors), body_errors=moved(chunk.body_errors), end=chunk.end + self.size,
+        rows = chunk.rows.copy()
+        rows[POSITION] += self.size
+        return replace(
+            chunk, rows=rows, errors=moved(chunk.errors), body_errors=moved(chunk.body_errors),
+            end=chunk.end + self.size,
         )  # fmt: skip
 
     def _note_holes(self, b: BatchColumns) -> None:
