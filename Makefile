@@ -4,7 +4,7 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test test-cluster test-airflow airflow-env check bench nightly fuzz sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-cluster test-live test-airflow airflow-env check bench nightly fuzz sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ test: setup ## all tests but those that start brokers, Spark clusters or browser
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster
+
+test-live: setup ## auditor live against real brokers 2.8, 3.6 and 4.1: a hang made, found, closed, gone (about 8 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_live.py
 
 test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
 	@$(WITH_JAVA) AIRFLOW_PYTHON=.venv-airflow/bin/python $(BIN)/python -m pytest -m airflow tests/airflow_dag

@@ -1,0 +1,171 @@
+"""A log handed out by a broker in pieces is replayed to what its files are replayed to; budgets and mistakes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor import cli, live
+from auditor.facts import CopyFacts
+from auditor.live_read import Abandoned
+from auditor.replay.live import LiveReader, LiveTask, whole_batches
+from connectors.errors import AuditInputError
+from connectors.live import CONNECTION_OPTIONS, Budget, Listing
+from rules.view import LogView
+from tests import corpora, segments
+from tests.facts import corpus_logs
+
+CORPORA = ("hanging-36", "healthy-41")
+
+
+def logs() -> Iterator[tuple[str, LogView]]:
+    for name in CORPORA:
+        yield from ((name, log) for log in corpus_logs(name) if log.leader.segments and log.topic[:9] != "__cluster")
+
+
+def handed_out(name: str, facts: CopyFacts, piece: int) -> CopyFacts:
+    """The log as a broker would hand it out: from each offset asked for, a piece of the stored bytes."""
+    (log_dir,) = corpora.unpack(name).glob("broker-*")
+    data = b"".join((log_dir / file).read_bytes() for file in facts.segments)
+    task = LiveTask(facts.topic, facts.partition, 1, "broker-1", "c", "c", facts.log_start, facts.log_end)
+    reader, at = LiveReader(task), 0
+    while reader.next_offset < task.end and at < len(data):
+        length = piece
+        while not reader.take(data[at : at + length]):
+            length *= 2
+        at = reader.size
+    return reader.done(-1, task.end)
+
+
+@pytest.mark.parametrize("piece", [100, 5_000, 1 << 30])
+def test_pieces_replay_to_what_the_files_do(piece: int) -> None:
+    seen = 0
+    for name, log in logs():
+        whole = log.leader
+        if whole.snapshots or whole.errors or len(whole.segments) != 1:
+            continue
+        seen += 1
+        pieces = handed_out(name, whole, piece)
+        for field in ("producer_id", "producer_epoch", "last_sequence", "last_offset", "txn_first_offset"):
+            np.testing.assert_array_equal(
+                np.sort(pieces.producers, order="producer_id")[field],
+                np.sort(whole.producers, order="producer_id")[field],
+            )
+        names = ["producer_id", "first_offset", "last_offset", "marker_offset", "commit"]
+        assert pieces.transactions[names].tolist() == whole.transactions[names].tolist()
+        assert (pieces.log_start, pieces.log_end) == (whole.log_start, whole.log_end)
+    assert seen
+
+
+@pytest.mark.parametrize("cut", [1, 11, 12, 40])
+def test_a_batch_that_is_cut_off_waits_for_the_next_piece(cut: int) -> None:
+    first, second = segments.simple(0), segments.simple(3)
+    assert whole_batches(first + second[:cut]) == len(first)
+    reader = LiveReader(LiveTask("t", 0, 1, "broker-1", None, "live", 0, 6))
+    assert reader.take(first + second[:cut])
+    assert reader.next_offset == 3
+    assert reader.take(second)
+    assert not reader.take(second), "nothing new"
+    assert reader.done(-1, 6).errors == []
+
+
+def test_what_has_been_cleaned_is_told_by_the_batches_alone() -> None:
+    task = LiveTask("__transaction_state", 0, 1, "broker-1", None, "live", 0, 20, compacted=True)
+    reader = LiveReader(task)
+    reader.take(segments.simple(0) + segments.simple(10) + segments.simple(13))
+    assert reader.done(-1, 20).state["intact_from"] == 10
+
+
+def test_an_early_end_is_an_error_of_its_own() -> None:
+    reader = LiveReader(LiveTask("t", 0, 1, "broker-1", None, "live", 0, 6))
+    reader.take(segments.simple(0))
+    facts = reader.done(-1, 6, "the byte budget is spent (--max-bytes)")
+    assert [(e.reason, "offset 3 to 6" in e.detail) for e in facts.errors] == [("limit", True)]
+    assert facts.state["ends_early"]
+    assert facts.log_end == 3
+
+
+def test_a_budget_keeps_to_its_rate_and_its_bytes() -> None:
+    now, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    budget = Budget(1000, 100, clock=lambda: now[0], sleep=sleep)
+    for _ in range(4):
+        budget.take(200)
+    assert now[0] == pytest.approx(8)
+    assert not budget.spent
+    budget.take(200)
+    assert budget.spent
+
+
+EMPTY = Listing("CompleteCommit", 7)
+ONGOING = Listing("Ongoing", 7, 0, frozenset({"t-1"}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "abandoned"),
+    [
+        ({"a": EMPTY}, {"a": EMPTY}, True),
+        ({"a": ONGOING}, {"a": ONGOING}, True),  # of another partition
+        ({"a": ONGOING._replace(partitions=frozenset({"t-0"}))},) * 2 + (False,),
+        ({"a": ONGOING}, {"a": EMPTY}, False),
+        ({"a": Listing("PrepareCommit", 7, 0)},) * 2 + (False,),
+        ({"a": Listing("Ongoing", 7)},) * 2 + (False,),  # not described, so its partitions are not known
+        ({}, {}, True),  # no id has this producer id
+        (None, {}, False),  # a coordinator did not answer
+    ],
+)
+def test_only_what_no_coordinator_has_open_is_abandoned(
+    before: dict[str, Listing] | None, after: dict[str, Listing] | None, abandoned: bool
+) -> None:
+    assert Abandoned(before, after)(7, ("t", 0)) is abandoned
+
+
+def given_options(**values: object) -> argparse.Namespace:
+    return argparse.Namespace(**(dict.fromkeys(CONNECTION_OPTIONS) | {"client_config": None} | values))
+
+
+def test_secrets_come_from_a_file_and_the_command_line_goes_first(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# mine\nsasl_plain_password = s=e\nsecurity_protocol=SASL_SSL\nrequest_timeout_ms=500\n")
+    options = given_options(client_config=file, security_protocol="SASL_PLAINTEXT", ssl_check_hostname="false")
+    assert live.connection(options) == {
+        "sasl_plain_password": "s=e", "security_protocol": "SASL_PLAINTEXT", "request_timeout_ms": 500,
+        "ssl_check_hostname": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["password=x", "request_timeout_ms=soon"])
+def test_an_option_that_is_none_is_told_without_its_value(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    with pytest.raises(AuditInputError) as told:
+        live.connection(given_options(client_config=file))
+    assert "=x" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--from", "here"], "lso, start, or an offset"),
+        (["--max-bytes", "1"], "--max-bytes"),
+        (["--client-config", "no-such-file"], "name=value"),
+        (["--request-timeout-ms", "300"], "cannot reach a cluster"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    more: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["live", "--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path), "--sasl-plain-password", "hidden"]
+    assert cli.main([*call, *more]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert says in said.err
+    assert "hidden" not in said.err + said.out

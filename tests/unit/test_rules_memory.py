@@ -1,0 +1,94 @@
+"""What a running broker remembers against what its log says: silence where they agree, each difference told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from auditor.facts import CopyFacts
+from connectors.live import Listing
+from rules.finding import Finding
+from rules.history import Entry, build_history
+from rules.view import Cluster
+from tests import made
+from tests.facts import judge, log_of
+
+RULE = "broker-memory-differs"
+# By the log: three batches to sequence 8, a marker of coordinator epoch 4, and a transaction open since offset 20.
+LOGGED = {
+    "producer_id": 7, "producer_epoch": 1, "data_epoch": 1, "last_sequence": 8, "coordinator_epoch": 4,
+    "txn_first_offset": 20, "batches": 3, "markers": 1,
+}  # fmt: skip
+HELD = {
+    "producer_id": 7, "producer_epoch": 1, "last_sequence": 8, "last_timestamp": 5, "coordinator_epoch": 4,
+    "txn_first_offset": 20,
+}  # fmt: skip
+OPEN = {"producer_id": 7, "producer_epoch": 1, "first_offset": 20, "last_offset": 22}
+
+
+def copy(log_start: int = 0, topic: str = "t", **state: Any) -> CopyFacts:
+    return made.facts(
+        topic, log_start=log_start, log_end=30, state=state, producers=made.producers(LOGGED),
+        transactions=made.transactions(OPEN),
+    )  # fmt: skip
+
+
+def differences(facts: CopyFacts) -> list[Finding]:
+    return judge([log_of([facts])], RULE)
+
+
+def test_nothing_is_said_where_nobody_was_asked_or_both_agree() -> None:
+    assert differences(copy()) == []
+    assert differences(copy(memory=[HELD], memory_ids=[7])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("producer_epoch", 2), ("last_sequence", 9), ("coordinator_epoch", 5), ("txn_first_offset", -1)]
+)
+def test_each_field_is_compared(name: str, value: int) -> None:
+    (found,) = differences(copy(memory=[HELD | {name: value}], memory_ids=[7]))
+    assert (found.severity, found.producer_id) == ("warning", 7)
+    assert found.evidence["found"] == {name: value}
+    assert found.evidence["expected"] == {name: LOGGED[name]}
+
+
+@pytest.mark.parametrize(
+    ("held", "log_start", "count"),
+    [
+        ({"producer_id": 8, "txn_first_offset": 25}, 0, 1),  # open in memory alone
+        ({"producer_id": 8, "txn_first_offset": -1}, 0, 0),  # nothing to say of who was only active before
+        ({"producer_id": 8, "txn_first_offset": 3}, 10, 0),  # below what was read
+    ],
+)
+def test_a_producer_that_the_log_does_not_have(held: dict[str, int], log_start: int, count: int) -> None:
+    assert len(differences(copy(log_start, memory=[HELD, HELD | held], memory_ids=[7, 8]))) == count
+
+
+def test_a_transaction_that_the_broker_knows_nothing_of() -> None:
+    (found,) = differences(copy(memory=[], memory_ids=[]))
+    assert (found.offset, found.evidence["found"]) == (20, {"txn_first_offset": None})
+    assert differences(copy(memory=[], memory_ids=[7])) == []  # it was active while the log was read
+
+
+ENTRY = Entry(
+    0, 5, 1, 0, "tid", "Ongoing", 7, 1, 60_000, frozenset({"t-0"}), False, 1, 1, 0, "", 0, 1
+)  # the last record of the id: ongoing, in one partition
+
+
+@pytest.mark.parametrize(
+    ("held", "other"),
+    [
+        (Listing("Ongoing", 7, 1, frozenset({"t-0"})), []),
+        (Listing("Ongoing", 7), []),
+        (Listing("Dead", 9), []),  # a state that no log has
+        (Listing("CompleteCommit", 7), ["state"]),
+        (Listing("Ongoing", 9, 1, frozenset({"t-0"})), ["producer_id"]),
+        (Listing("Ongoing", 7, 2, frozenset()), ["producer_epoch", "partitions"]),
+    ],
+)
+def test_what_a_coordinator_remembers_of_an_id(held: Listing, other: list[str]) -> None:
+    facts = made.facts("__transaction_state", state={"coordinator_memory": {"tid": held._asdict()}})
+    cluster = Cluster(as_of=9, newest_time=9, coordinator=build_history(1, [ENTRY]))
+    found = judge([log_of([facts], cluster)], RULE)
+    assert [sorted(f.evidence["found"]) for f in found] == ([sorted(other)] if other else [])
