@@ -1,5 +1,5 @@
 """Mutants of real files against every decoder: seeded, so that a mutant is its kind, seed and number, nothing else.
 
 ``python -m tests.fuzz --mutants N`` runs them; ``--help`` says how to look at one again. Input that ever made a decoder
-fail is committed under ``finds/`` as ``<kind>-<what>`` and is read by every test run.
+fail is committed under ``finds/`` as ``<kind>=<what>`` and is read by every test run.
 """

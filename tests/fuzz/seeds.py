@@ -32,11 +32,10 @@ def _made() -> list[bytes]:
 
 
 def _whole_batches(data: bytes) -> bytes:
-    """As many batches from the beginning as fit, or the first one."""
-    sizes = [int(size) for chunk in chunks(data) for size in chunk.batches.size]
+    """As many batches from the beginning as fit; none where the first is too large."""
     end = 0
-    for size in sizes:
-        if end and end + size > LARGEST:
+    for size in [int(size) for chunk in chunks(data) for size in chunk.batches.size]:
+        if end + size > LARGEST:
             break
         end += size
     return data[:end]

@@ -14,7 +14,7 @@ from tests.fuzz import mutate, seeds
 from tests.fuzz.targets import TARGETS, told
 
 ROOT = Path(__file__).parents[2]
-FINDS = sorted(path for path in Path(__file__).with_name("finds").glob("*-*"))
+FINDS = sorted(path for path in Path(__file__).with_name("finds").glob("*=*"))
 MUTANTS = os.environ.get("FUZZ_MUTANTS", "20000")
 
 
@@ -46,7 +46,7 @@ def test_no_mutant_makes_a_decoder_raise_or_leave_its_buffers(tmp_path: Path) ->
 
 @pytest.mark.parametrize("path", FINDS, ids=lambda path: path.name)
 def test_what_was_found_once_is_read(path: Path) -> None:
-    TARGETS[path.name.rpartition("-")[0]](path.read_bytes())
+    TARGETS[path.name.partition("=")[0]](path.read_bytes())
 
 
 def test_an_error_outside_of_its_file_is_seen() -> None:
