@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from auditor.model import producers as model
+from auditor.model.compiled import compiled
 from auditor.model.policies import (
     INVALID_TXN_STATE,
     OK,
@@ -119,7 +119,7 @@ def with_room(w: World, rows: int) -> World:
     return w._replace(producers=table, history=history, runs=runs, segments=segments)
 
 
-@njit(cache=True)
+@compiled
 def end_segment(w, next_base):  # type: ignore[no-untyped-def]
     """The segment read so far is complete: from now on retention may take it. ``with_room`` must have made room."""
     s = w.scalars
@@ -132,7 +132,7 @@ def end_segment(w, next_base):  # type: ignore[no-untyped-def]
     s[S_SEGMENT_BYTES] = 0
 
 
-@njit(cache=True)
+@compiled
 def load_entry(w, policy, pid, epoch, coordinator, stamp, txn_first, last_sequence, last_offset, delta):  # type: ignore[no-untyped-def]
     """A producer as a snapshot before the first batch has it: with its last batch only."""
     row = model.insert(w.producers, pid)
@@ -149,7 +149,7 @@ def load_entry(w, policy, pid, epoch, coordinator, stamp, txn_first, last_sequen
     _weigh(w)
 
 
-@njit(cache=True)
+@compiled
 def _weigh(w):  # type: ignore[no-untyped-def]
     s = w.scalars
     size = BYTES_A_PRODUCER * s[S_LIVE] + BYTES_A_BATCH * s[S_CACHED]
@@ -157,7 +157,7 @@ def _weigh(w):  # type: ignore[no-untyped-def]
     s[S_PEAK_PRODUCERS] = max(s[S_PEAK_PRODUCERS], s[S_LIVE])
 
 
-@njit(cache=True)
+@compiled
 def _forget(w, row):  # type: ignore[no-untyped-def]
     """The broker loses this producer; its row stays, empty, for when it comes back."""
     p = w.producers
@@ -172,7 +172,7 @@ def _forget(w, row):  # type: ignore[no-untyped-def]
     p.cached[row] = 0
 
 
-@njit(cache=True)
+@compiled
 def _pass_time(w, policy, b, i, marker):  # type: ignore[no-untyped-def]
     """Moves the clock to time(b), and lets go whom and what is due by then. Returns the time."""
     s, params, stamp = w.scalars, w.params, b.max_timestamp[i]
@@ -198,7 +198,7 @@ def _pass_time(w, policy, b, i, marker):  # type: ignore[no-untyped-def]
     return time
 
 
-@njit(cache=True)
+@compiled
 def _retain(w):  # type: ignore[no-untyped-def]
     """Retention takes complete segments from the oldest on, and with them who wrote nothing since (up to 2.3)."""
     s, params, start = w.scalars, w.params, -1
@@ -217,7 +217,7 @@ def _retain(w):  # type: ignore[no-untyped-def]
                 _forget(w, row)
 
 
-@njit(cache=True)
+@compiled
 def _inherited(w, b, i):  # type: ignore[no-untyped-def]
     """Whether a broker may have known a producer that this log shows here for the first time (rules.md)."""
     if w.params[P_LOG_START] <= 0:
@@ -229,7 +229,7 @@ def _inherited(w, b, i):  # type: ignore[no-untyped-def]
     return found and w.known_at[at] <= b.base_offset[i]
 
 
-@njit(cache=True)
+@compiled
 def _provable(w, b, i, h):  # type: ignore[no-untyped-def]
     """Whether nothing can be missing between this batch and the producer's last one but what never was there."""
     intact = w.params[P_INTACT_FROM]
@@ -238,7 +238,7 @@ def _provable(w, b, i, h):  # type: ignore[no-untyped-def]
     return h.last_offset >= intact and b.base_offset[i] >= intact and w.scalars[S_UNREADABLE] <= h.ordinal
 
 
-@njit(cache=True)
+@compiled
 def _answer(w, policy, b, i, row, last):  # type: ignore[no-untyped-def]
     """What the leader would have said to a data batch."""
     p, h = w.producers, w.history[row]
@@ -255,7 +255,7 @@ def _answer(w, policy, b, i, row, last):  # type: ignore[no-untyped-def]
     return answer
 
 
-@njit(cache=True)
+@compiled
 def _verdict(w, b, i, row, error, last, control):  # type: ignore[no-untyped-def]
     """Notes an answer that differs; one that goes on a run only makes that longer."""
     s, h, p = w.scalars, w.history[row], w.producers
@@ -292,12 +292,12 @@ def _verdict(w, b, i, row, error, last, control):  # type: ignore[no-untyped-def
     v.stored_before = 1 if last >= 0 and _stored_before(w, h, b.producer_epoch[i], b.base_sequence[i], last) else 0
 
 
-@njit(cache=True)
+@compiled
 def _touches(start, length, sequence):  # type: ignore[no-untyped-def]
     return length > 0 and (sequence - start) % SEQUENCES < min(length, SEQUENCES - 1)
 
 
-@njit(cache=True)
+@compiled
 def _stored_before(w, h, epoch, first, last):  # type: ignore[no-untyped-def]
     """Whether the range [first, last] touches one that the producer has stored in this epoch."""
     if h.run_epoch != epoch:
@@ -313,7 +313,7 @@ def _stored_before(w, h, epoch, first, last):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True)
+@compiled
 def _note_range(w, h, epoch, first, length):  # type: ignore[no-untyped-def]
     """Adds a batch's sequences to what the producer has stored in this epoch."""
     if h.run_epoch == epoch and first == (h.run_start + h.run_length) % SEQUENCES:
@@ -333,7 +333,7 @@ def _note_range(w, h, epoch, first, length):  # type: ignore[no-untyped-def]
     h.run_length = length
 
 
-@njit(cache=True)
+@compiled
 def _count(w, b, i, row, time, last, newest):  # type: ignore[no-untyped-def]
     """The numbers on producers that the capacity part of a what-if is made of."""
     h, p = w.history[row], w.producers
@@ -355,7 +355,7 @@ def _count(w, b, i, row, time, last, newest):  # type: ignore[no-untyped-def]
     h.span = max(h.span, span)
 
 
-@njit(cache=True)
+@compiled
 def _data(w, policy, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     p, h = w.producers, w.history[row]
     epoch, transactional = b.producer_epoch[i], b.attributes[i] & ATTR_TRANSACTIONAL != 0
@@ -386,7 +386,7 @@ def _data(w, policy, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     h.seen = 1
 
 
-@njit(cache=True)
+@compiled
 def _marker(w, b, i, row, judged):  # type: ignore[no-untyped-def]
     p = w.producers
     answer = model.check_epoch(p, row, b.producer_epoch[i])
@@ -401,7 +401,7 @@ def _marker(w, b, i, row, judged):  # type: ignore[no-untyped-def]
     w.history[row].seen = 1
 
 
-@njit(cache=True)
+@compiled
 def replay_under(w, policy, b, start, stop):  # type: ignore[no-untyped-def]
     """Replays rows [start, stop) of the columns; ``with_room`` must have made room for that many producers."""
     for i in range(start, stop):
