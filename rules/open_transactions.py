@@ -159,11 +159,16 @@ def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
 
 def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     """Whether the contradiction may only come of files that were copied at different times."""
-    windows = matching(log, int(row["producer_id"])).unmarked_after(row["prev_marker_offset"])
-    ended = [w.end_time for w in windows if w.end_time is not None and _may_hold(w, row, log.time(row["last_time"]))]
+    ended = [w.end_time for w in lost_ends(log, row) if w.end_time is not None]
     if ended:
         return log.in_flight(max(ended), other_clock=skew(log, entry.partition) > SAME_CLOCK_MS)
     return not recorded(log, entry.partition, row)
+
+
+def lost_ends(log: LogView, row: np.void) -> list[Window]:
+    """Transactions of the coordinator that open data may belong to: they are complete, but have no marker here."""
+    windows = matching(log, int(row["producer_id"])).unmarked_after(row["prev_marker_offset"])
+    return [w for w in windows if w.end_time is not None and _may_hold(w, row, log.time(row["last_time"]))]
 
 
 def _may_hold(window: Window, row: np.void, time: int) -> bool:

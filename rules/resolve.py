@@ -10,7 +10,7 @@ from rules.finding import Finding, highest
 
 UNDER_HANGING = {
     "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start", "late-write-after-marker",
-    "partition-not-in-transaction",
+    "partition-not-in-transaction", "missing-marker",
 }  # fmt: skip
 UNDER_COORDINATOR = {"long-open-transaction", "lso-stuck", "missing-marker"}
 OF_SEQUENCES = {
@@ -45,6 +45,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     kept = _absorb(kept, "split-decision", {"marker-contradicts-decision", "marker-without-decision"}, _same_record)
     kept = _absorb(kept, "marker-contradicts-decision", {"marker-without-decision"}, _same_record)
     kept = _absorb(kept, "transaction-pinned-at-log-start", {"lso-stuck", "long-open-transaction"}, _same_transaction)
+    kept = _absorb(kept, "long-open-transaction", {"lso-stuck"}, _same_transaction)
     return sorted(kept, key=Finding.sort_key)
 
 

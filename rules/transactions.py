@@ -11,13 +11,14 @@ import numpy as np
 
 from auditor.facts import Kind
 from rules.finding import Finding, iso
-from rules.open_transactions import OpenTransaction, open_transactions, unreadable_behind
+from rules.open_transactions import OpenTransaction, lost_ends, open_transactions, unreadable_behind
 from rules.registry import rule
 from rules.view import LogView
 from rules.windows import marker_window, owner_complete, recorded, skew, window_after
 
 FAMILY = "transactions"
 HOUR_MS = 3_600_000
+RESTORE = "do not abort, for it was decided COMMIT: restore the marker from a replica that has it"
 STUCK_RECORDS = 100_000
 STUCK_RECORDS_CRITICAL = 1_000_000
 
@@ -71,7 +72,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
     stand still there, the cleaner too, until somebody writes a marker.
     Can be wrong: files copied from a running broker at different times (then it is said as in flight).
-    What to do: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh abort --start-offset;
+    What to do: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh abort --start-offset
+    (not where the coordinator had decided COMMIT: restore the marker from a replica that has it);
     afterwards turn on transaction.partition.verification.enable and move to transaction.version 2.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
@@ -89,16 +91,18 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
                 f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
                 "files may have been copied at different times"
             )
+        confirm = f"Confirm: {describe_command(log.topic, log.partition)} ; then: "
+        committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
         yield _open_finding(
             log,
             "hanging-transaction",
             "info" if t.in_flight else "critical",
             t,
             message,
-            evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved"},
-            remedy=f"Confirm: {describe_command(log.topic, log.partition)} ; then: "
-            f"{abort_command(log.topic, log.partition, offset)}",
-        )
+            evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
+                      "decided": "COMMIT" if committed else None},
+            remedy=confirm + (RESTORE if committed else abort_command(log.topic, log.partition, offset)),
+        )  # fmt: skip
 
 
 @rule("long-open-transaction", family=FAMILY, severity="warning; error beyond 1 h; info when it is young", time=True)
