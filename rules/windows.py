@@ -95,15 +95,10 @@ def _match(log: LogView, producer_id: int) -> Matching:
     markers = _markers(log).get(producer_id, [])
     out = Matching(windows)
     # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
-    _pair(out, markers, None)
-    _pair(out, markers, log)
+    for slack_of in (None, log):
+        _pair(out, markers, slack_of)
+        _pair_repeats(out, markers, slack_of)
     used = set(out.of_marker.values())
-    for t in markers:  # a marker that was sent again closes nothing and belongs to the window of the one before
-        if t["first_offset"] < 0 and int(t["marker_offset"]) not in out.of_marker:
-            repeated = (n for n in sorted(used, reverse=True) if _fits(windows[n], t, _slack(log, windows[n])))
-            number = next(repeated, None)
-            if number is not None:
-                out.of_marker[int(t["marker_offset"])] = number
     out.unmarked = [n for n, w in enumerate(windows) if w.prepare is not None and n not in used]
     return out
 
@@ -133,6 +128,18 @@ def _pair(out: Matching, markers: list[np.void], slack_of: LogView | None) -> No
             if n not in taken and fits(out.windows[n], t):
                 number = out.of_marker[offset] = n
         at = max(at, number + 1)
+
+
+def _pair_repeats(out: Matching, markers: list[np.void], slack_of: LogView | None) -> None:
+    """A marker that was sent again closes nothing and belongs to the window of the one before it."""
+    before = -1
+    for t in markers:
+        offset = int(t["marker_offset"])
+        if t["first_offset"] < 0 and offset not in out.of_marker and before >= 0:
+            window = out.windows[before]
+            if _fits(window, t, 0 if slack_of is None else _slack(slack_of, window)):
+                out.of_marker[offset] = before
+        before = out.of_marker.get(offset, before)
 
 
 def _begun(window: Window, t: np.void) -> bool:

@@ -150,9 +150,12 @@ class Cluster:
             time.sleep(0.2)
         raise RuntimeError((self.folder / f"broker-{broker}.out").read_text()[-3000:])
 
-    def stop(self, broker: int = 1) -> None:
-        """A clean shutdown."""
-        self.jvms.pop(broker).end()
+    def stop(self) -> None:
+        """A clean shutdown of every broker that runs, all at once: the last ones of a KRaft quorum cannot stop alone."""
+        for jvm in self.jvms.values():
+            jvm.process.terminate()
+        for broker in list(self.jvms):
+            self.jvms.pop(broker).end()
 
     def kill(self, broker: int = 1) -> None:
         """The end by ``kill -9``."""

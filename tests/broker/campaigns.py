@@ -1,0 +1,162 @@
+"""Small histories of real brokers, frozen below ``tests/data/campaigns`` in the corpora's shape.
+
+``python -m tests.broker.campaigns NAME SCRATCH`` makes one anew: ``manifest.json`` and ``data.tar.gz``. Index files are
+cut to what they hold, as a clean shutdown would, so that an archive stays small.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.broker.cluster import Cluster, Driver
+from tests.broker.jars import numbers
+from tests.broker.wire import Wire
+
+ROOT = Path(__file__).parents[1] / "data" / "campaigns"
+NAP = 0.5  # seconds until the markers of a finished transaction are surely there
+
+
+@dataclass
+class Made:
+    """A copy of log directories: when it was made (ms), and what an audit of it must say."""
+
+    at: int
+    expect: list[dict[str, Any]]
+
+
+def segment_bytes(version: str, size: int) -> str:
+    """The topic setting for segments below 1 MB."""
+    return f"{'internal.' if numbers(version) >= (4, 0) else ''}segment.bytes={size}"
+
+
+def live(version: str, scratch: Path, target: Path) -> Made:
+    """A healthy broker copied while it works: short transactions, a topic being cleaned, offsets in transactions."""
+    with Cluster(version, scratch, log_cleaner_backoff_ms="200") as cluster, Driver(cluster) as run:
+        run(f"topic shop.orders 3 1 {segment_bytes(version, 8192)}")
+        cleaned = "cleanup.policy=compact min.cleanable.dirty.ratio=0.01"
+        run(f"topic shop.kv 2 1 {segment_bytes(version, 4096)} {cleaned}")
+        run("topic shop.out 1 1")
+        run("load t1 shop.orders 7000 parts=3 n=1 size=8 pause=20")
+        run("load t2 shop.orders 7000 parts=3 n=1 size=8 pause=35 abort=5")
+        run("load kv1 shop.kv 7000 parts=2 n=2 size=8 keys=9 pause=25 abort=4")
+        run("load kv2 shop.kv 7000 parts=2 n=2 size=8 keys=5 pause=45 abort=6")
+        run("copy group shop.orders shop.out 7000")
+        run("producer open transactional.id=open")
+        run("init open")
+        run("begin open")
+        run("send open shop.orders 0 3 size=8")
+        time.sleep(3)
+        at = cluster.copy(target)
+        run("wait")
+    return Made(at, [])
+
+
+def late_writes(version: str, scratch: Path, target: Path, **settings: str) -> Made:
+    """Transactions left hanging, in a broker that ends by ``kill -9``."""
+    hanging: list[dict[str, Any]] = []
+
+    def left(topic: str, partition: int, name: str, producer: tuple[int, int], answer: tuple[int, int], n: int) -> None:
+        assert answer[0] == 0, answer
+        hanging.append(
+            {"finding": "hanging_transaction", "topic": topic, "partition": partition, "transactionalId": name,
+             "producerId": producer[0], "producerEpoch": producer[1], "firstOffset": answer[1],
+             "lastOffset": answer[1] + n - 1}
+        )  # fmt: skip
+
+    with Cluster(version, scratch, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
+        run("topic bank.ledger 4 1")
+        for name, partition, commit in (("bank-abort", 0, False), ("bank-commit", 1, True)):
+            producer = wire.init(name)
+            assert wire.add(name, producer, "bank.ledger", partition) == 0
+            assert wire.produce("bank.ledger", partition, producer, 0, 10, transactional_id=name, age_ms=0)[0] == 0
+            assert wire.end(name, producer, commit=commit) == 0
+            time.sleep(NAP)
+            answer = wire.produce("bank.ledger", partition, producer, 10, 4, transactional_id=name)
+            left("bank.ledger", partition, name, producer, answer, 4)
+        producer = wire.init("bank-stray")
+        assert wire.add("bank-stray", producer, "bank.ledger", 0) == 0
+        answer = wire.produce("bank.ledger", 2, producer, 0, 5, transactional_id="bank-stray")
+        left("bank.ledger", 2, "bank-stray", producer, answer, 5)
+        assert wire.end("bank-stray", producer, commit=True) == 0
+        time.sleep(NAP)
+        for k in range(12):  # the coordinator of every id writes on: its copy reaches beyond all that
+            run(f"load other{k} bank.ledger 1 parts=4 n=1")
+        run("wait")
+        cluster.kill()
+        at = cluster.copy(target)
+    return Made(at, hanging)
+
+
+def early_late_write(version: str, scratch: Path, target: Path, **settings: str) -> Made:
+    """A late batch with old stamps that still comes before the marker: it belongs to the transaction it was meant for."""
+    with Cluster(version, scratch, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
+        run("topic bank.ledger 2 1")
+        for k in range(4):
+            name = f"bank-{k}"
+            producer = wire.init(name)
+            assert wire.add(name, producer, "bank.ledger", k % 2) == 0
+            assert wire.produce("bank.ledger", k % 2, producer, 0, 5, transactional_id=name)[0] == 0
+            assert wire.end(name, producer, commit=k < 2) == 0
+            time.sleep(NAP)
+        cluster.stop()
+        at = cluster.copy(target)
+    return Made(at, [])
+
+
+UNVERIFIED = {"transaction_partition_verification_enable": "false"}
+CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
+    "live-28": ("2.8.2", "A healthy 2.8.2 broker, copied while it works", lambda s, t: live("2.8.2", s, t)),
+    "live-36": ("3.6.2", "A healthy 3.6.2 broker, copied while it works", lambda s, t: live("3.6.2", s, t)),
+    "live-41": ("4.1.0", "A healthy 4.1.0 broker, copied while it works", lambda s, t: live("4.1.0", s, t)),
+    "hanging-killed-28": (
+        "2.8.2", "Hanging transactions on 2.8.2, ended by kill -9", lambda s, t: late_writes("2.8.2", s, t),
+    ),
+    "hanging-killed-36": (
+        "3.6.2", "Hanging transactions on 3.6.2, ended by kill -9",
+        lambda s, t: late_writes("3.6.2", s, t, **UNVERIFIED),
+    ),
+    "old-stamps-36": (
+        "3.6.2", "Transactions of records stamped two hours back", lambda s, t: early_late_write("3.6.2", s, t),
+    ),
+}  # fmt: skip
+
+
+def freeze(name: str, scratch: Path) -> Path:
+    """Make a campaign and pack it below :data:`ROOT`; its folder."""
+    version, title, make = CAMPAIGNS[name]
+    shutil.rmtree(scratch, ignore_errors=True)
+    copy, folder = scratch / "copy", ROOT / name
+    made = make(scratch / "cluster", copy)
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "corpus": name, "title": title, "kafka": {"version": version}, "copied_at": made.at, "expect": made.expect,
+        "command": f"python -m tests.broker.campaigns {name} SCRATCH",
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    with tarfile.open(folder / "data.tar.gz", "w:gz") as tar:
+        for path in sorted(copy.rglob("*")):
+            if path.suffix in (".index", ".timeindex"):
+                trim(path)
+            if path.is_file():
+                tar.add(path, path.relative_to(copy))
+    return folder
+
+
+def trim(path: Path) -> None:
+    """Cut the zero tail of a preallocated index, to whole entries."""
+    entry = 8 if path.suffix == ".index" else 12
+    data = path.read_bytes()
+    used = len(data.rstrip(b"\0"))
+    path.write_bytes(data[: -(-used // entry) * entry])
+
+
+if __name__ == "__main__":
+    freeze(sys.argv[1], Path(sys.argv[2]))
