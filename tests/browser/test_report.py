@@ -1,0 +1,154 @@
+"""report.html in a real browser: from a file, without a network, for eyes of any kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboards.report import render_report
+from tests.browser.conftest import DESK, PHONE, Opened
+from tests.unit import report_samples as samples
+
+Visit = Callable[..., Opened]
+SAMPLES = {
+    "hanging": samples.hanging,
+    "hostile": samples.hostile,
+    "empty": lambda: ([], samples.empty_summary(), [], []),
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    paths = {name: folder / f"{name}.html" for name in SAMPLES}
+    for name, path in paths.items():
+        path.write_text(render_report(*SAMPLES[name]()), encoding="utf-8")
+    return paths
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_opens_quietly_and_fits(pages: dict[str, Path], visit: Visit, name: str, size: dict, scheme: str) -> None:
+    opened = visit(pages[name], viewport=size, color_scheme=scheme)
+    assert opened.faults == []
+    assert opened.requests == []
+    wide = opened.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= size["width"]
+    ground = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) > 3 * 128
+    assert light == (scheme == "light")
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
+def test_the_answers_and_the_timelines_can_be_seen(pages: dict[str, Path], visit: Visit, script: bool) -> None:
+    page = visit(pages["hanging"], java_script_enabled=script).page
+    assert page.locator("#answers > section").count() == 5
+    assert "4 partitions are blocked" in page.locator("h1").inner_text()
+    assert page.locator("#q1").is_visible()
+    assert page.locator("svg.picture").count() == 4
+    for picture in page.locator("svg.picture").all():
+        assert (picture.bounding_box() or {}).get("height", 0) > 60
+    for row in samples.hanging()[0]:
+        assert page.get_by_text(row["message"]).first.is_visible()
+
+
+def test_a_table_sorts_both_ways(pages: dict[str, Path], visit: Visit) -> None:
+    page = visit(pages["hanging"]).page
+    table = page.locator("section[aria-labelledby=q2] table").first
+    ages = [row["age_ms"] for row in samples.hanging()[2]]
+
+    def order() -> list[int]:
+        return [int(cell.get_attribute("data-sort") or -1) for cell in table.locator("tbody td:nth-child(5)").all()]
+
+    button = table.get_by_role("button", name="Open since")
+    button.click()
+    assert order() == sorted(ages)
+    button.press("Enter")
+    assert order() == sorted(ages, reverse=True)
+    assert table.locator("th[aria-sort=descending]").count() == 1
+
+
+def test_findings_are_filtered_by_words_and_severity(pages: dict[str, Path], visit: Visit) -> None:
+    page = visit(pages["hanging"]).page
+    rows = page.locator("#findings details.rule > table > tbody > tr:visible")
+    assert rows.count() == 4
+    page.keyboard.press("/")
+    page.keyboard.type("bank-zombie HANGING-transaction")
+    page.locator("#filter-told").get_by_text("1 shown").wait_for()
+    assert rows.count() == 1
+    assert "bank-zombie" in rows.first.inner_text()
+    page.locator("#filter").fill("")
+    page.locator("#filter-told").get_by_text("4 shown").wait_for()
+    page.locator("input[data-severity=critical]").uncheck()
+    assert rows.count() == 0
+
+
+def test_a_witness_unfolds_and_a_command_can_be_copied(pages: dict[str, Path], visit: Visit) -> None:
+    page = visit(pages["hanging"]).page
+    first = page.locator("#findings .witness").first
+    assert not first.is_visible()
+    page.locator("#unfold").click()
+    first.wait_for(state="visible")
+    command = page.locator("#answers .command").first
+    command.get_by_role("button").click()
+    selected = page.evaluate("window.getSelection().toString()")
+    assert selected.split() == command.locator("code").inner_text().split()
+
+
+def test_the_keyboard_reaches_the_answers_first(pages: dict[str, Path], visit: Visit) -> None:
+    page = visit(pages["hanging"]).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the answers"
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#answers")
+
+
+def test_hostile_names_do_nothing_but_are_shown(pages: dict[str, Path], visit: Visit) -> None:
+    opened = visit(pages["hostile"])
+    opened.page.locator("#unfold").click()
+    opened.page.locator("#filter").fill("<script>")
+    opened.page.locator("#filter-told").get_by_text("1 shown").wait_for()
+    for button in opened.page.locator("th button:visible").all()[:12]:
+        button.click()
+    assert opened.faults == []
+    assert opened.requests == []
+    assert opened.page.locator("script").count() == 1
+    assert samples.HOSTILE in opened.page.locator("#answers").inner_text()
+
+
+def test_a_script_that_is_not_the_pages_own_cannot_run(pages: dict[str, Path], visit: Visit, tmp_path: Path) -> None:
+    source = pages["empty"].read_text(encoding="utf-8")
+    broken = tmp_path / "broken.html"
+    broken.write_text(source.replace("</body>", "<script>document.title = 'run'</script></body>"), encoding="utf-8")
+    opened = visit(broken)
+    assert opened.page.title() != "run"
+    assert any("Content Security Policy" in fault for fault in opened.faults)
+
+
+def test_a_report_of_a_hundred_thousand_findings_opens(
+    visit: Visit, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    _, summary, transactions, timelines = samples.hanging()
+    findings = [
+        samples.finding(
+            rule=f"rule-{n % 40}", severity=("critical", "error", "warning", "info")[n % 4], topic=f"topic-{n % 300}",
+            partition=n % 12, offset=n, last_offset=n + 9, producer_id=n % 5000, producer_epoch=1,
+            message=f"finding number {n} of a long night", remedy="Compare replicas with `kafka-dump-log.sh`.",
+            evidence={"expected": n, "found": n + 1, "class": "late", "log_dir": "b1"}, source="KIP-98",
+        )
+        for n in range(100_000)
+    ]  # fmt: skip
+    path = tmp_path / "report.html"
+    path.write_text(render_report(findings, summary, transactions, timelines), encoding="utf-8")
+    assert path.stat().st_size < 20_000_000
+    opened = visit(path)
+    assert opened.faults == []
+    assert opened.page.locator("#findings tbody > tr").count() > 1000
+    timing = json.loads(opened.page.evaluate("JSON.stringify(performance.getEntriesByType('navigation')[0])"))
+    record_property("bytes", path.stat().st_size)
+    record_property("milliseconds", timing["loadEventEnd"])
+    print(f"{path.stat().st_size:,} bytes, loaded after {timing['loadEventEnd']:.0f} ms")
