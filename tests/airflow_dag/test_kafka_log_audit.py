@@ -121,11 +121,11 @@ def test_a_retry_submits_only_what_is_not_done(
     env: dict[str, str], tmp_path: Path, complete: bool | None, submitted: bool
 ) -> None:
     """``complete``: what the summary that an earlier try left says; None where it left none."""
-    folder = tmp_path / "runs" / "by%20hand"
+    folder = tmp_path / "runs" / "by%2Bhand"
     folder.mkdir(parents=True)
     if complete is not None:
         (folder / "summary.json").write_text(json.dumps({"complete": complete}))
-    context = {"params": {"out": str(tmp_path)}, "run_id": "by hand"}
+    context = {"params": {"out": str(tmp_path)}, "run_id": "by+hand"}
     found = json.loads(airflow(env, str(SCRIPT), "retry", json.dumps(context)).splitlines()[-1])
     assert found == {"submitted": submitted}
 
@@ -148,7 +148,7 @@ def test_a_scheduler_runs_it(env: dict[str, str], tmp_path: Path) -> None:
         wait(lambda: DAG in airflow(env, "-m", "airflow", "dags", "list", "-o", "plain"), log, 180)
         conf = {"paths": [str(corpora.unpack("hanging-36"))], "out": str(tmp_path / "out"), "severity": "never"}
         airflow(env, "-m", "airflow", "dags", "unpause", DAG)
-        airflow(env, "-m", "airflow", "dags", "trigger", DAG, "--run-id", "by hand", "--conf", json.dumps(conf))
+        airflow(env, "-m", "airflow", "dags", "trigger", DAG, "--run-id", "by+hand", "--conf", json.dumps(conf))
         wait(lambda: state(env) in ("success", "failed"), log, 600)
         assert state(env) == "success", log.read_text(errors="replace")[-5000:]
     finally:
@@ -159,12 +159,12 @@ def test_a_scheduler_runs_it(env: dict[str, str], tmp_path: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert b'"rule":"hanging-transaction"' in findings(tmp_path / "out")
-    assert [run.run_id for run in runs.committed(tmp_path / "out" / "history")] == ["by hand"]
+    assert [run.run_id for run in runs.committed(tmp_path / "out" / "history")] == ["by+hand"]
 
 
 def state(env: dict[str, str]) -> str:
     rows = json.loads(airflow(env, "-m", "airflow", "dags", "list-runs", DAG, "-o", "json").splitlines()[-1])
-    return next((str(row["state"]) for row in rows if row["run_id"] == "by hand"), "none")
+    return next((str(row["state"]) for row in rows if row["run_id"] == "by+hand"), "none")
 
 
 def wait(done: Any, log: Path, timeout_s: float) -> None:
