@@ -222,7 +222,7 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
 def _other_owner(history: CoordinatorHistory | None, entry: Entry) -> str | None:
     """Another id that had this producer id first."""
     entries = history.by_producer.get(entry.producer_id, []) if history is not None else []
-    owners = list(dict.fromkeys(e.transactional_id for e in entries))
+    owners = list(dict.fromkeys(e.transactional_id for e in sorted(entries, key=lambda e: e.time)))
     return owners[0] if owners and owners[0] != entry.transactional_id else None
 
 

@@ -39,6 +39,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     kept = _absorb(kept, "timestamp-out-of-range", CLOCK, _same_batches)
     kept = _absorb(kept, "producer-timestamp-skew", {"producer-expired-while-active"}, _same_batches)
     kept = _absorb(kept, "illegal-transition", {"transition-invariant-broken", "state-epoch-regression"}, _same_record)
+    kept = _absorb(kept, "unreadable-transaction-record", {"null-key-in-compacted-topic"}, _same_record)
     kept = _absorb(kept, "sequence-reset-same-epoch", {"duplicate-sequence-range"}, _same_batches)
     kept = _absorb(kept, "replica-divergence", OF_REPLICAS, _same_copy_behind)
     kept = _absorb(kept, "replica-missing-range", {"sequence-gap"}, _inside)

@@ -146,6 +146,7 @@ class Forged:
         self.partition = int(number)
         self.segments = {int(p.stem): _batches(p.read_bytes()) for p in sorted(self.folder.glob("*.log"))}
         self.tails = dict.fromkeys(self.segments, b"")
+        self.aborted: list[tuple[int, int, int]] = []  # to index: producer id, first offset, marker's offset
         self.snapshots = {int(p.stem): _producers(p.read_bytes()) for p in sorted(self.folder.glob("*.snapshot"))}
 
     def all(self) -> list[Batch]:
@@ -304,12 +305,16 @@ class Forged:
                 struct.pack(">qi", t, self.moved(base + at) - name)
                 for t, at in times if any(low <= base + at <= high for low, high in held)
             )  # fmt: skip
-        if "txnindex" in files:
-            aborted = (e for e in struct.iter_unpack(">hqqqq", files["txnindex"]) if self._held(e[3]))
+        if "txnindex" in files or (self.aborted and base == max(self.segments)):
+            stored = files.get("txnindex", b"")
+            aborted = (e for e in struct.iter_unpack(">hqqqq", stored) if self._held(e[3]))
             out["txnindex"] = b"".join(
                 struct.pack(">hqqqq", v, pid, self.moved(first), self.moved(last), self.moved(stable))
                 for v, pid, first, last, stable in aborted
             )
+            if base == max(self.segments):
+                new = (struct.pack(">hqqqq", 0, pid, first, last, last + 1) for pid, first, last in self.aborted)
+                out["txnindex"] += b"".join(new)
         return out
 
     def _held(self, offset: int) -> bool:

@@ -1,0 +1,408 @@
+"""Transactions that went wrong between a real coordinator's log and a real partition: open, undecided, contradicted.
+
+The coordinator's log goes on from where the real one ended; the partition's batches and markers likewise.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rules.finding import Finding
+from tests.audited import above_info
+from tests.coordinator_log import Coordinator
+from tests.forge import Batch, Forged, Lab, told
+
+MINUTE_MS = 60_000
+LEDGER = "bank.ledger-4"
+CURED, CURED_PRODUCER = "bank-cured", (4, 0)  # its last record is CompleteAbort, an operator closed what hung
+BUSY, BUSY_PRODUCER, BUSY_SINCE, BUSY_TIMEOUT = "bank-busy", (6, 0), 1795233080779, 600_000  # Ongoing since then
+LATER = 1795233090000  # behind all that the corpus holds
+ABORTED = {"web.orders-0": ("healthy-28", 667), "shop.orders-0": ("healthy-41", 759)}  # and their last COMMIT markers
+
+
+class Bank:
+    """A partition of the 3.6 corpus and the coordinator that its producers belong to."""
+
+    def __init__(self, root: Path, *more: str, log: str = LEDGER) -> None:
+        self.lab = Lab(root, "hanging-36", log, *more)
+        self.log = self.lab.log(log)
+        self.coordinator = Coordinator(self.lab.broker(), 1)
+
+    def write(self, time: int, *, producer: tuple[int, int] = CURED_PRODUCER, sequence: int = 13) -> Batch:
+        """A transactional batch of three records."""
+        like = self.log.data(4)[-1]
+        header = {"producer_id": producer[0], "epoch": producer[1], "sequence": sequence}
+        return self.log.next(like, base_time=time, max_time=time + like["max_time"] - like["base_time"], **header)
+
+    def end(self, commit: bool, time: int, **header: int) -> Batch:
+        return self.log.decide(self.log.data(4)[-1], commit, time=time, **header)
+
+    def tell(self, *states: str, start: int, partitions: tuple[str, ...] = (LEDGER,)) -> list[Batch]:
+        """Records of the cured id, a second apart; the first one is at ``start``."""
+        return [
+            self.coordinator.state(
+                CURED, state, CURED_PRODUCER, start + 1000 * k, *(() if state.startswith("Complete") else partitions),
+                start=start,
+            )
+            for k, state in enumerate(states)
+        ]  # fmt: skip
+
+    def findings(self, as_of: int | None = None, *, live: bool = False) -> list[Finding]:
+        self.log.save()
+        self.coordinator.save()
+        if live:
+            self.lab.is_live()
+        return self.lab.findings(as_of)
+
+    def told(self, as_of: int | None = None) -> list[tuple[str, str, int | None, int | None]]:
+        return sorted(told(self.findings(as_of)))
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    return Bank(tmp_path)
+
+
+def the_only(found: list[Finding], rule: str) -> Finding:
+    assert [f.rule for f in above_info(found)] == [rule], [f.message for f in above_info(found)]
+    return above_info(found)[0]
+
+
+def at(f: Finding, log: Forged, first: Batch, last: Batch | None = None) -> tuple[object, ...]:
+    """Checks the place, returns who."""
+    assert (f.topic, f.partition, f.offset, f.last_offset) == (
+        log.topic, log.partition, first["base_offset"], (last or first).last,
+    )  # fmt: skip
+    assert (f.file, f.position) == log.place(first)
+    return f.severity, f.producer_id, f.producer_epoch, f.transactional_id
+
+
+# Hanging
+
+
+def test_late_data_hangs(bank: Bank) -> None:
+    first, last = bank.write(LATER), bank.write(LATER + 5, sequence=16)
+    f = the_only(bank.findings(), "hanging-transaction")
+    assert at(f, bank.log, first, last) == ("critical", *CURED_PRODUCER, CURED)
+    assert f.evidence["class"] == "hanging"
+    assert [a["rule"] for a in f.evidence["also"]] == ["late-write-after-marker"]
+    assert "abort --topic bank.ledger --partition 4 --start-offset 99" in f.remedy
+
+
+def test_late_data_of_a_running_broker_may_not_be_late(bank: Bank) -> None:
+    bank.write(LATER)
+    found = bank.findings(live=True)
+    assert not above_info(found)
+    assert [f.offset for f in found if f.rule == "hanging-transaction"] == [99]
+
+
+def test_data_of_an_id_that_nobody_knows_hangs(bank: Bank) -> None:
+    batch = bank.write(LATER, producer=(900, 0), sequence=0)
+    f = the_only(bank.findings(), "hanging-transaction")
+    assert at(f, bank.log, batch) == ("critical", 900, 0, None)
+    assert f.evidence["class"] == "orphan"
+
+
+def test_data_outside_of_what_its_transaction_has_hangs(bank: Bank) -> None:
+    batch = bank.write(LATER, producer=BUSY_PRODUCER, sequence=0)
+    f = the_only(bank.findings(LATER), "hanging-transaction")
+    assert at(f, bank.log, batch) == ("critical", *BUSY_PRODUCER, BUSY)
+    assert [a["rule"] for a in f.evidence["also"]] == ["partition-not-in-transaction"]
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("name", ABORTED)
+def test_a_marker_that_never_came(tmp_path: Path, name: str, live: bool) -> None:
+    """The coordinator had decided COMMIT: an abort would make it worse. A running broker's file may be older."""
+    corpus, marker = ABORTED[name]
+    lab = Lab(tmp_path, corpus, name)
+    log = lab.log(name)
+    producer = log.find(marker)["producer_id"]
+    log.cut(marker)
+    log.save()
+    if live:
+        lab.is_live()
+        assert not above_info(lab.findings())
+        return
+    f = the_only(lab.findings(), "hanging-transaction")
+    mine = [b for b in log.data(producer) if b["base_offset"] >= f.offset]
+    assert at(f, log, mine[0], mine[-1])[:2] == ("critical", producer)
+    assert f.evidence["decided"] == "COMMIT"
+    assert [a["rule"] for a in f.evidence["also"]] == ["missing-marker"]
+    assert "do not abort" in f.remedy
+
+
+def test_a_transaction_pinned_at_the_log_start(tmp_path: Path) -> None:
+    bank = Bank(tmp_path, log="bank.ledger-0")
+    bank.log.checkpoint("log-start-offset-checkpoint", 118)
+    f = the_only(bank.findings(), "transaction-pinned-at-log-start")
+    assert (f.severity, f.offset, f.last_offset) == ("error", 71, 117)
+    assert (f.producer_id, f.transactional_id) == (1, "bank-abort")
+
+
+# Past the time-out, prepared and not completed
+
+
+@pytest.mark.parametrize(("over", "severity"), [(60_000, "warning"), (20 * MINUTE_MS, "error")])
+def test_transaction_past_timeout(tmp_path: Path, over: int, severity: str) -> None:
+    bank = Bank(tmp_path, "bank.audit-1")
+    f = the_only(bank.findings(BUSY_SINCE + BUSY_TIMEOUT + over), "timeout-not-enforced")
+    assert (f.severity, f.topic, f.partition, f.offset) == (severity, "__transaction_state", 1, 5)
+    assert (f.transactional_id, f.producer_id, f.producer_epoch) == (BUSY, *BUSY_PRODUCER)
+    assert f.evidence["partitions"] == ["bank.audit-1"]
+
+
+def test_a_transaction_within_its_time_is_nobodys_business(tmp_path: Path) -> None:
+    assert not above_info(Bank(tmp_path, "bank.audit-1").findings(BUSY_SINCE + BUSY_TIMEOUT - 1))
+
+
+@pytest.mark.parametrize("minutes", [10, 30, 90])
+def test_an_open_transaction_whose_coordinator_is_not_in_the_input(tmp_path: Path, minutes: int) -> None:
+    lab = Lab(tmp_path, "hanging-36", LEDGER)
+    for path in lab.broker().glob("__transaction_state-*"):
+        shutil.rmtree(path)
+    log = lab.log(LEDGER)
+    log.cut(98)
+    log.save()
+    since = log.find(90)["max_time"]
+    found = lab.findings(since + minutes * MINUTE_MS)
+    if minutes < 15:
+        assert not above_info(found)
+        return
+    f = the_only(found, "long-open-transaction")
+    assert (f.offset, f.last_offset, f.producer_id) == (75, 77, 4)
+    assert f.severity == ("critical" if minutes > 60 else "error")  # the stable offset that it holds back counts
+    assert f.evidence["missing"] == "__transaction_state"
+
+
+@pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
+def test_transaction_prepared_not_completed(tmp_path: Path, state: str) -> None:
+    bank = Bank(tmp_path, "bank.audit-1")
+    decided = BUSY_SINCE + 5_000
+    record = bank.coordinator.state(
+        BUSY, state, BUSY_PRODUCER, decided, "bank.audit-1", start=BUSY_SINCE, timeout=BUSY_TIMEOUT
+    )
+    f = the_only(bank.findings(decided + 16 * MINUTE_MS), "stuck-prepare")
+    assert at(f, bank.coordinator.log, record) == ("critical", *BUSY_PRODUCER, BUSY)
+    assert f.evidence["partitions"] == ["bank.audit-1"]
+
+
+def test_markers_take_a_moment(tmp_path: Path) -> None:
+    bank = Bank(tmp_path, "bank.audit-1")
+    times = {"start": BUSY_SINCE, "timeout": BUSY_TIMEOUT}
+    bank.coordinator.state(BUSY, "PrepareCommit", BUSY_PRODUCER, BUSY_SINCE + 5_000, "bank.audit-1", **times)
+    assert not above_info(bank.findings(BUSY_SINCE + 60_000))
+
+
+# Contradictions
+
+
+def test_a_marker_that_contradicts_the_decision(bank: Bank) -> None:
+    """One marker of a decided ABORT says COMMIT, and the broker's index was made from it."""
+    marker = bank.log.find(74)
+    (record,) = marker.records()
+    marker.refill({**record, "key": b"\0\0\0\1"})
+    bank.log.save()
+    index = bank.log.file(0, "txnindex")
+    index.write_bytes(index.read_bytes()[34:])
+    f = next(f for f in above_info(bank.findings()) if f.rule == "marker-contradicts-decision")
+    assert at(f, bank.log, marker) == ("critical", *CURED_PRODUCER, CURED)
+    assert (f.evidence["marker"], f.evidence["expected"]) == ("COMMIT", "ABORT")
+
+
+def test_a_transaction_split_between_two_partitions(tmp_path: Path) -> None:
+    bank = Bank(tmp_path, log="bank.ledger-1")
+    marker = next(m for m in bank.log.markers() if m["producer_id"] == 1)  # of a transaction with ledger-0 and ledger-1
+    (record,) = marker.records()
+    marker.refill({**record, "key": b"\0\0\0\1"})
+    bank.log.save()
+    index = bank.log.file(0, "txnindex")
+    index.write_bytes(index.read_bytes()[34:])
+    f = next(f for f in above_info(bank.findings()) if f.rule == "split-decision")
+    assert at(f, bank.log, marker)[0] == "critical"
+    assert f.evidence["partitions"] == ["bank.ledger-0", "bank.ledger-1"]
+    assert "marker-contradicts-decision" in [a["rule"] for a in f.evidence["also"]]
+
+
+def test_a_commit_that_nobody_decided(bank: Bank) -> None:
+    first = bank.write(LATER)
+    marker = bank.end(True, LATER + 100)
+    found = {f.rule: f for f in above_info(bank.findings())}
+    assert set(found) == {"late-write-after-marker", "marker-without-decision"}
+    assert at(found["marker-without-decision"], bank.log, marker) == ("warning", *CURED_PRODUCER, CURED)
+    assert at(found["late-write-after-marker"], bank.log, first)[0] == "error"
+
+
+def test_an_operators_abort_is_right(bank: Bank) -> None:
+    first = bank.write(LATER)
+    bank.end(False, LATER + 100)
+    bank.log.aborted.append((4, 99, 102))
+    found = bank.findings()
+    assert not above_info(found)
+    assert (first["base_offset"], "info") in {
+        (f.offset, f.severity) for f in found if f.rule == "late-write-after-marker"
+    }
+
+
+def test_two_transactions_under_one_marker(bank: Bank) -> None:
+    """Data that came 100 s before its transaction had the partition belongs to none."""
+    first, last = bank.write(LATER), bank.write(LATER + 100_500, sequence=16)
+    marker = bank.end(True, LATER + 101_500)
+    bank.tell("Ongoing", "PrepareCommit", "CompleteCommit", start=LATER + 100_000)
+    f = the_only(bank.findings(), "transactions-merged-under-one-marker")
+    assert at(f, bank.log, first, last) == ("critical", *CURED_PRODUCER, CURED)
+    assert f.evidence["marker_offset"] == marker["base_offset"]
+
+
+def test_a_partition_that_its_transaction_never_had(bank: Bank) -> None:
+    batch = bank.write(BUSY_SINCE + 100, producer=BUSY_PRODUCER, sequence=0)
+    marker = bank.end(True, BUSY_SINCE + 1_100, producer_id=BUSY_PRODUCER[0])
+    for state, after in (("PrepareCommit", 1_000), ("CompleteCommit", 1_200)):
+        partitions = () if state.startswith("Complete") else ("bank.audit-1",)
+        times = {"start": BUSY_SINCE, "timeout": BUSY_TIMEOUT}
+        bank.coordinator.state(BUSY, state, BUSY_PRODUCER, BUSY_SINCE + after, *partitions, **times)
+    found = {f.rule: f for f in above_info(bank.findings())}
+    assert set(found) == {"partition-not-in-transaction", "marker-without-decision"}  # the data, and what ended it
+    assert at(found["partition-not-in-transaction"], bank.log, batch) == ("error", *BUSY_PRODUCER, BUSY)
+    assert found["partition-not-in-transaction"].evidence["partitions"] == ["bank.audit-1"]
+    assert at(found["marker-without-decision"], bank.log, marker)[0] == "warning"
+
+
+def test_data_of_an_epoch_that_no_coordinator_gave(bank: Bank) -> None:
+    batch = bank.write(LATER, producer=(4, 5), sequence=0)
+    found = {f.rule: f for f in above_info(bank.findings())}
+    f = found["data-epoch-ahead-of-coordinator"]
+    assert (f.severity, f.offset, f.producer_epoch, f.transactional_id) == ("critical", batch["base_offset"], 5, CURED)
+    assert (f.evidence["expected"], f.evidence["found"]) == (0, 5)
+    assert set(found) == {
+        "data-epoch-ahead-of-coordinator",
+        "hanging-transaction",
+    }  # the one tells why, the other hurts
+
+
+def test_a_producer_id_that_was_never_given_out(bank: Bank) -> None:
+    batch = bank.log.next(bank.log.data(0)[-1], producer_id=50_000, sequence=0)
+    f = the_only(bank.findings(), "producer-id-not-allocated")
+    assert at(f, bank.log, batch) == ("error", 50_000, 0, None)
+
+
+def test_an_id_that_writes_on_after_it_was_forgotten(bank: Bank) -> None:
+    bank.coordinator.forget(CURED, LATER)
+    batch = bank.write(LATER + MINUTE_MS)
+    bank.end(False, LATER + MINUTE_MS + 1_000)
+    bank.log.aborted.append((4, 99, 102))
+    f = the_only(bank.findings(), "expired-id-still-producing")
+    assert (f.severity, f.last_offset, f.transactional_id) == ("warning", batch.last, CURED)
+
+
+# The coordinator's own log
+
+
+def test_illegal_transition(bank: Bank) -> None:
+    record = bank.coordinator.state(CURED, "PrepareCommit", CURED_PRODUCER, LATER, LEDGER, start=LATER)
+    f = the_only(bank.findings(LATER), "illegal-transition")
+    assert at(f, bank.coordinator.log, record) == ("critical", *CURED_PRODUCER, CURED)
+    assert (f.evidence["before"]["state"], f.evidence["after"]["state"]) == ("CompleteAbort", "PrepareCommit")
+
+
+@pytest.mark.parametrize("state", ["Dead", "PrepareEpochFence"])
+def test_a_state_that_is_never_written(bank: Bank, state: str) -> None:
+    record = bank.coordinator.state(CURED, state, CURED_PRODUCER, LATER, LEDGER, start=LATER)
+    found = above_info(bank.findings(LATER))
+    assert {f.rule for f in found} == {"illegal-transition"}
+    assert all(at(f, bank.coordinator.log, record)[0] == "critical" for f in found)
+
+
+def test_partitions_that_change_at_the_decision(bank: Bank) -> None:
+    bank.tell("Ongoing", start=LATER, partitions=("bank.ledger-2", "bank.ledger-3"))
+    record = bank.coordinator.state(CURED, "PrepareAbort", CURED_PRODUCER, LATER + 5, "bank.ledger-3", start=LATER)
+    f = the_only(bank.findings(LATER), "transition-invariant-broken")
+    assert at(f, bank.coordinator.log, record) == ("error", *CURED_PRODUCER, CURED)
+
+
+def test_a_complete_record_with_partitions(bank: Bank) -> None:
+    bank.tell("Ongoing", "PrepareAbort", start=LATER, partitions=("bank.ledger-3",))
+    record = bank.coordinator.state(CURED, "CompleteAbort", CURED_PRODUCER, LATER + 5_000, "bank.ledger-3", start=LATER)
+    found = above_info(bank.findings(LATER))
+    assert {f.rule for f in found} == {"transition-invariant-broken"}
+    assert all(at(f, bank.coordinator.log, record)[0] == "error" for f in found)
+
+
+def test_state_epoch_regression(bank: Bank) -> None:
+    coordinator = bank.coordinator
+    coordinator.state(CURED, "Empty", (4, 1), LATER)
+    record = coordinator.state(CURED, "Empty", (4, 0), LATER + 1_000)
+    f = the_only(bank.findings(LATER), "state-epoch-regression")
+    assert at(f, coordinator.log, record) == ("critical", 4, 0, CURED)
+    assert (f.evidence["before"]["epoch"], f.evidence["after"]["epoch"]) == (1, 0)
+
+
+def test_a_producer_id_with_two_owners(bank: Bank) -> None:
+    record = bank.coordinator.state(CURED, "Empty", (5, 0), LATER)
+    found = above_info(bank.findings(LATER))
+    assert {f.rule for f in found} == {"producer-id-reused"}
+    assert at(found[0], bank.coordinator.log, record) == ("critical", 5, 0, CURED)
+    assert found[0].evidence["other_transactional_id"] == "bank-zombie"
+
+
+def test_an_id_in_a_partition_that_does_not_own_it(bank: Bank) -> None:
+    elsewhere = Coordinator(bank.lab.broker(), 0)
+    elsewhere.state("bank-stranger-2", "Empty", (7, 0), LATER)
+    elsewhere.save()
+    f = the_only(bank.findings(LATER), "key-in-wrong-partition")
+    assert (f.severity, f.topic, f.partition, f.offset) == ("error", "__transaction_state", 0, 0)
+    assert (f.transactional_id, f.evidence["found"]) == ("bank-stranger-2", 0)
+    assert f.evidence["expected"] == java_hash("bank-stranger-2") % 3 != 0
+
+
+def java_hash(text: str) -> int:
+    """abs(String.hashCode()) for ASCII."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return abs(value - (1 << 32) if value >= 1 << 31 else value)
+
+
+@pytest.mark.parametrize("how", ["version", "key", "body"])
+def test_a_record_that_coordinators_cannot_read(bank: Bank, how: str) -> None:
+    if how == "version":
+        record = bank.coordinator.state(CURED, "Empty", CURED_PRODUCER, LATER, version=9)
+    elif how == "key":
+        record = bank.coordinator.append(None, b"\0\0", LATER)
+    else:
+        record = bank.coordinator.append(b"\0\0\0\4bank", b"\0\0\0\0\0", LATER)
+    f = the_only(bank.findings(LATER), "unreadable-transaction-record")
+    assert (f.severity, f.topic, f.partition, f.offset) == ("error", "__transaction_state", 1, record["base_offset"])
+
+
+def test_an_id_whose_transactions_are_aborted_again_and_again(bank: Bank) -> None:
+    records = [
+        record
+        for k in range(25)
+        for record in bank.tell(
+            "Ongoing",
+            "PrepareAbort" if k % 4 == 0 else "PrepareCommit",
+            "CompleteAbort" if k % 4 == 0 else "CompleteCommit",
+            start=LATER + 10_000 * k,
+            partitions=("bank.ledger-3",),
+        )
+    ]
+    f = the_only(bank.findings(LATER), "transaction-abort-rate")
+    assert (f.severity, f.transactional_id, f.last_offset) == ("warning", CURED, records[-1].last)
+    assert (f.evidence["decided"], f.evidence["aborted"], f.evidence["by_coordinator"]) == (26, 8, 0)
+
+
+def test_instances_that_share_an_id(bank: Bank) -> None:
+    records = [bank.coordinator.state(CURED, "Empty", (4, e), LATER + 20_000 * e) for e in range(1, 13)]
+    f = the_only(bank.findings(LATER), "epoch-bump-storm")
+    assert (f.severity, f.transactional_id, f.offset) == ("warning", CURED, records[0]["base_offset"])
+
+
+def test_a_large_time_out_is_worth_a_line(bank: Bank) -> None:
+    found = bank.findings()
+    assert [(f.transactional_id, f.severity) for f in found if f.rule == "transaction-timeout-too-large"] == [
+        (BUSY, "info")
+    ]
