@@ -4,7 +4,7 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test test-cluster test-live test-airflow airflow-env check bench nightly fuzz sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,13 @@ test-live: setup ## auditor live against real brokers 2.8, 3.6 and 4.1: a hang m
 
 test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
 	@$(WITH_JAVA) AIRFLOW_PYTHON=.venv-airflow/bin/python $(BIN)/python -m pytest -m airflow tests/airflow_dag
+
+test-browser: .venv/.browser ## the pages in the system's Chromium (about 1 minute)
+	@$(BIN)/python -m pytest -m browser tests/browser
+
+.venv/.browser: requirements-browser.lock | setup
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-browser.lock
+	touch .venv/.browser
 
 airflow-env: .venv-airflow/.ready ## make .venv-airflow: Airflow and its Spark provider, which must not share .venv
 
@@ -76,6 +83,8 @@ lock: ## choose the pinned versions anew (needs uv)
 	$(LOCK) --group build --output-file requirements-build.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --quiet \
 	  airflow_dags/requirements.in --output-file requirements-airflow.lock
+	uv pip compile --universal --generate-hashes --python-version 3.11 --constraint requirements.lock \
+	  --no-emit-index-url --no-header --quiet tests/browser/requirements.in --output-file requirements-browser.lock
 
 LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 --constraint constraints.txt \
   --no-emit-index-url --no-header --quiet

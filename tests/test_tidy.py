@@ -136,7 +136,7 @@ def test_no_path_of_one_machine() -> None:
     assert not {path: paths for path, paths in found.items() if paths}
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock", "requirements-airflow.lock"])
+@pytest.mark.parametrize("lock", sorted(path.name for path in ROOT.glob("requirements*.lock")))
 def test_the_lock_names_no_host_and_every_hash(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
     pins = re.split(r"^(?=\w)", text, flags=re.MULTILINE)[1:]
