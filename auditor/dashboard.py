@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
 
 PORT = 8765
 _NAMES = frozenset({"127.0.0.1", "localhost"})
-_WHO = {
-    "partitions": ["cluster_id", "topic", "partition"],
-    "producers": ["cluster_id", "transactional_id", "producer_id"],
-}
+_PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
 _SHOWN = (
     "fingerprint", "severity", "rule", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
     "transactional_id", "group_id", "message",
@@ -110,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
 def overview(history: Path, run_id: str | None = None) -> str | None:
     """The dashboard about a run, by default the latest; None where there is no run of that id.
 
-    Cost: the findings of two runs, and four columns of those of the latest 60.
+    Cost: the findings of two runs, and six columns of those of the latest 60.
     """
     from auditor import runs
     from dashboards import overview as view
@@ -123,9 +119,9 @@ def overview(history: Path, run_id: str | None = None) -> str | None:
     if at < 0:
         return None
     past = known[max(0, at + 1 - view.MAX_RUNS) : at + 1]
-    tallies = {kind: [_tally(history, each, names) for each in past] for kind, names in _WHO.items()}
+    tallies = [_tallies(history, each) for each in past]
     changes = _changes(history, known[at - 1], known[at]) if at else view.Changes()
-    return view.render_overview(steps, steps[at], changes, tallies["partitions"], tallies["producers"])
+    return view.render_overview(steps, steps[at], changes, *zip(*tallies, strict=True))
 
 
 def _changes(history: Path, older: Run, newer: Run) -> Changes:
@@ -139,13 +135,17 @@ def _changes(history: Path, older: Run, newer: Run) -> Changes:
     )  # fmt: skip
 
 
-def _tally(history: Path, each: Run, names: Sequence[str]) -> Tally:
+def _tallies(history: Path, each: Run) -> list[Tally]:
+    """A run's findings by partition, and by producer."""
     from auditor import runs
     from dashboards.overview import tallied
 
-    table = runs.read(history, each, "findings", [*names, "severity"])
-    counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
-    return tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names)
+    table = runs.read(history, each, "findings", [*dict.fromkeys((*_PARTITION, *_PRODUCER)), "severity"])
+    found = []
+    for names in (_PARTITION, _PRODUCER):
+        counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
+        found.append(tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names))
+    return found
 
 
 def report(history: Path, run_id: str) -> str | None:
