@@ -48,6 +48,7 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
                 "higher_epoch_offset": e["c"],
                 "batches": len(run),
                 "leader_epochs": [e["d"], e["leader_epoch"]],
+                "marker": None if data else True,
             },
         )
 

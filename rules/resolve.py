@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from rules.finding import Finding, highest
+from rules.history import SKEW_MS
 
 UNDER_HANGING = {
     "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start", "late-write-after-marker",
@@ -19,6 +21,7 @@ OF_SEQUENCES = {
 }  # fmt: skip
 BEHIND_DAMAGE = OF_SEQUENCES | {"offset-hole", "offsets-not-increasing", "index-mismatch"}
 CLOCK = {"producer-timestamp-skew", "producer-expired-while-active"}
+OF_ABORT_INDEX = {"aborted-transaction-not-indexed", "aborted-index-extra-entry"}
 OF_REPLICAS = {"replica-missing-range", "replica-abort-index-divergence", "replica-state-differs"}
 
 
@@ -45,6 +48,13 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     kept = _absorb(kept, "replica-missing-range", {"sequence-gap"}, _inside)
     kept = _absorb(kept, "split-decision", {"marker-contradicts-decision", "marker-without-decision"}, _same_record)
     kept = _absorb(kept, "marker-contradicts-decision", {"marker-without-decision"}, _same_record)
+    for rule in ("split-decision", "marker-contradicts-decision"):
+        kept = _absorb(kept, rule, {"missing-marker", *OF_ABORT_INDEX}, _same_decision)
+    for rule in ("epoch-regression", "marker-without-decision"):
+        kept = _absorb(kept, rule, {"marker-without-decision"}, _same_record)
+        kept = _absorb(kept, rule, {"missing-marker", "snapshot-replay-mismatch"}, _instead_of_the_right_one)
+    for rule in ("unknown-coordinator-epoch", "coordinator-epoch-regression"):
+        kept = _absorb(kept, rule, {"snapshot-replay-mismatch"}, _of_this_coordinator)
     kept = _absorb(kept, "transaction-pinned-at-log-start", {"lso-stuck", "long-open-transaction"}, _same_transaction)
     kept = _absorb(kept, "long-open-transaction", {"lso-stuck"}, _same_transaction)
     return sorted(kept, key=Finding.sort_key)
@@ -133,6 +143,36 @@ def _same_batches(winner: Finding, other: Finding) -> bool:
 
 def _same_record(winner: Finding, other: Finding) -> bool:
     return _log(winner) == _log(other) and winner.offset == other.offset
+
+
+def _same_decision(marker: Finding, other: Finding) -> bool:
+    """What follows from a marker that says the opposite of the decision: the right one is missing, an index differs."""
+    if _log(marker) != _log(other) or marker.producer_id != other.producer_id:
+        return False
+    if other.rule == "missing-marker":
+        return marker.evidence["prepare_offset"] == other.evidence["prepare_offset"]
+    return marker.offset == other.last_offset
+
+
+def _instead_of_the_right_one(marker: Finding, other: Finding) -> bool:
+    """What follows from a marker of a wrong epoch: the right one is missing, a snapshot still knows of it."""
+    if "marker" not in marker.evidence or _log(marker) != _log(other) or marker.producer_id != other.producer_id:
+        return False
+    if other.rule == "missing-marker":
+        both = (marker.timestamp, other.timestamp)
+        times = [datetime.fromisoformat(t).timestamp() for t in both if t is not None]
+        return len(times) == 2 and abs(times[0] - times[1]) * 1000 <= SKEW_MS
+    found = other.evidence["differences"]
+    epochs = [d["replayed"] for d in found if d["field"] == "producer_epoch"]
+    return epochs == [marker.producer_epoch] and {d["producer_id"] for d in found} == {marker.producer_id}
+
+
+def _of_this_coordinator(marker: Finding, mismatch: Finding) -> bool:
+    """Whether a snapshot only has another coordinator epoch than the marker gave the producer."""
+    found = {(d["producer_id"], d["field"], d["replayed"]) for d in mismatch.evidence["differences"]}
+    return _log(marker) == _log(mismatch) and found == {
+        (marker.producer_id, "coordinator_epoch", marker.evidence["found"])
+    }
 
 
 def _same_copy_behind(winner: Finding, other: Finding) -> bool:

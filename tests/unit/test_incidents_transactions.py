@@ -200,31 +200,60 @@ def test_markers_take_a_moment(tmp_path: Path) -> None:
 # Contradictions
 
 
-def test_a_marker_that_contradicts_the_decision(bank: Bank) -> None:
-    """One marker of a decided ABORT says COMMIT, and the broker's index was made from it."""
-    marker = bank.log.find(74)
+def turn(marker: Batch) -> None:
+    """COMMIT for ABORT, ABORT for COMMIT."""
     (record,) = marker.records()
-    marker.refill({**record, "key": b"\0\0\0\1"})
-    bank.log.save()
-    index = bank.log.file(0, "txnindex")
-    index.write_bytes(index.read_bytes()[34:])
-    f = next(f for f in above_info(bank.findings()) if f.rule == "marker-contradicts-decision")
+    marker.refill({**record, "key": record["key"][:3] + bytes([1 - record["key"][3]])})
+
+
+def test_a_marker_that_contradicts_the_decision(bank: Bank) -> None:
+    """That the right one is missing, and that the index knows of an abort, is the same cause."""
+    marker = bank.log.find(74)
+    turn(marker)
+    f = the_only(bank.findings(), "marker-contradicts-decision")
     assert at(f, bank.log, marker) == ("critical", *CURED_PRODUCER, CURED)
     assert (f.evidence["marker"], f.evidence["expected"]) == ("COMMIT", "ABORT")
+    assert [a["rule"] for a in f.evidence["also"]] == ["aborted-index-extra-entry", "missing-marker"]
 
 
-def test_a_transaction_split_between_two_partitions(tmp_path: Path) -> None:
-    bank = Bank(tmp_path, log="bank.ledger-1")
-    marker = next(m for m in bank.log.markers() if m["producer_id"] == 1)  # of a transaction with ledger-0 and ledger-1
+@pytest.mark.parametrize(("name", "offset"), [("web.orders-0", 81), ("web.orders-0", 667), ("shop.orders-0", 86)])
+def test_a_transaction_split_between_partitions(tmp_path: Path, name: str, offset: int) -> None:
+    lab = Lab(tmp_path, ABORTED[name][0], name)
+    log = lab.log(name)
+    marker = log.find(offset)
+    turn(marker)
+    log.save()
+    f = the_only(lab.findings(), "split-decision")
+    assert at(f, log, marker)[:3] == ("critical", marker["producer_id"], marker["epoch"])
+    assert len(f.evidence["partitions"]) > 1
+    assert {a["rule"] for a in f.evidence["also"]} == {
+        "marker-contradicts-decision", "missing-marker", "aborted-transaction-not-indexed",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ABORTED)
+def test_a_marker_of_a_wrong_epoch(tmp_path: Path, name: str) -> None:
+    """It closed the transaction, but it is not what the coordinator sent, as the snapshot remembers."""
+    lab = Lab(tmp_path, ABORTED[name][0], name)
+    log = lab.log(name)
+    marker = log.find(ABORTED[name][1])
+    marker.set(epoch=marker["epoch"] + 1)
+    log.save()
+    f = the_only(lab.findings(), "marker-without-decision")
+    assert at(f, log, marker)[:3] == ("critical", marker["producer_id"], marker["epoch"])
+    assert [a["rule"] for a in f.evidence["also"]] == ["missing-marker", "snapshot-replay-mismatch"]
+
+
+def test_a_marker_of_a_coordinator_that_never_was(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "healthy-28", "web.orders-0")
+    log = lab.log("web.orders-0")
+    marker = log.find(667)
     (record,) = marker.records()
-    marker.refill({**record, "key": b"\0\0\0\1"})
-    bank.log.save()
-    index = bank.log.file(0, "txnindex")
-    index.write_bytes(index.read_bytes()[34:])
-    f = next(f for f in above_info(bank.findings()) if f.rule == "split-decision")
-    assert at(f, bank.log, marker)[0] == "critical"
-    assert f.evidence["partitions"] == ["bank.ledger-0", "bank.ledger-1"]
-    assert "marker-contradicts-decision" in [a["rule"] for a in f.evidence["also"]]
+    marker.refill({**record, "value": b"\0\0\0\0\0\7"})
+    log.save()
+    f = the_only(lab.findings(), "unknown-coordinator-epoch")
+    assert at(f, log, marker)[0] == "error"
+    assert [a["rule"] for a in f.evidence["also"]] == ["snapshot-replay-mismatch"]
 
 
 def test_a_commit_that_nobody_decided(bank: Bank) -> None:
