@@ -28,7 +28,9 @@ from rules.finding import Finding
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOVING = ("hanging-transaction", "missing-marker")  # rules on what may have ended while the cluster was read
+# Rules on open transactions, which may only have been seen in motion.
+MOVING = ("hanging-transaction", "missing-marker", "pending-offsets-blocked")
+BY_THE_START = ("unknown-producer-first-sequence", "marker-without-transaction")  # infos on what lies before
 NUMBERS = ("request_timeout_ms",)
 DEFAULT_MAX_BYTES, DEFAULT_RATE = 1024 * MIB, 16 * MIB
 
@@ -129,6 +131,7 @@ def audit_cluster(reading: Reading, say: audit.Say, spark: SparkSession | None =
     _set_bounds(result, reading)
     say("judge")
     audit.judge(result, spark, facts, wanted)
+    _drop_infos_on_the_start(result, reading)
     ended = _confirm(result, reading)
     for finding in result.findings:
         finding.file = finding.position = None
@@ -168,9 +171,18 @@ def _set_bounds(result: Audit, reading: Reading) -> None:
     cluster.leaders = {log.name: log.leader for log in reading.logs if log.leader >= 0}
 
 
+def _drop_infos_on_the_start(result: Audit, reading: Reading) -> None:
+    """Where a log was not read from its start, that something began before is no news."""
+    partly = {(f.topic, f.partition) for f in reading.facts if f.log_start > reading.begins(f)}
+    result.findings = [
+        f for f in result.findings
+        if f.rule not in BY_THE_START or f.severity != "info" or (f.topic, f.partition) not in partly
+    ]  # fmt: skip
+
+
 def _confirm(result: Audit, reading: Reading) -> int:
-    """Asks the leaders again about transactions that may only be seen in motion; drops those that have ended."""
-    moving = [f for f in result.findings if f.rule in MOVING and f.evidence.get("in_flight") and f.offset is not None]
+    """Asks the leaders again about transactions that the findings have for open; drops those that have ended."""
+    moving = [f for f in result.findings if f.rule in MOVING and f.offset is not None and f.producer_id is not None]
     leaders = {log.name: log.leader for log in reading.logs}
     ended: list[Finding] = []
     for finding in moving:

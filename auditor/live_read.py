@@ -35,6 +35,7 @@ from connectors.live import (
     Name,
     Producer,
 )
+from rules.history import SKEW_MS
 from rules.view import is_compacted
 
 PIECE = MIB  # of a log, asked for at a time
@@ -62,9 +63,10 @@ class Memory:
 
 
 class Abandoned:
-    """Which open transactions no coordinator has open, asked before and after: nothing of them is in flight.
+    """Which open transactions, the same in a partition before and after, no coordinator has: nothing is in flight.
 
-    A coordinator forgets a transaction only once its markers are written, and has it before any data is.
+    A coordinator has a transaction before any of its data is written, and forgets it only once its markers are. So what
+    was open in a partition before a coordinator was asked, and is open after, is none of those that it does not have.
     """
 
     def __init__(self, before: dict[str, Listing] | None, after: dict[str, Listing] | None) -> None:
@@ -102,6 +104,7 @@ class Reading:
     ends: Ends = field(default_factory=Ends)
     facts: list[CopyFacts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    asked_at: int = -1
 
     @property
     def join_key(self) -> str:
@@ -113,6 +116,7 @@ class Reading:
         self.cluster_id, self.brokers, known = self.cluster.metadata()
         self.logs = [log for log in known if self.options.wants_topic(log.topic)]
         self._settings()
+        self.asked_at = self.clock()
         before = self._memory()
         self.ends = self._ends()
         for log in sorted((log for log in self.logs if log.name in self.ends.end), key=self._order):
@@ -168,6 +172,10 @@ class Reading:
         wanted = self.ends.stable.get(log.name, start) if self.begin == "lso" else int(self.begin)
         return min(max(wanted, start), end)
 
+    def begins(self, facts: CopyFacts) -> int:
+        """Where the log of these facts begins, as its leader says."""
+        return self.ends.start.get((facts.topic, facts.partition), facts.log_start)
+
     def _read(self, log: Log, watch: Watch) -> CopyFacts:
         policy = self.settings.topic_setting(log.topic, "cleanup.policy", log.leader)
         before = self.settings.topic_setting(log.topic, "message.timestamp.before.max.ms", log.leader)
@@ -178,10 +186,9 @@ class Reading:
             self.options.records, self.options.tables and self.options.records, self.options.limits,
         )  # fmt: skip
         reader = LiveReader(task, watch(task))
-        read_at = self.clock()
         last, why = self._pieces(log, reader)
         high_watermark = last.high_watermark if last is not None else task.end
-        return reader.done(read_at, high_watermark, why)
+        return reader.done(self.asked_at - SKEW_MS, high_watermark, why)  # the ends were asked for later, by our clock
 
     def _pieces(self, log: Log, reader: LiveReader) -> tuple[Fetched | None, str | None]:
         """Fetches piece after piece; the last answer, and what was in the way of reading to the end."""
@@ -222,7 +229,7 @@ class Reading:
                 opened = [p for p in still if p.txn_first_offset >= 0 and abandoned(p.producer_id, name)]
                 facts.state["settled"] = [(p.producer_id, p.txn_first_offset) for p in opened]
             if facts.topic == TRANSACTION_STATE:
-                facts.state["coordinator_memory"] = ids[facts.partition]
+                facts.state |= {"coordinator_memory": ids[facts.partition], "asked_at": self.asked_at}
 
     def _tell(self, unread: Iterable[Log]) -> None:
         """Says what was not read."""
@@ -230,7 +237,7 @@ class Reading:
             why = "has no leader" if log.leader < 0 else f"broker {log.leader} does not tell its offsets"
             self.notes.append(f"not read: {log.topic}-{log.partition}: {why}")
         for facts in self.facts:
-            start = self.ends.start.get((facts.topic, facts.partition), facts.log_start)
+            start = self.begins(facts)
             if facts.log_start > start:
                 name = f"{facts.topic}-{facts.partition}"
                 self.notes.append(f"{name}: offsets {start} to {facts.log_start - 1} were not read (--from)")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rules.finding import Finding
+from rules.history import SKEW_MS
 from rules.registry import rule
 from rules.view import LogView
 
@@ -98,6 +99,8 @@ def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any])
     entry = history.last(transactional_id) if history is not None else None
     if held["state"] not in LOGGED_STATES or log.leader.state.get("ends_early"):
         return
+    if entry is not None and entry.record_time > log.leader.state["asked_at"] - SKEW_MS:
+        return  # it is at work: that it was asked twice in the same state says nothing
     memory: dict[str, Any] = {"state": held["state"], "producer_id": held["producer_id"]}
     logged: dict[str, Any] = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
     if entry is not None and held["producer_epoch"] >= 0:

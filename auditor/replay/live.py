@@ -79,8 +79,8 @@ class LiveReader(CopyReader):
         self.begin_segment(0, task.file, task.start, -1)
 
     def take(self, data: bytes) -> bool:
-        """Replays whole batches at the head of ``data``; False where they bring the log no further."""
-        whole = data[: whole_batches(data)]
+        """Replays whole batches at the head of ``data`` up to the end; False where they bring the log no further."""
+        whole = data[: whole_batches(data, self.live.end)]
         before = self.next_offset
         raw = self.live.raw or self.internal is not None
         for chunk in read_segment(
@@ -121,8 +121,8 @@ class LiveReader(CopyReader):
         self.next_offset = max(self.next_offset, int(ends[-1]))
 
     def done(self, read_at: int, high_watermark: int, why_early: str | None = None) -> CopyFacts:
-        """The facts. ``read_at``: ms, all that was replicated by then has been read; ``why_early``: what was in the way
-        of reading to the end.
+        """The facts. ``read_at``: ms, what was written by then has been read; ``why_early``: what was in the way of
+        reading to the end.
         """
         self.end_segment()
         facts = self.finish([])
@@ -141,10 +141,12 @@ class LiveReader(CopyReader):
         return facts
 
 
-def whole_batches(data: bytes) -> int:
-    """How many bytes of an answer are whole batches: a broker cuts the last one where its limit is reached."""
+def whole_batches(data: bytes, end: int) -> int:
+    """How many bytes of an answer are whole batches below the offset ``end``: a broker cuts the last one where its
+    limit is reached. What came behind the end is left, so that all logs show about the same moment.
+    """
     at = 0
-    while len(data) - at >= OVERHEAD:
+    while len(data) - at >= OVERHEAD and int.from_bytes(data[at : at + 8], "big", signed=True) < end:
         size = int.from_bytes(data[at + 8 : at + OVERHEAD], "big", signed=True) + OVERHEAD
         if size <= OVERHEAD:
             return len(data)  # no batch begins like that: the decoder says so

@@ -83,6 +83,7 @@ def test_a_hang_is_found_closed_and_gone(spark: SparkSession, setting: Setting) 
     manager = producer._transaction_manager
     state = manager.producer_id_and_epoch
     offset = story.write_late(cluster, access, state.producer_id, state.epoch, 6 * 3)
+    time.sleep(1)  # the coordinator's log must show that it went on after the late data
     story.transactions(producer, 1, 3)
     assert story.last_stable_offset(cluster, access) == offset
 

@@ -64,13 +64,17 @@ def test_pieces_replay_to_what_the_files_do(piece: int) -> None:
 @pytest.mark.parametrize("cut", [1, 11, 12, 40])
 def test_a_batch_that_is_cut_off_waits_for_the_next_piece(cut: int) -> None:
     first, second = segments.simple(0), segments.simple(3)
-    assert whole_batches(first + second[:cut]) == len(first)
+    assert whole_batches(first + second[:cut], 6) == len(first)
     reader = LiveReader(LiveTask("t", 0, 1, "broker-1", None, "live", 0, 6))
     assert reader.take(first + second[:cut])
     assert reader.next_offset == 3
     assert reader.take(second)
     assert not reader.take(second), "nothing new"
     assert reader.done(-1, 6).errors == []
+
+
+def test_what_comes_behind_the_end_is_left() -> None:
+    assert whole_batches(segments.simple(0) + segments.simple(3), 3) == len(segments.simple(0))
 
 
 def test_what_has_been_cleaned_is_told_by_the_batches_alone() -> None:

@@ -88,7 +88,15 @@ ENTRY = Entry(
     ],
 )
 def test_what_a_coordinator_remembers_of_an_id(held: Listing, other: list[str]) -> None:
-    facts = made.facts("__transaction_state", state={"coordinator_memory": {"tid": held._asdict()}})
-    cluster = Cluster(as_of=9, newest_time=9, coordinator=build_history(1, [ENTRY]))
-    found = judge([log_of([facts], cluster)], RULE)
+    found = coordinator_differences(held, asked_at=30_002)
     assert [sorted(f.evidence["found"]) for f in found] == ([sorted(other)] if other else [])
+
+
+def test_an_id_that_was_at_work_is_not_compared() -> None:
+    assert coordinator_differences(Listing("CompleteCommit", 7), asked_at=30_000) == []
+
+
+def coordinator_differences(held: Listing, asked_at: int) -> list[Finding]:
+    state = {"coordinator_memory": {"tid": held._asdict()}, "asked_at": asked_at}
+    cluster = Cluster(as_of=9, newest_time=9, coordinator=build_history(1, [ENTRY]))
+    return judge([log_of([made.facts("__transaction_state", state=state)], cluster)], RULE)
