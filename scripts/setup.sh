@@ -32,5 +32,7 @@ install() { .venv/bin/python -m pip install --disable-pip-version-check --no-inp
 install --require-hashes -r requirements-build.lock
 install --require-hashes --no-build-isolation -r requirements.lock
 install --no-build-isolation --no-deps --no-index -e .
+echo "setup: compiling the kernels, once"
+.venv/bin/python -m auditor.warm
 touch .venv/.ready
 echo "setup: ready"

@@ -1,0 +1,39 @@
+"""Compiles every kernel that audits use and keeps the machine code: ``python -m auditor.warm``, at the end of set-up.
+
+Reads the demo's logs in this process, as the workers of an audit and of a what-if would; without this, whoever audits
+first waits for it. Where the machine code goes is for :mod:`connectors.codec.compiled` to say. Takes half a minute, a
+few seconds where nothing changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from auditor.audit import open_input
+from auditor.cli import DEMO
+from auditor.model.policies import POLICIES
+from auditor.options import AuditOptions
+from auditor.plan import copy_tasks
+from auditor.replay.copy import CopyTask, read_copy
+from auditor.replay.under import Settings, replay_copy
+from connectors.pieces import plan
+from connectors.rows import How, read_piece
+from connectors.schema import DECODED
+
+
+def warm(logs: Path) -> None:
+    """Audits all copies below ``logs`` with and without their records, replays one under every policy, reads all tables."""
+    for records in (True, False):
+        options = AuditOptions((str(logs),), logs, records=records)
+        audit = open_input(options)
+        copies = [t for t in copy_tasks(audit.inventory, audit.settings, options) if isinstance(t, CopyTask)]
+        for task in copies:
+            read_copy(task)
+    for piece in plan(audit.inventory, frozenset(DECODED)):
+        for _ in read_piece(piece, frozenset(DECODED), How()):
+            pass  # only the reading counts
+    replay_copy(max(copies, key=lambda t: sum(f.size for f in t.copy.files())), tuple(POLICIES), Settings())
+
+
+if __name__ == "__main__":
+    warm(DEMO / "logs")
