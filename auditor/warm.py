@@ -22,7 +22,7 @@ from connectors.schema import DECODED
 
 
 def warm(logs: Path) -> None:
-    """Audits all copies below ``logs`` with and without their records, replays one under every policy, reads all tables."""
+    """Reads all copies below ``logs`` with and without their records, one under every policy, and all tables."""
     for records in (True, False):
         options = AuditOptions((str(logs),), logs, records=records)
         audit = open_input(options)
