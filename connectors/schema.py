@@ -1,4 +1,4 @@
-"""The decoded tables: their columns in order, as Arrow schemas. What a reader of Parquet, SQL or ``auditor decode`` sees.
+"""The decoded tables: their columns in order, as Arrow schemas; what Parquet, SQL or ``auditor decode`` show.
 
 Every log-level table begins with :data:`LOG_KEY`. Times are UTC timestamps in milliseconds, sizes are bytes, offsets
 and sequences are as Kafka stores them (-1 where there is none). Contract section 4.

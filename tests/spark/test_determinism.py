@@ -44,9 +44,15 @@ def test_findings_are_the_same_bytes_on_any_master_and_split(tmp_path: Path) -> 
     assert "hanging-transaction" in two.stdout
 
 
-@pytest.mark.parametrize(("setting", "values"), [("spark.sql.adaptive.enabled", ("true", "false")),
-                                                 ("spark.sql.shuffle.partitions", ("1", "7", "64")),
-                                                 ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "10000"))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("spark.sql.adaptive.enabled", ("true", "false")),
+        ("spark.sql.shuffle.partitions", ("1", "7", "64")),
+        # --format json prints the same lines and nothing else there
+        ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "10000")),
+    ],
+)
 def test_spark_settings_change_no_finding(
     setting: str, values: tuple[str, ...], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -136,7 +136,7 @@ def test_a_file_that_shrank() -> None:
 
 
 def test_a_short_tail_that_shrank() -> None:
-    (error,) = list(read_segment(File(b""), 11, file="s.log"))[0].errors
+    (error,) = next(iter(read_segment(File(b""), 11, file="s.log"))).errors
     assert error[1:4] == (0, 11, "vanished")
     assert error.detail == "the file is 11 bytes shorter than when it was listed"
 
