@@ -44,15 +44,14 @@ def test_findings_are_the_same_bytes_on_any_master_and_split(tmp_path: Path) -> 
     assert "hanging-transaction" in two.stdout
 
 
-@pytest.mark.parametrize(
-    ("setting", "values"),
-    [
-        ("spark.sql.adaptive.enabled", ("true", "false")),
-        ("spark.sql.shuffle.partitions", ("1", "7", "64")),
-        # --format json prints the same lines and nothing else there
-        ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "10000")),
-    ],
-)
+SETTINGS = [
+    ("spark.sql.adaptive.enabled", ("true", "false")),
+    ("spark.sql.shuffle.partitions", ("1", "7", "64")),
+    ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "10000")),
+]
+
+
+@pytest.mark.parametrize(("setting", "values"), SETTINGS)
 def test_spark_settings_change_no_finding(
     setting: str, values: tuple[str, ...], spark: SparkSession, tmp_path: Path
 ) -> None:
