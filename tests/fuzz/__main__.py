@@ -20,7 +20,7 @@ from tests.fuzz import mutate, seeds
 from tests.fuzz.targets import TARGETS
 
 # Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
-SHARES = {"segment": 6, "__transaction_state": 3, "__consumer_offsets": 3, "__cluster_metadata": 3, "dump": 3,
+SHARES = {"segment": 4, "__transaction_state": 3, "__consumer_offsets": 3, "__cluster_metadata": 3, "dump": 3,
           "console": 3, "snapshot": 4}  # fmt: skip
 SLOW_S = 1.0  # processor time for a mutant; all are below 64 KiB
 
@@ -29,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--mutants", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--start", type=int, default=0, help="the first mutant's number, to go on where a run ended")
     parser.add_argument("--kind", choices=sorted(TARGETS), help="only mutants of one kind")
     parser.add_argument("--number", type=int, help="with --kind: only this mutant")
     parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file")
@@ -40,10 +41,10 @@ def main() -> int:
             args.save.write_bytes(data)
         TARGETS[args.kind](data)
         return 0
-    return run(args.mutants, args.seed, args.kind, args.last)
+    return run(range(args.start, args.start + args.mutants), args.seed, args.kind, args.last)
 
 
-def run(mutants: int, seed: int, kind: str | None, last: Path | None) -> int:
+def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
     known = seeds.by_kind()
     kinds = [kind] if kind else [name for name in known for _ in range(SHARES.get(name, 1))]
     note = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if last else -1
@@ -51,7 +52,7 @@ def run(mutants: int, seed: int, kind: str | None, last: Path | None) -> int:
         TARGETS[name](known[name][0])  # compiles, so that the first mutant is not slow
     failed = set[str]()  # lines of code that raised, each told once
     before, slowest, spent = _memory(), (0.0, "", 0), Counter[str]()
-    for number in range(mutants):
+    for number in numbers:
         name = kinds[number % len(kinds)]
         if note >= 0:
             os.pwrite(note, f"{name} {number}\n{' ' * 40}".encode(), 0)
@@ -71,7 +72,7 @@ def run(mutants: int, seed: int, kind: str | None, last: Path | None) -> int:
         slowest = max(slowest, (took, name, number))
     faulthandler.cancel_dump_traceback_later()
     times = ", ".join(f"{name} {us // 1000} ms" for name, us in spent.most_common(5))
-    print(f"{mutants} mutants, slowest {slowest[0] * 1e3:.0f} ms ({slowest[1]} {slowest[2]}); most time: {times}")
+    print(f"{len(numbers)} mutants, slowest {slowest[0] * 1e3:.0f} ms ({slowest[1]} {slowest[2]}); most time: {times}")
     print(f"memory grew by {(_memory() - before) >> 20} MiB")
     if slowest[0] > SLOW_S:
         print(f"too slow: {slowest}", file=sys.stderr)
