@@ -318,7 +318,7 @@ class CopyReader:
     def _drain(self) -> None:
         scalars = self.replay.scalars
         if scalars[st.S_EVENTS]:
-            self.keep([self.replay.events[: scalars[st.S_EVENTS]].copy()])
+            self.keep([self.replay.log.events[: scalars[st.S_EVENTS]].copy()])
         if scalars[st.S_TRANSACTIONS]:
             self.transactions.append(self.replay.transactions[: scalars[st.S_TRANSACTIONS]].copy())
         scalars[[st.S_EVENTS, st.S_TRANSACTIONS]] = 0

@@ -99,33 +99,33 @@ FLAW_NO_PRODUCER_FIELDS = columns.FLAW_NO_PRODUCER_FIELDS
 
 
 @compiled
-def _offsets(r, b, i, time):  # type: ignore[no-untyped-def]
+def _offsets(g, b, i, time):  # type: ignore[no-untyped-def]
     """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
-    s, base, last = r.scalars, b[col.BASE_OFFSET, i], b[col.LAST_OFFSET, i]
-    log_start = r.params[P_LOG_START]
+    s, base, last = g.scalars, b[col.BASE_OFFSET, i], b[col.LAST_OFFSET, i]
+    log_start = g.params[P_LOG_START]
     judged = last >= log_start
     expected = s[S_EXPECTED]
     if judged:
         if expected >= 0 and base < expected:
-            r.events[new_event(r, OFFSETS_NOT_INCREASING, b, i, b[col.MAX_TIMESTAMP, i], time)].a = expected - 1
+            g.events[new_event(g, OFFSETS_NOT_INCREASING, b, i, b[col.MAX_TIMESTAMP, i], time)].a = expected - 1
         elif base < s[S_SEGMENT_BASE] or (s[S_SEGMENT_NEXT] >= 0 and last >= s[S_SEGMENT_NEXT]):
-            row = new_event(r, OUTSIDE_SEGMENT, b, i, b[col.MAX_TIMESTAMP, i], time)
-            r.events[row].a = s[S_SEGMENT_BASE]
-            r.events[row].b = s[S_SEGMENT_NEXT]
+            row = new_event(g, OUTSIDE_SEGMENT, b, i, b[col.MAX_TIMESTAMP, i], time)
+            g.events[row].a = s[S_SEGMENT_BASE]
+            g.events[row].b = s[S_SEGMENT_NEXT]
         if s[S_FIRST_TIME] < 0:
             s[S_FIRST_TIME] = time
         expected = max(expected, log_start)
         if base > expected:
-            _hole(r, b, i, expected, base, time)
-        _count_offsets(r, b, i, max(base, expected), last)
+            _hole(g, b, i, expected, base, time)
+        _count_offsets(g, b, i, max(base, expected), last)
     s[S_EXPECTED] = max(s[S_EXPECTED], last + 1)
     return judged
 
 
 @compiled
-def _hole(r, b, i, expected, base, time):  # type: ignore[no-untyped-def]
-    intact = max(expected, r.params[P_INTACT_FROM])
-    s = r.scalars
+def _hole(g, b, i, expected, base, time):  # type: ignore[no-untyped-def]
+    intact = max(expected, g.params[P_INTACT_FROM])
+    s = g.scalars
     s[S_HOLES_CLEANED] += max(0, min(base, intact) - expected)
     if base <= intact:
         return
@@ -133,13 +133,13 @@ def _hole(r, b, i, expected, base, time):  # type: ignore[no-untyped-def]
         s[S_UNREADABLE_OFFSETS] += base - intact
     else:
         s[S_HOLES_INTACT] += base - intact
-        r.events[new_event(r, OFFSET_HOLE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = intact
+        g.events[new_event(g, OFFSET_HOLE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = intact
 
 
 @compiled
-def _count_offsets(r, b, i, first, last):  # type: ignore[no-untyped-def]
+def _count_offsets(g, b, i, first, last):  # type: ignore[no-untyped-def]
     """Adds the batch's offsets of [first, last] to the accounting: data, markers, and those cleaned out of it."""
-    s = r.scalars
+    s = g.scalars
     span = last - first + 1
     if span <= 0:
         return
@@ -149,56 +149,56 @@ def _count_offsets(r, b, i, first, last):  # type: ignore[no-untyped-def]
         s[S_DATA_OFFSETS] += min(span, max(b[col.RECORD_COUNT, i], 0))
     absent = span - min(span, max(b[col.RECORD_COUNT, i], 0))
     if absent > 0:
-        cleaned = max(0, min(last + 1, r.params[P_INTACT_FROM]) - first)
+        cleaned = max(0, min(last + 1, g.params[P_INTACT_FROM]) - first)
         s[S_HOLES_CLEANED] += min(absent, cleaned)
         s[S_HOLES_INTACT] += absent - min(absent, cleaned)
 
 
 @compiled
-def _leader_epoch(r, b, i, time):  # type: ignore[no-untyped-def]
+def _leader_epoch(g, b, i, time):  # type: ignore[no-untyped-def]
     epoch = b[col.PARTITION_LEADER_EPOCH, i]
     if epoch < 0:
         return
-    s = r.scalars
+    s = g.scalars
     if epoch < s[S_LEADER_EPOCH]:
-        r.events[new_event(r, LEADER_EPOCH_DECREASE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = s[S_LEADER_EPOCH]
-    belied, n = False, len(r.epochs)
-    if n and b[col.BASE_OFFSET, i] >= r.epoch_starts[0]:
-        at = np.searchsorted(r.epoch_starts, b[col.BASE_OFFSET, i], side="right") - 1
-        if r.epochs[at] != epoch and b[col.BASE_OFFSET, i] >= r.params[P_LOG_START]:
-            r.events[new_event(r, LEADER_EPOCH_CHECKPOINT, b, i, b[col.MAX_TIMESTAMP, i], time)].a = r.epochs[at]
+        g.events[new_event(g, LEADER_EPOCH_DECREASE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = s[S_LEADER_EPOCH]
+    belied, n = False, len(g.epochs)
+    if n and b[col.BASE_OFFSET, i] >= g.epoch_starts[0]:
+        at = np.searchsorted(g.epoch_starts, b[col.BASE_OFFSET, i], side="right") - 1
+        if g.epochs[at] != epoch and b[col.BASE_OFFSET, i] >= g.params[P_LOG_START]:
+            g.events[new_event(g, LEADER_EPOCH_CHECKPOINT, b, i, b[col.MAX_TIMESTAMP, i], time)].a = g.epochs[at]
             belied = True
     if not belied:  # what follows is held against epochs that the checkpoint bears out
         s[S_LEADER_EPOCH] = max(s[S_LEADER_EPOCH], epoch)
 
 
 @compiled
-def _flaws(r, b, i, time):  # type: ignore[no-untyped-def]
+def _flaws(g, b, i, time):  # type: ignore[no-untyped-def]
     flaws = b[col.FLAWS, i] & HEADER_FLAWS
-    if r.params[P_SEQUENCES]:
+    if g.params[P_SEQUENCES]:
         flaws |= b[col.FLAWS, i] & FLAW_PRODUCER_SEQUENCE
     else:  # coordinators write sequence 0 without a producer id
         flaws &= ~FLAW_NO_PRODUCER_FIELDS
     if flaws:
-        r.events[new_event(r, HEADER_FLAW, b, i, b[col.MAX_TIMESTAMP, i], time)].a = flaws
-    if b[col.FLAWS, i] & FLAW_COUNT_BELOW_SPAN and b[col.LAST_OFFSET, i] >= r.params[P_INTACT_FROM]:
-        row = new_event(r, COUNT_BELOW_SPAN, b, i, b[col.MAX_TIMESTAMP, i], time)
-        r.events[row].a = b[col.RECORD_COUNT, i]
-        r.events[row].b = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i] + 1
+        g.events[new_event(g, HEADER_FLAW, b, i, b[col.MAX_TIMESTAMP, i], time)].a = flaws
+    if b[col.FLAWS, i] & FLAW_COUNT_BELOW_SPAN and b[col.LAST_OFFSET, i] >= g.params[P_INTACT_FROM]:
+        row = new_event(g, COUNT_BELOW_SPAN, b, i, b[col.MAX_TIMESTAMP, i], time)
+        g.events[row].a = b[col.RECORD_COUNT, i]
+        g.events[row].b = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i] + 1
 
 
 @compiled
-def _clock(r, b, i, control):  # type: ignore[no-untyped-def]
+def _clock(g, b, i, control):  # type: ignore[no-untyped-def]
     """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
-    s, stamp = r.scalars, b[col.MAX_TIMESTAMP, i]
+    s, stamp = g.scalars, b[col.MAX_TIMESTAMP, i]
     s[S_ANY_TIME] = max(s[S_ANY_TIME], stamp)
     s[S_SEGMENT_ANY_TIME] = max(s[S_SEGMENT_ANY_TIME], stamp)
     append_time = b[col.MAGIC, i] >= 1 and b[col.ATTRIBUTES, i] & ATTR_APPEND_TIME
-    if not (control or append_time or r.params[P_BROKER_TIMES]):
+    if not (control or append_time or g.params[P_BROKER_TIMES]):
         return max(stamp, s[S_BROKER_TIME])
     if s[S_AHEAD_TIME] > stamp + AHEAD_MS and stamp >= 0:
-        row = new_event(r, TIMESTAMP_AHEAD, b, i, s[S_AHEAD_TIME], stamp)
-        e = r.events[row]
+        row = new_event(g, TIMESTAMP_AHEAD, b, i, s[S_AHEAD_TIME], stamp)
+        e = g.events[row]
         e.base_offset = s[S_AHEAD_OFFSET]
         e.last_offset = s[S_AHEAD_LAST]
         e.segment = s[S_AHEAD_SEGMENT]
@@ -213,12 +213,12 @@ def _clock(r, b, i, control):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _marked(r, o):  # type: ignore[no-untyped-def]
+def _marked(g, marked, o):  # type: ignore[no-untyped-def]
     """The row of what is noted of a producer's markers, a new one at its first."""
     if o.marked < 0:
-        o.marked = r.scalars[S_MARKED]
-        r.scalars[S_MARKED] += 1
-        m = r.marked[o.marked]
+        o.marked = g.scalars[S_MARKED]
+        g.scalars[S_MARKED] += 1
+        m = marked[o.marked]
         m.markers = 0
         m.coordinator_epoch = -1
         m.coordinator_offset = -1
@@ -232,12 +232,12 @@ def _marked(r, o):  # type: ignore[no-untyped-def]
 @compiled
 def _marker(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     o = r.live[row]
-    m = r.marked[_marked(r, o)]
+    m = r.marked[_marked(r.log, r.marked, o)]
     if judged:
-        old = check_epochs(r, b, i, row, time)
+        old = check_epochs(r.log, b, i, o, r.born[row], time)
         coordinator = b[col.COORDINATOR_EPOCH, i]
         if coordinator < m.coordinator_epoch and not old:
-            e = r.events[new_event(r, COORDINATOR_EPOCH_REGRESSION, b, i, b[col.MAX_TIMESTAMP, i], time)]
+            e = r.log.events[new_event(r.log, COORDINATOR_EPOCH_REGRESSION, b, i, b[col.MAX_TIMESTAMP, i], time)]
             e.a = m.coordinator_epoch
             e.b = coordinator
             e.c = m.coordinator_offset
@@ -260,20 +260,20 @@ def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     o = r.live[row]
     epoch, transactional = b[col.PRODUCER_EPOCH, i], b[col.ATTRIBUTES, i] & ATTR_TRANSACTIONAL != 0
     if o.open_slot >= 0 and not transactional and judged:
-        e = r.events[new_event(r, PLAIN_IN_TRANSACTION, b, i, b[col.MAX_TIMESTAMP, i], time)]
+        e = r.log.events[new_event(r.log, PLAIN_IN_TRANSACTION, b, i, b[col.MAX_TIMESTAMP, i], time)]
         e.a = r.open[o.open_slot].first_offset
         e.d = o.data_leader_epoch
     if judged:
-        check_idle(r, b, i, o, time)
-        if r.params[P_SEQUENCES]:
+        check_idle(r.log, b, i, o, time)
+        if r.log.params[P_SEQUENCES]:
             check_sequences(r, b, i, o, time)
-        check_epochs(r, b, i, row, time)
+        check_epochs(r.log, b, i, o, r.born[row], time)
         if transactional and epoch == RESERVED_EPOCH:
-            new_event(r, EPOCH_RESERVED, b, i, b[col.MAX_TIMESTAMP, i], time)
+            new_event(r.log, EPOCH_RESERVED, b, i, b[col.MAX_TIMESTAMP, i], time)
     if transactional:
         if o.open_slot < 0:
             open_transaction(r, b, i, o, time)
-        extend_transaction(r, b, i, o, time)
+        extend_transaction(r.open[o.open_slot], b, i, time)
         o.transactional = 1
     length = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i]
     last_sequence = -1
@@ -297,13 +297,13 @@ def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-unt
     """What the next batch of this producer will be compared with."""
     o, epoch = r.live[row], b[col.PRODUCER_EPOCH, i]
     o.marker_fresh = 0
-    o.ordinal = r.scalars[S_ORDINAL]
+    o.ordinal = r.log.scalars[S_ORDINAL]
     o.active_timestamp = b[col.MAX_TIMESTAMP, i]
     if not judged:
-        _remember_below(r, b, i, o, last_sequence)
+        _remember_below(r.log, r.below, b, i, o, last_sequence)
         return
     if o.batches == 0:
-        _remember_first(r, b, i, r.born[row], time)
+        _remember_first(r.log, b, i, r.born[row], time)
     if epoch > o.max_data_epoch:
         o.max_data_epoch = epoch
         r.born[row].max_data_epoch_offset = b[col.BASE_OFFSET, i]
@@ -319,23 +319,23 @@ def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-unt
 
 
 @compiled
-def _remember_first(r, b, i, first, time):  # type: ignore[no-untyped-def]
+def _remember_first(g, b, i, first, time):  # type: ignore[no-untyped-def]
     first.first_offset = b[col.BASE_OFFSET, i]
     first.first_sequence = b[col.BASE_SEQUENCE, i]
     first.first_epoch = b[col.PRODUCER_EPOCH, i]
-    first.first_segment = r.scalars[S_SEGMENT]
+    first.first_segment = g.scalars[S_SEGMENT]
     first.first_position = b[col.POSITION, i]
     first.first_timestamp = b[col.MAX_TIMESTAMP, i]
     first.first_time = time
 
 
 @compiled
-def _remember_below(r, b, i, o, last_sequence):  # type: ignore[no-untyped-def]
+def _remember_below(g, below, b, i, o, last_sequence):  # type: ignore[no-untyped-def]
     if o.below < 0:
-        o.below = r.scalars[S_BELOW]
-        r.scalars[S_BELOW] += 1
-        r.below[o.below].batches = 0
-    n = r.below[o.below]
+        o.below = g.scalars[S_BELOW]
+        g.scalars[S_BELOW] += 1
+        below[o.below].batches = 0
+    n = below[o.below]
     n.batches += 1
     n.last_offset = b[col.LAST_OFFSET, i]
     n.last_sequence = last_sequence
@@ -344,18 +344,18 @@ def _remember_below(r, b, i, o, last_sequence):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _foreign(r, b, i):  # type: ignore[no-untyped-def]
+def _foreign(g, b, i):  # type: ignore[no-untyped-def]
     """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
-    missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if r.params[P_SEQUENCES] else 0)
+    missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if g.params[P_SEQUENCES] else 0)
     return b[col.FLAWS, i] & missing != 0
 
 
 @compiled
 def _batch(r, b, i):  # type: ignore[no-untyped-def]
-    s = r.scalars
+    s = r.log.scalars
     if b[col.FLAWS, i] & FLAW_CRC:  # nothing may rest on its content
-        if b[col.LAST_OFFSET, i] >= r.params[P_LOG_START]:
-            r.events[new_event(r, CRC, b, i, NOTHING, s[S_BROKER_TIME])].a = b[col.CRC, i]
+        if b[col.LAST_OFFSET, i] >= r.log.params[P_LOG_START]:
+            r.log.events[new_event(r.log, CRC, b, i, NOTHING, s[S_BROKER_TIME])].a = b[col.CRC, i]
         s[S_ORDINAL] += 1
         s[S_UNREADABLE] = s[S_ORDINAL]
         s[S_UNREADABLE_AT] = s[S_EXPECTED]
@@ -363,20 +363,20 @@ def _batch(r, b, i):  # type: ignore[no-untyped-def]
         return
     control = b[col.MAGIC, i] == 2 and b[col.ATTRIBUTES, i] & ATTR_CONTROL != 0
     marker = control and b[col.PRODUCER_ID, i] >= 0 and (b[col.CONTROL_TYPE, i] == 0 or b[col.CONTROL_TYPE, i] == 1)
-    time = _clock(r, b, i, marker)
-    judged = _offsets(r, b, i, time)
+    time = _clock(r.log, b, i, marker)
+    judged = _offsets(r.log, b, i, time)
     if judged:
-        _leader_epoch(r, b, i, time)
-        if not r.params[P_KRAFT]:
-            _flaws(r, b, i, time)
+        _leader_epoch(r.log, b, i, time)
+        if not r.log.params[P_KRAFT]:
+            _flaws(r.log, b, i, time)
             if b[col.MAGIC, i] == 2 and not control:
-                check_producer_clock(r, b, i, time)
+                check_producer_clock(r.log, b, i, time)
     s[S_BATCHES] += 1
     s[S_RECORDS] += max(b[col.RECORD_COUNT, i], 0)
     if b[col.MAGIC, i] == 2 and b[col.PRODUCER_ID, i] >= 0:
         if marker:
             _marker(r, b, i, producer_row(r, b[col.PRODUCER_ID, i]), judged, time)
-        elif not control and not _foreign(r, b, i):
+        elif not control and not _foreign(r.log, b, i):
             _data(r, b, i, producer_row(r, b[col.PRODUCER_ID, i]), judged, time)
     s[S_ORDINAL] += 1
     s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b[col.LAST_OFFSET, i])
@@ -390,7 +390,9 @@ def replay_batches(r, b, start, stop):  # type: ignore[no-untyped-def]
     ``ensure_room`` must have made room for ``stop - start`` producers.
     """
     for i in range(start, stop):
-        if r.scalars[S_EVENTS] + EVENTS_PER_BATCH > len(r.events) or r.scalars[S_TRANSACTIONS] >= len(r.transactions):
+        if r.log.scalars[S_EVENTS] + EVENTS_PER_BATCH > len(r.log.events) or r.log.scalars[S_TRANSACTIONS] >= len(
+            r.transactions
+        ):
             return i
         _batch(r, b, i)
     return stop

@@ -50,13 +50,13 @@ def _overlaps(start, length, sequence):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _stored_before(r, o, epoch, first, last):  # type: ignore[no-untyped-def]
+def _stored_before(runs, o, epoch, first, last):  # type: ignore[no-untyped-def]
     """Whether the range [first, last] touches one that the producer stored before in this epoch."""
     if _overlaps(o.run_start, o.run_length, first) or _overlaps(o.run_start, o.run_length, last):
         return True
     at, steps = o.old_run, 0
     while at >= 0 and steps < MAX_OLD_RUNS:
-        run = r.runs[at]
+        run = runs[at]
         if run.epoch == epoch and (_overlaps(run.start, run.length, first) or _overlaps(run.start, run.length, last)):
             return True
         at, steps = run.older, steps + 1
@@ -64,12 +64,12 @@ def _stored_before(r, o, epoch, first, last):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _start_run(r, o, epoch, first, length):  # type: ignore[no-untyped-def]
+def _start_run(g, runs, o, epoch, first, length):  # type: ignore[no-untyped-def]
     """Closes the producer's run of contiguous sequences and begins another."""
     if o.run_length > 0:
-        at = r.scalars[S_RUNS]
-        r.scalars[S_RUNS] = at + 1
-        run = r.runs[at]
+        at = g.scalars[S_RUNS]
+        g.scalars[S_RUNS] = at + 1
+        run = runs[at]
         run.epoch = o.data_epoch
         run.start = o.run_start
         run.length = o.run_length
@@ -81,15 +81,15 @@ def _start_run(r, o, epoch, first, length):  # type: ignore[no-untyped-def]
 
 @compiled
 def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untyped-def]
-    row = new_event(r, kind, b, i, b[col.MAX_TIMESTAMP, i], time)
-    e = r.events[row]
+    row = new_event(r.log, kind, b, i, b[col.MAX_TIMESTAMP, i], time)
+    e = r.log.events[row]
     e.a = expected
     e.b = b[col.BASE_SEQUENCE, i]
     e.c = o.data_last_offset
     e.d = o.data_leader_epoch
     e.e = o.data_time
     flags = 0
-    if r.scalars[S_UNREADABLE] > o.ordinal:
+    if r.log.scalars[S_UNREADABLE] > o.ordinal:
         flags |= AFTER_UNREADABLE
     if o.open_slot >= 0 and r.open[o.open_slot].first_offset <= o.data_last_offset:
         flags |= IN_TRANSACTION
@@ -109,20 +109,20 @@ def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
     last = model.add_sequence(first, length - 1)
     if o.batches == 0:
         if first != 0:
-            at = new_event(r, FIRST_NONZERO, b, i, b[col.MAX_TIMESTAMP, i], time)
-            r.events[at].b = first
+            at = new_event(r.log, FIRST_NONZERO, b, i, b[col.MAX_TIMESTAMP, i], time)
+            r.log.events[at].b = first
             flags = KNOWN_BELOW if o.below >= 0 else 0
-            if r.scalars[S_SEGMENT] == r.params[P_START_SEGMENT]:
+            if r.log.scalars[S_SEGMENT] == r.log.params[P_START_SEGMENT]:
                 flags |= IN_START_SEGMENT
-            if r.scalars[S_UNREADABLE] >= 0:
+            if r.log.scalars[S_UNREADABLE] >= 0:
                 flags |= AFTER_UNREADABLE
-            r.events[at].f = flags
-        _start_run(r, o, epoch, first, length)
+            r.log.events[at].f = flags
+        _start_run(r.log, r.runs, o, epoch, first, length)
     elif epoch != o.data_epoch:
         if epoch > o.data_epoch and epoch >= o.max_epoch and first != 0:
             at = _sequence_event(r, BUMP_NONZERO, b, i, o, ZERO, time)
-            r.events[at].e = o.data_epoch
-        _start_run(r, o, epoch, first, length)
+            r.log.events[at].e = o.data_epoch
+        _start_run(r.log, r.runs, o, epoch, first, length)
     else:
         _same_epoch(r, b, i, o, first, last, length, time)
 
@@ -136,45 +136,45 @@ def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyp
         o.run_length += length
     elif first == 0 and o.data_last_sequence != MAX_SEQUENCE:
         _sequence_event(r, SEQUENCE_RESET, b, i, o, expected, time)
-        _start_run(r, o, epoch, first, length)
+        _start_run(r.log, r.runs, o, epoch, first, length)
     elif first == run_next:  # one full turn of the sequence numbers: the oldest ones may come again
         o.run_start = (o.run_start + length) % SEQUENCES
-    elif _stored_before(r, o, epoch, first, last):
+    elif _stored_before(r.runs, o, epoch, first, last):
         at = _sequence_event(r, SEQUENCE_OVERLAP, b, i, o, expected, time)
-        r.events[at].e = _cached_offset(r, b[col.PRODUCER_ID, i], first)
+        r.log.events[at].e = _cached_offset(r.producers, b[col.PRODUCER_ID, i], first)
     elif first != expected:
         at = _sequence_event(r, SEQUENCE_GAP, b, i, o, expected, time)
         if (
-            r.events[at].f & IN_TRANSACTION
+            r.log.events[at].f & IN_TRANSACTION
             and r.open[o.open_slot].gap_offset < 0
-            and not (r.events[at].f & AFTER_UNREADABLE)
+            and not (r.log.events[at].f & AFTER_UNREADABLE)
         ):
             r.open[o.open_slot].gap_offset = b[col.BASE_OFFSET, i]
-        _start_run(r, o, epoch, first, length)
+        _start_run(r.log, r.runs, o, epoch, first, length)
 
 
 @compiled
-def _cached_offset(r, pid, first):  # type: ignore[no-untyped-def]
+def _cached_offset(p, pid, first):  # type: ignore[no-untyped-def]
     """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
-    row = model.find(r.producers, pid)
-    for age in range(r.producers.cached[row]):
-        at = model.cached_slot(r.producers, row, age)
-        delta = r.producers.offset_delta[row, at]
-        if (r.producers.last_sequence[row, at] - first) % SEQUENCES <= delta:
-            return r.producers.last_offset[row, at] - delta
+    row = model.find(p, pid)
+    for age in range(p.cached[row]):
+        at = model.cached_slot(p, row, age)
+        delta = p.offset_delta[row, at]
+        if (p.last_sequence[row, at] - first) % SEQUENCES <= delta:
+            return p.last_offset[row, at] - delta
     return -1
 
 
 @compiled
-def check_epochs(r, b, i, row, time):  # type: ignore[no-untyped-def]
+def check_epochs(g, b, i, o, first, time):  # type: ignore[no-untyped-def]
     """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
-    o, epoch = r.live[row], b[col.PRODUCER_EPOCH, i]
+    epoch, stamp = b[col.PRODUCER_EPOCH, i], b[col.MAX_TIMESTAMP, i]
     if epoch == o.max_epoch:
         return False
-    marker, stamp, first = b[col.ATTRIBUTES, i] & ATTR_CONTROL, b[col.MAX_TIMESTAMP, i], r.born[row]
+    marker = b[col.ATTRIBUTES, i] & ATTR_CONTROL
     if epoch < o.max_epoch:
         kind = MARKER_EPOCH_REGRESSION if marker else EPOCH_REGRESSION
-        e = r.events[new_event(r, kind, b, i, stamp, time)]
+        e = g.events[new_event(g, kind, b, i, stamp, time)]
         e.a = o.max_epoch
         e.c = first.max_epoch_offset
         e.d = first.max_epoch_leader
@@ -183,12 +183,12 @@ def check_epochs(r, b, i, row, time):  # type: ignore[no-untyped-def]
     first.max_epoch_offset = b[col.BASE_OFFSET, i]
     first.max_epoch_leader = b[col.PARTITION_LEADER_EPOCH, i]
     if not marker and not b[col.ATTRIBUTES, i] & ATTR_TRANSACTIONAL and o.batches > 0:
-        _count_epoch(r, b, i, first, time)
+        _count_epoch(g, b, i, first, time)
     return False
 
 
 @compiled
-def _count_epoch(r, b, i, first, time):  # type: ignore[no-untyped-def]
+def _count_epoch(g, b, i, first, time):  # type: ignore[no-untyped-def]
     """A new epoch of a producer without transactions: tells when there are many within a short time."""
     stamp = b[col.MAX_TIMESTAMP, i]
     if first.epoch_window_count == 0 or stamp - first.epoch_window_start > STORM_WINDOW_MS:
@@ -196,15 +196,15 @@ def _count_epoch(r, b, i, first, time):  # type: ignore[no-untyped-def]
         first.epoch_window_count = 0
     first.epoch_window_count += 1
     if first.epoch_window_count == STORM_EPOCHS:
-        e = r.events[new_event(r, EPOCH_STORM, b, i, stamp, time)]
+        e = g.events[new_event(g, EPOCH_STORM, b, i, stamp, time)]
         e.a = first.epoch_window_count
         e.b = b[col.PRODUCER_EPOCH, i] - STORM_EPOCHS + 1
 
 
 @compiled
-def check_idle(r, b, i, o, time):  # type: ignore[no-untyped-def]
+def check_idle(g, b, i, o, time):  # type: ignore[no-untyped-def]
     """Idle times longer than the expiration, after which the broker had forgotten the producer."""
-    limit = r.params[P_EXPIRY_MS]
+    limit = g.params[P_EXPIRY_MS]
     if o.active_timestamp < 0 or o.open_slot >= 0 or limit <= 0:
         return
     idle = b[col.MAX_TIMESTAMP, i] - o.active_timestamp
@@ -213,21 +213,21 @@ def check_idle(r, b, i, o, time):  # type: ignore[no-untyped-def]
         o.idle_count += 1
     same = b[col.PRODUCER_EPOCH, i] == o.data_epoch and b[col.BASE_SEQUENCE, i] > 0
     if idle >= limit and same and b[col.BASE_SEQUENCE, i] == model.next_sequence(o.data_last_sequence):
-        e = r.events[new_event(r, IDLE_BEYOND_EXPIRY, b, i, b[col.MAX_TIMESTAMP, i], time)]
+        e = g.events[new_event(g, IDLE_BEYOND_EXPIRY, b, i, b[col.MAX_TIMESTAMP, i], time)]
         e.a = idle
         e.b = b[col.BASE_SEQUENCE, i]
         e.c = o.data_last_offset
 
 
 @compiled
-def check_producer_clock(r, b, i, time):  # type: ignore[no-untyped-def]
+def check_producer_clock(g, b, i, time):  # type: ignore[no-untyped-def]
     """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
-    s, stamp, producer = r.scalars, b[col.MAX_TIMESTAMP, i], b[col.PRODUCER_ID, i]
-    if b[col.ATTRIBUTES, i] & ATTR_APPEND_TIME or r.params[P_BROKER_TIMES] or stamp < 0:
+    s, stamp, producer = g.scalars, b[col.MAX_TIMESTAMP, i], b[col.PRODUCER_ID, i]
+    if b[col.ATTRIBUTES, i] & ATTR_APPEND_TIME or g.params[P_BROKER_TIMES] or stamp < 0:
         return
-    expires = producer >= 0 and r.params[P_EXPIRY_MS] > 0
-    if s[S_BROKER_TIME] >= 0 and expires and stamp < s[S_BROKER_TIME] - r.params[P_EXPIRY_MS]:
-        r.events[new_event(r, TIMESTAMP_BEHIND, b, i, stamp, time)].a = s[S_BROKER_TIME]
+    expires = producer >= 0 and g.params[P_EXPIRY_MS] > 0
+    if s[S_BROKER_TIME] >= 0 and expires and stamp < s[S_BROKER_TIME] - g.params[P_EXPIRY_MS]:
+        g.events[new_event(g, TIMESTAMP_BEHIND, b, i, stamp, time)].a = s[S_BROKER_TIME]
     if stamp > s[S_AHEAD_TIME]:
         s[S_AHEAD_TIME] = stamp
         s[S_AHEAD_PRODUCER] = producer

@@ -49,7 +49,7 @@ ATTR_TRANSACTIONAL = 0x10
 ATTR_CONTROL = 0x20
 ATTR_HORIZON = 0x40
 
-# Indexes into Replay.params: what is fixed for a copy.
+# Indexes into Log.params: what is fixed for a copy.
 P_LOG_START = 0
 P_START_SEGMENT = 1  # segment that holds the log start
 P_INTACT_FROM = 2  # offsets from here on were never cleaned
@@ -59,7 +59,7 @@ P_EXPIRY_MS = 5
 P_KRAFT = 6  # 1 for __cluster_metadata: control batches of other types are at home there
 PARAMS = 7
 
-# Indexes into Replay.scalars: what moves with the log.
+# Indexes into Log.scalars: what moves with the log.
 S_EXPECTED = 0  # next offset, -1 before the first batch
 S_LEADER_EPOCH = 1
 S_BROKER_TIME = 2
@@ -142,23 +142,34 @@ Q_PLACE = 1  # the place of a slot
 Q_OFFSET = 2  # the first offset of a slot's transaction
 
 
+class Log(NamedTuple):
+    """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster."""
+
+    events: np.ndarray  # EVENT
+    params: np.ndarray  # int64, P_*
+    scalars: np.ndarray  # int64, S_*
+    epochs: np.ndarray  # int64, of the leader-epoch checkpoint
+    epoch_starts: np.ndarray  # int64
+
+
 class Replay(NamedTuple):
     """The state of one copy's replay."""
 
+    log: Log
     producers: model.Producers
     live: np.ndarray  # LIVE, a row beside each row of producers
     born: np.ndarray  # BORN, likewise
     marked: np.ndarray  # MARKED
     below: np.ndarray  # BELOW
-    events: np.ndarray  # EVENT
     transactions: np.ndarray  # TRANSACTION, those decided
     open: np.ndarray  # TRANSACTION, by slot
     queue: np.ndarray  # int64, rows Q_*
     runs: np.ndarray  # RUN
-    epochs: np.ndarray  # int64, of the leader-epoch checkpoint
-    epoch_starts: np.ndarray  # int64
-    params: np.ndarray  # int64
-    scalars: np.ndarray  # int64
+
+    @property
+    def scalars(self) -> np.ndarray:
+        """What moves with the log, S_*."""
+        return self.log.scalars
 
 
 EVENTS_AT_ONCE = 4096
@@ -173,20 +184,16 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
     scalars[[S_EVENTS, S_TRANSACTIONS, S_OPEN, S_RUNS, S_MARKED, S_BELOW, S_BATCHES, S_RECORDS, S_ORDINAL]] = 0
     scalars[[S_DATA_OFFSETS, S_MARKER_OFFSETS, S_HOLES_INTACT, S_HOLES_CLEANED, S_UNREADABLE_OFFSETS]] = 0
     return Replay(
+        Log(np.zeros(EVENTS_AT_ONCE, EVENT), params, scalars, epochs, epoch_starts),
         model.new_producers(capacity),
         np.empty(capacity, LIVE),
         np.empty(capacity, BORN),
         np.empty(256, MARKED),
         np.empty(256, BELOW),
-        np.zeros(EVENTS_AT_ONCE, EVENT),
         np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
         np.zeros(256, TRANSACTION),
         np.array([np.arange(256)] * 3),
         np.empty(256, RUN),
-        epochs,
-        epoch_starts,
-        params,
-        scalars,
     )
 
 
@@ -278,13 +285,13 @@ def producer_row(r, pid):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def new_event(r, kind, b, i, timestamp, time):  # type: ignore[no-untyped-def]
+def new_event(g, kind, b, i, timestamp, time):  # type: ignore[no-untyped-def]
     """A new event about batch ``i``, its columns a to f still -1; returns its row."""
-    row = r.scalars[S_EVENTS]
-    r.scalars[S_EVENTS] = row + 1
-    e = r.events[row]
+    row = g.scalars[S_EVENTS]
+    g.scalars[S_EVENTS] = row + 1
+    e = g.events[row]
     e.kind = kind
-    e.segment = r.scalars[S_SEGMENT]
+    e.segment = g.scalars[S_SEGMENT]
     e.position = b[col.POSITION, i]
     e.base_offset = b[col.BASE_OFFSET, i]
     e.last_offset = b[col.LAST_OFFSET, i]

@@ -37,21 +37,21 @@ def _sink(q, at, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _take_slot(r, offset):  # type: ignore[no-untyped-def]
+def _take_slot(q, s, offset):  # type: ignore[no-untyped-def]
     """A free slot for a transaction that begins at ``offset``."""
-    q, at = r.queue, r.scalars[S_OPEN]
+    at = s[S_OPEN]
     slot = q[Q_SLOT, at]
     q[Q_OFFSET, slot] = offset
-    r.scalars[S_OPEN] = at + 1
+    s[S_OPEN] = at + 1
     _rise(q, at)
     return slot
 
 
 @compiled
-def _free_slot(r, slot):  # type: ignore[no-untyped-def]
+def _free_slot(q, s, slot):  # type: ignore[no-untyped-def]
     """Gives a slot back."""
-    q, last, at = r.queue, r.scalars[S_OPEN] - 1, r.queue[Q_PLACE, slot]
-    r.scalars[S_OPEN] = last
+    last, at = s[S_OPEN] - 1, q[Q_PLACE, slot]
+    s[S_OPEN] = last
     _swap(q, at, last)
     if at < last:
         _rise(q, at)
@@ -61,7 +61,7 @@ def _free_slot(r, slot):  # type: ignore[no-untyped-def]
 @compiled
 def open_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
     """The producer's first transactional batch after its last marker: a transaction begins in this partition."""
-    slot = _take_slot(r, b[col.BASE_OFFSET, i])
+    slot = _take_slot(r.queue, r.log.scalars, b[col.BASE_OFFSET, i])
     o.open_slot = slot
     t = r.open[slot]
     t.producer_id = b[col.PRODUCER_ID, i]
@@ -74,7 +74,7 @@ def open_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
     t.batches = 0
     t.records = 0
     t.bytes = 0
-    t.segment = r.scalars[S_SEGMENT]
+    t.segment = r.log.scalars[S_SEGMENT]
     t.position = b[col.POSITION, i]
     t.gap_offset = -1
     t.marker_offset = -1
@@ -87,13 +87,12 @@ def open_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
     t.last_stable_offset = -1
     t.repeat = 0
     t.from_snapshot = 0
-    _note_last_marker(r, o, t)
+    _note_last_marker(r.marked, o, t)
 
 
 @compiled
-def extend_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
+def extend_transaction(t, b, i, time):  # type: ignore[no-untyped-def]
     """Adds a data batch to the producer's open transaction."""
-    t = r.open[o.open_slot]
     t.last_epoch = b[col.PRODUCER_EPOCH, i]
     if t.batches == 1:
         t.second_offset = b[col.BASE_OFFSET, i]
@@ -107,7 +106,7 @@ def extend_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _note_last_marker(r, o, t):  # type: ignore[no-untyped-def]
+def _note_last_marker(marked, o, t):  # type: ignore[no-untyped-def]
     """Notes the producer's marker before this transaction."""
     if o.marked < 0:
         t.prev_marker_offset = -1
@@ -115,7 +114,7 @@ def _note_last_marker(r, o, t):  # type: ignore[no-untyped-def]
         t.prev_marker_time = -1
         t.prev_marker_commit = 0
         return
-    m = r.marked[o.marked]
+    m = marked[o.marked]
     t.prev_marker_offset = m.offset
     t.prev_marker_epoch = m.epoch
     t.prev_marker_time = m.time
@@ -125,30 +124,30 @@ def _note_last_marker(r, o, t):  # type: ignore[no-untyped-def]
 @compiled
 def close_transaction(r, b, i, o):  # type: ignore[no-untyped-def]
     """A marker: moves the producer's open transaction to the decided ones, or notes that there was none."""
-    n, slot = r.scalars[S_TRANSACTIONS], o.open_slot
-    r.scalars[S_TRANSACTIONS] = n + 1
+    n, slot = r.log.scalars[S_TRANSACTIONS], o.open_slot
+    r.log.scalars[S_TRANSACTIONS] = n + 1
     t = r.transactions[n]
     if slot >= 0:
         r.transactions[n] = r.open[slot]
-        _free_slot(r, slot)
+        _free_slot(r.queue, r.log.scalars, slot)
         o.open_slot = -1
         t.repeat = 0
         t.last_stable_offset = b[col.LAST_OFFSET, i] + 1
-        if r.scalars[S_OPEN] > 0:
+        if r.log.scalars[S_OPEN] > 0:
             t.last_stable_offset = r.queue[Q_OFFSET, r.queue[Q_SLOT, 0]]
     else:
-        _lone_marker(r, b, i, o, t)
+        _lone_marker(r.marked, b, i, o, t)
     t.marker_offset = b[col.LAST_OFFSET, i]
     t.marker_epoch = b[col.PRODUCER_EPOCH, i]
     t.commit = 1 if b[col.CONTROL_TYPE, i] == 1 else 0
     t.coordinator_epoch = b[col.COORDINATOR_EPOCH, i]
     t.marker_timestamp = b[col.MAX_TIMESTAMP, i]
-    t.marker_segment = r.scalars[S_SEGMENT]
+    t.marker_segment = r.log.scalars[S_SEGMENT]
     t.marker_position = b[col.POSITION, i]
 
 
 @compiled
-def _lone_marker(r, b, i, o, t):  # type: ignore[no-untyped-def]
+def _lone_marker(marked, b, i, o, t):  # type: ignore[no-untyped-def]
     t.producer_id = b[col.PRODUCER_ID, i]
     t.producer_epoch = b[col.PRODUCER_EPOCH, i]
     t.last_epoch = b[col.PRODUCER_EPOCH, i]
@@ -171,6 +170,6 @@ def _lone_marker(r, b, i, o, t):  # type: ignore[no-untyped-def]
     t.from_snapshot = 0
     t.repeat = 0
     if o.marker_fresh:
-        m, commit = r.marked[o.marked], 1 if b[col.CONTROL_TYPE, i] == 1 else 0
+        m, commit = marked[o.marked], 1 if b[col.CONTROL_TYPE, i] == 1 else 0
         t.repeat = 1 if m.epoch == b[col.PRODUCER_EPOCH, i] and m.commit == commit else 0
-    _note_last_marker(r, o, t)
+    _note_last_marker(marked, o, t)
