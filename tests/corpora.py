@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent / "data" / "corpora"
+CAMPAIGNS = Path(__file__).parent / "data" / "campaigns"
 CONFORMANCE = Path(__file__).parent / "data" / "conformance"
 
 
@@ -26,10 +27,19 @@ def names(*, text: bool = False) -> list[str]:
     return sorted(path.parent.name for path in ROOT.glob(f"*/{wanted}"))
 
 
+def campaigns() -> list[str]:
+    """The small histories that ``tests/broker/campaigns.py`` froze: like corpora, but without ``oracle/``."""
+    return sorted(path.parent.name for path in CAMPAIGNS.glob("*/data.tar.gz"))
+
+
+def _folder(name: str) -> Path:
+    return ROOT / name if (ROOT / name).is_dir() else CAMPAIGNS / name
+
+
 @functools.cache
 def manifest(name: str) -> dict[str, Any]:
     """The ground truth of a corpus. Shared between callers: do not change it."""
-    content: dict[str, Any] = json.loads((ROOT / name / "manifest.json").read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((_folder(name) / "manifest.json").read_text(encoding="utf-8"))
     return content
 
 
@@ -52,7 +62,7 @@ def unpack(name: str) -> Path:
     Unpacked once for each content of the archive, into a private folder under the system's temporary one; a second
     process doing the same at the same time is harmless, since the folder gets its name only when it is whole.
     """
-    archive = ROOT / name / "data.tar.gz"
+    archive = _folder(name) / "data.tar.gz"
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     target = _cache() / f"{name}-{digest}"
     if target.is_dir():

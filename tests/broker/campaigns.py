@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import tarfile
 import time
@@ -45,9 +46,9 @@ def live(version: str, scratch: Path, target: Path) -> Made:
         run(f"topic shop.kv 2 1 {segment_bytes(version, 4096)} {cleaned}")
         run("topic shop.out 1 1")
         run("load t1 shop.orders 7000 parts=3 n=1 size=8 pause=20")
-        run("load t2 shop.orders 7000 parts=3 n=1 size=8 pause=35 abort=5")
-        run("load kv1 shop.kv 7000 parts=2 n=2 size=8 keys=9 pause=25 abort=4")
-        run("load kv2 shop.kv 7000 parts=2 n=2 size=8 keys=5 pause=45 abort=6")
+        run("load t2 shop.orders 7000 parts=3 n=1 size=8 pause=35 abort=6")
+        run("load kv1 shop.kv 7000 parts=2 n=2 size=8 keys=9 pause=25 abort=6")
+        run("load kv2 shop.kv 7000 parts=2 n=2 size=8 keys=5 pause=45 abort=7")
         run("copy group shop.orders shop.out 7000")
         run("producer open transactional.id=open")
         run("init open")
@@ -57,6 +58,12 @@ def live(version: str, scratch: Path, target: Path) -> Made:
         at = cluster.copy(target)
         run("wait")
     return Made(at, [])
+
+
+def first_transaction(run: Driver, topic: str) -> None:
+    """A client's transaction: only clients ask for the coordinator, which creates ``__transaction_state``."""
+    run(f"load first {topic} 1 n=1")
+    run("wait")
 
 
 def late_writes(version: str, scratch: Path, target: Path, **settings: str) -> Made:
@@ -73,6 +80,7 @@ def late_writes(version: str, scratch: Path, target: Path, **settings: str) -> M
 
     with Cluster(version, scratch, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
         run("topic bank.ledger 4 1")
+        first_transaction(run, "bank.ledger")
         for name, partition, commit in (("bank-abort", 0, False), ("bank-commit", 1, True)):
             producer = wire.init(name)
             assert wire.add(name, producer, "bank.ledger", partition) == 0
@@ -95,10 +103,11 @@ def late_writes(version: str, scratch: Path, target: Path, **settings: str) -> M
     return Made(at, hanging)
 
 
-def early_late_write(version: str, scratch: Path, target: Path, **settings: str) -> Made:
-    """A late batch with old stamps that still comes before the marker: it belongs to the transaction it was meant for."""
+def old_stamps(version: str, scratch: Path, target: Path, **settings: str) -> Made:
+    """Transactions of records with old stamps: the stamps say nothing of when their partition had to be added."""
     with Cluster(version, scratch, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
         run("topic bank.ledger 2 1")
+        first_transaction(run, "bank.ledger")
         for k in range(4):
             name = f"bank-{k}"
             producer = wire.init(name)
@@ -106,6 +115,30 @@ def early_late_write(version: str, scratch: Path, target: Path, **settings: str)
             assert wire.produce("bank.ledger", k % 2, producer, 0, 5, transactional_id=name)[0] == 0
             assert wire.end(name, producer, commit=k < 2) == 0
             time.sleep(NAP)
+        cluster.stop()
+        at = cluster.copy(target)
+    return Made(at, [])
+
+
+def failover(version: str, scratch: Path, target: Path) -> Made:
+    """Three healthy brokers; one dies in the middle of transactions and comes back, another one hangs for a while."""
+    with Cluster(version, scratch, brokers=3, replica_lag_time_max_ms="3000") as cluster:
+        time.sleep(6)  # until a controller leads
+        with Driver(cluster) as run:
+            run(f"topic trio.log 3 3 {segment_bytes(version, 32768)}")
+            for name in ("t0", "t1", "t2"):
+                run(f"load {name} trio.log 24000 parts=3 n=2 size=8 pause=60")
+            run("copy group trio.log trio.log 24000")
+            time.sleep(4)
+            cluster.kill(1)
+            time.sleep(4)
+            cluster.start(1)
+            cluster.await_port(1)
+            time.sleep(3)
+            cluster.signal(signal.SIGSTOP, 3)
+            time.sleep(4)
+            cluster.signal(signal.SIGCONT, 3)
+            run("wait")
         cluster.stop()
         at = cluster.copy(target)
     return Made(at, [])
@@ -123,8 +156,11 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
         "3.6.2", "Hanging transactions on 3.6.2, ended by kill -9",
         lambda s, t: late_writes("3.6.2", s, t, **UNVERIFIED),
     ),
+    "failover-36": (
+        "3.6.2", "Three 3.6.2 brokers, one killed and one stopped for a while", lambda s, t: failover("3.6.2", s, t),
+    ),
     "old-stamps-36": (
-        "3.6.2", "Transactions of records stamped two hours back", lambda s, t: early_late_write("3.6.2", s, t),
+        "3.6.2", "Transactions of records stamped two hours back", lambda s, t: old_stamps("3.6.2", s, t),
     ),
 }  # fmt: skip
 

@@ -151,7 +151,7 @@ class Cluster:
         raise RuntimeError((self.folder / f"broker-{broker}.out").read_text()[-3000:])
 
     def stop(self) -> None:
-        """A clean shutdown of every broker that runs, all at once: the last ones of a KRaft quorum cannot stop alone."""
+        """A clean shutdown of every broker that runs, all at once: the last of a KRaft quorum cannot stop alone."""
         for jvm in self.jvms.values():
             jvm.process.terminate()
         for broker in list(self.jvms):

@@ -1,4 +1,4 @@
-"""Requests that no well-behaved client sends, straight to one broker: late data, markers by hand, forgotten partitions."""
+"""Requests that no well-behaved client sends, straight to a broker: late data, markers by hand, unnamed partitions."""
 
 from __future__ import annotations
 

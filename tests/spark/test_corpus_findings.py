@@ -28,7 +28,7 @@ ALLOWED_TOO = {
     "record_parse_failure": "record-structure-invalid",
     "aborted transaction of the log missing": "aborted-transaction-not-indexed",
 }
-BINARY = [name for name in corpora.names() if (corpora.ROOT / name / "data.tar.gz").exists()]
+BINARY = [*corpora.names(), *corpora.campaigns()]
 
 
 @functools.cache
