@@ -34,5 +34,7 @@ install --require-hashes --no-build-isolation -r requirements.lock
 install --no-build-isolation --no-deps --no-index -e .
 echo "setup: compiling the kernels, once"
 .venv/bin/python -m auditor.warm
+echo "setup: compiling what reads logs to machine code; this takes half a minute once"
+.venv/bin/python -m auditor.warm
 touch .venv/.ready
 echo "setup: ready"

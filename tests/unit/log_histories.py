@@ -24,7 +24,7 @@ from connectors.files import Copy, SegmentFile
 from connectors.storage import Place
 from tests.made import batches, data, marker
 
-LAST = 2**31 - 1
+LAST, LAST_EPOCH = 2**31 - 1, 32767
 RESTLESS = 101  # a producer that begins a new epoch all the time
 CHUNK = 61  # rows replayed at once: many small chunks, as tables grow between them
 
@@ -38,6 +38,11 @@ class Producer:
     epoch: int = 0
     sequence: int = 0
     open: bool = False
+
+    def bump(self) -> None:
+        """Begins a new epoch, if there is one."""
+        if self.epoch < LAST_EPOCH:
+            self.epoch, self.sequence = self.epoch + 1, 0
 
 
 @dataclass
@@ -83,10 +88,10 @@ def _next(draw: random.Random, client: Producer, offset: int) -> dict[str, Any]:
         client.open = False
         row = marker(offset, client.epoch, pid=client.pid, commit=draw.random() < 0.7, coordinator_epoch=1)
         if draw.random() < 0.3:
-            client.epoch, client.sequence = min(client.epoch + 1, 32767), 0
+            client.bump()
         return row
     if not client.open and draw.random() < (0.8 if client.pid == RESTLESS else 0.04):
-        client.epoch, client.sequence = min(client.epoch + 1, 32767), 0
+        client.bump()
     count = draw.choice([1, 1, 2, 5, 30])
     row = data(offset, client.sequence, count, pid=client.pid, transactional=client.transactional)
     row["producer_epoch"] = client.epoch

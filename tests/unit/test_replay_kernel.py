@@ -1,0 +1,120 @@
+"""The compiled replay against the same functions as plain Python, and against what can be counted by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditor.facts import CopyFacts, Kind
+from auditor.replay.state import Replay
+from tests.made import data, marker
+from tests.unit.log_histories import LAST, History, facts_of, history
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 12
+PLAIN = f"""
+import json, warnings
+warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
+from auditor.replay import copy
+from tests.unit.test_replay_kernel import as_records, told
+from tests.unit.log_histories import history, facts_of
+kernel = copy.replay_batches
+copy.replay_batches = lambda replay, *rest: kernel(as_records(replay), *rest)
+print(json.dumps([told(facts_of(history(seed, 150), compacted=seed % 3 == 0)) for seed in range({SEEDS})]))
+"""
+
+
+def as_records(replay: Replay) -> Replay:
+    """The same tables, whose rows have their fields as attributes in plain Python too."""
+    tables = {n: t.view(np.recarray) for n, t in replay._asdict().items() if getattr(t, "dtype", np.dtype("i8")).names}
+    return replay._replace(log=replay.log._replace(events=replay.log.events.view(np.recarray)), **tables)
+
+
+def told(facts: CopyFacts) -> dict[str, str]:
+    """A digest of each part of the facts."""
+    parts: dict[str, Any] = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    shown = {name: v.tolist() if isinstance(v, np.ndarray) else repr(v) for name, v in parts.items()}
+    return {name: hashlib.sha256(repr(v).encode()).hexdigest() for name, v in shown.items()}
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[dict[str, str]]:
+    """What plain Python makes of the histories."""
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return list(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_machine_code_tells_what_plain_python_tells(plain: list[dict[str, str]], seed: int) -> None:
+    assert told(facts_of(history(seed, 150), compacted=seed % 3 == 0)) == plain[seed]
+
+
+def test_the_histories_hold_every_kind_of_event_that_a_replay_can_tell() -> None:
+    found: set[int] = set()
+    for seed in range(200):
+        found |= set(facts_of(history(seed)).events["kind"].tolist())
+    assert found == {int(kind) for kind in Kind if kind < Kind.INDEX_ENTRY}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sound_history_has_no_sequence_events(seed: int) -> None:
+    facts = facts_of(history(seed, oddities=0))
+    broken = (Kind.SEQUENCE_GAP, Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET, Kind.BUMP_NONZERO, Kind.EPOCH_REGRESSION)
+    assert not np.isin(facts.events["kind"], broken).any()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_last_stable_offsets_are_the_least_of_what_is_open(seed: int) -> None:
+    made = history(seed, 600, producers=60, oddities=0)
+    opened: dict[int, int] = {}
+    expected: dict[int, int] = {}
+    for row in made.rows:
+        if "control_type" in row:
+            opened.pop(row["producer_id"], None)
+            expected[row["base_offset"]] = min(opened.values(), default=row["base_offset"] + 1)
+        elif row["attributes"]:
+            opened.setdefault(row["producer_id"], row["base_offset"])
+    closed = facts_of(made).transactions
+    closed = closed[(closed["marker_offset"] >= 0) & (closed["first_offset"] >= 0)]
+    assert len(closed) > 20
+    assert {int(t["marker_offset"]): int(t["last_stable_offset"]) for t in closed} == expected
+
+
+def test_open_transactions_begin_in_any_order_of_offsets() -> None:
+    starts = [50, 10, 40, 20, 30]
+    rows = [data(start, 0, pid=number, transactional=True) for number, start in enumerate(starts)]
+    rows += [marker(100 + k, 0, pid=starts.index(start)) for k, start in enumerate([30, 10, 50, 20, 40])]
+    closed = facts_of(History(rows)).transactions
+    assert closed["first_offset"].tolist() == [30, 10, 50, 20, 40]
+    assert closed["last_stable_offset"].tolist() == [10, 20, 20, 40, 105]
+
+
+def test_sequences_go_on_behind_the_largest() -> None:
+    rows = [data(0, LAST - 1, 2), data(2, 0, 3), data(5, 3)]
+    kinds = facts_of(History(rows)).events["kind"].tolist()
+    assert kinds == [Kind.FIRST_NONZERO]
+
+
+def test_as_many_producers_as_it_takes_to_grow_all_tables() -> None:
+    count = 5000
+    rows = [data(n, 0, pid=n, transactional=True) for n in range(count)]
+    rows += [data(count + n, 1, pid=n, transactional=True) for n in range(count)]
+    rows += [marker(2 * count + n, 0, pid=n, commit=n % 2 == 0) for n in range(count)]
+    facts = facts_of(History(rows))
+    assert facts.producers["producer_id"].tolist() == list(range(count))
+    assert set(facts.producers["batches"].tolist()) == {2}
+    assert facts.transactions["second_offset"].tolist() == list(range(count, 2 * count))
+    assert facts.transactions["commit"].tolist() == [1, 0] * (count // 2)
+    assert facts.sums["producers"] == count
