@@ -21,7 +21,7 @@ test: setup ## all tests but those that start brokers, Spark clusters or browser
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not cluster and not browser"
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker
 
 test-live: setup ## auditor live against real brokers 2.8, 3.6 and 4.1: a hang made, found, closed, gone (about 8 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_live.py
