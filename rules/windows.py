@@ -95,60 +95,58 @@ def _match(log: LogView, producer_id: int) -> Matching:
     markers = _markers(log).get(producer_id, [])
     out = Matching(windows)
     # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
-    for slack_of in (None, log):
-        _pair(out, markers, slack_of)
-        _pair_repeats(out, markers, slack_of)
+    partition = next((w.decided.partition for w in windows if w.decided is not None), None)
+    for slack in (0, skew(log, partition)):
+        _pair(out, markers, slack)
+        _pair_repeats(out, markers, slack)
     used = set(out.of_marker.values())
     out.unmarked = [n for n, w in enumerate(windows) if w.prepare is not None and n not in used]
     return out
 
 
-def _pair(out: Matching, markers: list[np.void], slack_of: LogView | None) -> None:
+def _pair(out: Matching, markers: list[np.void], slack: int) -> None:
     """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already.
 
-    ``slack_of``: the log whose broker's clock is allowed for; None for no slack.
+    Cost: one pass over both, since windows that ended ``slack`` ms before a marker are behind for good.
     """
-
-    def fits(window: Window, t: np.void) -> bool:
-        return _fits(window, t, 0 if slack_of is None else _slack(slack_of, window))
-
     taken = set(out.of_marker.values())
-    behind: list[int] = []  # for each marker the number of the first window behind it that is taken
+    ends: list[int] = []  # for each marker the number of the first window behind it that is taken
     limit = len(out.windows)
     for t in reversed(markers):
         limit = out.of_marker.get(int(t["marker_offset"]), limit)
-        behind.append(limit)
+        ends.append(limit)
     at = 0
-    for t, end in zip(markers, reversed(behind), strict=True):
-        offset = int(t["marker_offset"])
+    for t, end in zip(markers, reversed(ends), strict=True):
+        offset, stamp = int(t["marker_offset"]), int(t["marker_timestamp"])
         number = out.of_marker.get(offset, -1)
+        while number < 0 and at < end and _over(out.windows[at], stamp - slack):
+            at += 1
         for n in range(at, end):
-            if number >= 0 or not _begun(out.windows[n], t):
+            if number >= 0 or not _begun(out.windows[n], stamp + slack):
                 break
-            if n not in taken and fits(out.windows[n], t):
+            if n not in taken and _fits(out.windows[n], t, slack):
                 number = out.of_marker[offset] = n
         at = max(at, number + 1)
 
 
-def _pair_repeats(out: Matching, markers: list[np.void], slack_of: LogView | None) -> None:
+def _begun(window: Window, time: int) -> bool:
+    return window.prepare is None or window.prepare.time <= time
+
+
+def _over(window: Window, time: int) -> bool:
+    end = window.end_time
+    return end is not None and end < time
+
+
+def _pair_repeats(out: Matching, markers: list[np.void], slack: int) -> None:
     """A marker that was sent again closes nothing and belongs to the window of the one before it."""
     before = -1
     for t in markers:
         offset = int(t["marker_offset"])
-        if t["first_offset"] < 0 and offset not in out.of_marker and before >= 0:
-            window = out.windows[before]
-            if _fits(window, t, 0 if slack_of is None else _slack(slack_of, window)):
-                out.of_marker[offset] = before
+        lone = t["first_offset"] < 0 and offset not in out.of_marker and before >= 0
+        if lone and _fits(out.windows[before], t, slack):
+            out.of_marker[offset] = before
         before = out.of_marker.get(offset, before)
-
-
-def _begun(window: Window, t: np.void) -> bool:
-    """Whether the decision can have come before the marker, with all that clocks may differ: no use looking farther."""
-    return window.prepare is None or window.prepare.time <= int(t["marker_timestamp"]) + SKEW_MS
-
-
-def _slack(log: LogView, window: Window) -> int:
-    return skew(log, None if window.decided is None else window.decided.partition)
 
 
 def _fits(window: Window, t: np.void, slack: int) -> bool:
