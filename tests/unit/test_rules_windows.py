@@ -1,0 +1,84 @@
+"""Markers and the coordinator's transactions are paired in order; what a coordinator will still end is no incident."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditor.facts import EVENT, CopyFacts, Kind
+from rules import registry
+from rules.history import CoordinatorHistory, Entry, build_history
+from rules.view import Cluster, LogView
+from rules.windows import matching
+from tests import made
+
+PID, NOW = 7, 1_000_000
+
+
+def entry(offset: int, state: str, time: int, *, start: int = -1, timeout: int = 60_000) -> Entry:
+    partitions = frozenset({"t-0"}) if not state.startswith(("Complete", "Empty")) else frozenset()
+    return Entry(
+        0, offset, time, 0, "app", state, PID, 0, timeout, partitions, False, time, start, 0, "0.log", 0, 0
+    )  # fmt: skip
+
+
+def transaction(offset: int, begin: int) -> list[Entry]:
+    """Begins at ``begin``, is decided 10 ms later, complete 10 ms after that."""
+    states = (("Ongoing", 0), ("PrepareCommit", 10), ("CompleteCommit", 20))
+    return [entry(offset + k, state, begin + after, start=begin) for k, (state, after) in enumerate(states)]
+
+
+def log(entries: list[Entry], *rows: dict[str, Any], **given: Any) -> LogView:
+    """One partition on broker 1, its coordinator on broker 2, so that 30 s of skew are allowed for."""
+    history: CoordinatorHistory = build_history(1, entries)
+    history.whole_log[0], history.complete_from[0] = True, 0
+    history.times[0], history.clean[0], history.brokers[0] = NOW, True, 2
+    rows = tuple({"producer_id": PID, "producer_epoch": 0, "last_epoch": 0, **row} for row in rows)
+    copy: CopyFacts = made.facts(transactions=made.transactions(*rows), clean_shutdown=True, **given)
+    return LogView([copy], Cluster(NOW, NOW, coordinator=history))
+
+
+def closed(first: int, time: int) -> dict[str, Any]:
+    return {"first_offset": first, "last_offset": first, "first_time": time - 5, "last_time": time - 5,
+            "marker_offset": first + 1, "marker_epoch": 0, "commit": 1, "marker_timestamp": time}  # fmt: skip
+
+
+def test_markers_go_to_their_own_transactions_however_much_clocks_may_differ() -> None:
+    entries = [e for k in range(5) for e in transaction(3 * k, 500_000 + 40 * k)]
+    view = log(entries, *(closed(10 * k, 500_015 + 40 * k) for k in (2, 3, 4)))  # the first two are gone
+    assert matching(view, PID).of_marker == {21: 2, 31: 3, 41: 4}
+
+
+def test_a_marker_that_was_sent_again_belongs_to_the_transaction_before_it() -> None:
+    entries = [*transaction(0, 500_000), *transaction(3, 501_000)]
+    again = {**closed(-1, 500_018), "marker_offset": 12, "repeat": 1}
+    view = log(entries, closed(10, 500_015), again, closed(20, 501_015))
+    assert matching(view, PID).of_marker == {11: 0, 12: 0, 21: 1}
+
+
+def test_a_clock_that_is_seconds_off_still_pairs_in_order() -> None:
+    entries = [*transaction(0, 500_000), *transaction(3, 600_000)]
+    assert matching(log(entries, closed(10, 495_000), closed(20, 595_000)), PID).of_marker == {11: 0, 21: 1}
+
+
+def findings(rule: str, view: LogView) -> list[str]:
+    return [f.severity for f in registry.judge(view, [registry.load()[rule]])]
+
+
+@pytest.mark.parametrize(("begun", "severity"), [(NOW - 30_000, "info"), (NOW - 300_000, "error")])
+def test_an_open_transaction_below_the_log_start_is_left_to_its_coordinator_until_its_time_is_up(
+    begun: int, severity: str
+) -> None:
+    row = {"first_offset": 5, "last_offset": 9, "first_time": begun, "last_time": begun, "batches": 1}
+    view = log([entry(0, "Ongoing", begun, start=begun)], row, log_start=20, log_end=30)
+    assert findings("transaction-pinned-at-log-start", view) == [severity]
+
+
+@pytest.mark.parametrize(("began", "severity"), [(500_500, "info"), (499_000, "warning")])
+def test_a_producer_that_wrote_before_the_log_began_is_no_stranger_to_it(began: int, severity: str) -> None:
+    events = np.zeros(1, EVENT)
+    events["kind"], events["producer_id"], events["b"], events["base_offset"] = Kind.FIRST_NONZERO, PID, 40, 0
+    view = log(transaction(0, 500_000), events=events, state={"first_time": began})
+    assert findings("unknown-producer-first-sequence", view) == [severity]
