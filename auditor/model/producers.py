@@ -35,7 +35,8 @@ class Producers(NamedTuple):
 
     ``slots`` is an open-addressing table of rows. ``meta`` is [rows used, two random hash factors]: they decide places
     in ``slots`` only, so results never depend on them, but crafted ids cannot make look-ups slow.
-    The last four columns are rings of the newest batches, ``cached`` of them, the newest at ``newest``.
+    The last three columns are rings of the newest batches, ``cached`` of them, the newest at ``newest``; of their
+    timestamps only the newest batch's is ever asked for.
     Offsets of records; timestamps in ms; -1 means none.
     """
 
@@ -46,24 +47,27 @@ class Producers(NamedTuple):
     coordinator_epoch: np.ndarray  # int32
     last_timestamp: np.ndarray  # int64
     txn_first_offset: np.ndarray  # int64
+    timestamp: np.ndarray  # int64, of the newest batch
     cached: np.ndarray  # int32
     newest: np.ndarray  # int32
     last_sequence: np.ndarray  # int32[rows, cache size]
     last_offset: np.ndarray  # int64[rows, cache size]
     offset_delta: np.ndarray  # int32[rows, cache size]
-    timestamp: np.ndarray  # int64[rows, cache size]
 
 
 FIRST_COLUMN = Producers._fields.index("producer_id")
 
 
 def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
-    """An empty map with room for ``capacity`` producers (about 160 bytes each), ``cached_batches`` per producer."""
+    """An empty map with room for ``capacity`` producers, ``cached_batches`` per producer.
+
+    A producer takes about 130 bytes, once it is there: rows not used are memory that was never written to.
+    """
     size = 1 << max(4, (2 * capacity - 1).bit_length())
     factors = [secrets.randbits(30) | 1, secrets.randbits(30) | 1]
-    longs = [np.full(capacity, NONE, np.int64) for _ in range(3)]
-    ints = [np.full(capacity, NONE, np.int32) for _ in range(2)]
-    rings = [np.full((capacity, cached_batches), NONE, t) for t in (np.int32, np.int64, np.int32, np.int64)]
+    longs = [np.empty(capacity, np.int64) for _ in range(4)]
+    ints = [np.empty(capacity, np.int32) for _ in range(4)]
+    rings = [np.empty((capacity, cached_batches), t) for t in (np.int32, np.int64, np.int32)]
     return Producers(
         np.full(size, NONE, np.int32),
         np.array([0, *factors], np.int64),
@@ -72,16 +76,17 @@ def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
         ints[1],
         longs[1],
         longs[2],
-        np.zeros(capacity, np.int32),
-        np.zeros(capacity, np.int32),
+        longs[3],
+        ints[2],
+        ints[3],
         *rings,
     )
 
 
-def grow(p: Producers) -> Producers:
-    """The same producers in the same rows with twice the room; called when :func:`insert` answers -1."""
+def grow(p: Producers, capacity: int = 0) -> Producers:
+    """The same producers in the same rows with at least twice the room; called when :func:`insert` answers -1."""
     rows = int(p.meta[0])
-    bigger = new_producers(max(2 * len(p.producer_id), 16), p.last_sequence.shape[1])
+    bigger = new_producers(max(2 * len(p.producer_id), capacity, 16), p.last_sequence.shape[1])
     for old, new in zip(p[FIRST_COLUMN:], bigger[FIRST_COLUMN:], strict=True):
         new[:rows] = old[:rows]
     bigger.meta[0] = rows
@@ -145,7 +150,9 @@ def insert(p: Producers, producer_id: int) -> int:
     p.coordinator_epoch[row] = NONE
     p.last_timestamp[row] = NONE
     p.txn_first_offset[row] = NONE
+    p.timestamp[row] = NONE
     p.cached[row] = 0
+    p.newest[row] = 0
     return row
 
 
@@ -207,7 +214,7 @@ def idle_since(p: Producers, row: int, policy: Policy) -> int:
         return p.last_timestamp[row]
     if p.cached[row] == 0:
         return NONE
-    return p.timestamp[row, p.newest[row]]
+    return p.timestamp[row]
 
 
 @compiled
@@ -315,7 +322,7 @@ def remember_batch(
     p.last_sequence[row, place] = last_sequence
     p.last_offset[row, place] = last_offset
     p.offset_delta[row, place] = offset_delta
-    p.timestamp[row, place] = timestamp
+    p.timestamp[row] = timestamp
     if p.cached[row] < width:
         p.cached[row] += 1
 
@@ -388,7 +395,7 @@ def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
             pending.last_sequence[pending_row, at],
             pending.last_offset[pending_row, at],
             pending.offset_delta[pending_row, at],
-            pending.timestamp[pending_row, at],
+            pending.timestamp[pending_row],
         )
     p.coordinator_epoch[row] = pending.coordinator_epoch[pending_row]
     p.last_timestamp[row] = pending.last_timestamp[pending_row]

@@ -200,8 +200,8 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
 def ensure_room(replay: Replay, rows: int) -> Replay:
     """The same replay with room for ``rows`` more producers, open transactions and runs."""
     table, scalars = replay.producers, replay.scalars
-    while int(table.meta[0]) + rows > len(table.producer_id):
-        table = model.grow(table)
+    if int(table.meta[0]) + rows > len(table.producer_id):
+        table = model.grow(table, _capacity(int(table.meta[0]) + rows))
     capacity = len(table.producer_id)
     replay = replay._replace(
         producers=table,
@@ -217,6 +217,11 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
         free = np.array([np.arange(slots, len(replay.open))] * 3)
         replay = replay._replace(queue=np.concatenate([replay.queue, free], axis=1))
     return replay
+
+
+def _capacity(rows: int) -> int:
+    """Room for so many producers, in few steps: copying costs, and memory that was never written to does not."""
+    return next((step for step in (1 << 14, 1 << 20) if step >= rows), 1 << (rows - 1).bit_length())
 
 
 def _longer(table: np.ndarray, rows: int) -> np.ndarray:

@@ -129,7 +129,8 @@ def test_the_newest_batches_and_only_they_are_duplicates(width: int, sizes: list
             assert kernel.find_duplicate(p, row, 2, first, last + 1) == NONE
             assert kernel.find_duplicate(p, row, 2, first + 1, last) == NONE
     assert kernel.newest_sequence(p, row) == (written[-1][1] if written else NONE)
-    assert kernel.newest_offset(p, row) == (p.last_offset[row].max() if written else NONE)
+    newest = written[-1][2] + sizes[-1] - 1 if written else NONE
+    assert kernel.newest_offset(p, row) == newest
     assert p.cached[row] == min(len(written), width)
 
 
