@@ -45,13 +45,14 @@ def brief(facts: CopyFacts) -> Brief:
         facts.log_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown, facts.topic_id,
         facts.broker_id,
     )  # fmt: skip
-    unreadable = facts.state.get("unreadable_records") or []
+    lost = int(facts.state.get("lost_at", -1))  # behind it bytes could not be read: no history is whole across it
+    broken = [offset for offset, *_ in facts.state.get("unreadable_records") or []] + [lost] * (lost >= 0)
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
-        facts.broker_time, facts.any_time, int(facts.state.get("intact_from", 0)),
+        facts.broker_time, facts.any_time, max(int(facts.state.get("intact_from", 0)), lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         bool(facts.state.get("ends_early")), facts.tables.get("transaction_log"),
-        unreadable[0][0] if unreadable else None, facts.sums,
+        max(broken, default=None), facts.sums,
     )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     metadata = settings.metadata
     if metadata is not None:
-        cluster.has_metadata = True
+        cluster.has_metadata = settings.whole
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time

@@ -196,7 +196,7 @@ class CopyFacts:
     scans: list[SegmentScan] = field(default_factory=list)
     log_start: int = 0
     log_end: int = 0
-    log_start_known: bool = False
+    log_start_known: bool = True
     high_watermark: int | None = None
     recovery_point: int | None = None
     cleaner_offset: int | None = None

@@ -40,9 +40,13 @@ BROKER_NAMES = {
 
 @dataclass
 class ClusterSettings:
-    """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from."""
+    """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
+
+    ``whole``: all of that metadata could be read.
+    """
 
     metadata: ClusterMetadata | None = None
+    whole: bool = False
     source: LogDir | None = None
     newest_time: int = -1
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -78,29 +82,31 @@ def read_settings(
 
 
 def _read(cluster: ClusterSettings, log_dir: LogDir, copy: Copy, limits: Limits) -> list[DecodeError]:
-    newest = [-1]
+    newest, lost = [-1], [False]
     snapshots = sorted((f for f in copy.others if f.kind == "checkpoint"), key=lambda f: -f.offset)
-    log = _entries(log_dir, [s.name for s in copy.segments], [s.size for s in copy.segments], limits, newest)
+    log = _entries(log_dir, [s.name for s in copy.segments], [s.size for s in copy.segments], limits, newest, lost)
     metadata, errors = fold_metadata(
-        ((f.offset, _entries(log_dir, [f.name], [f.size], limits, newest)) for f in snapshots if f.offset > 0), log
+        ((f.offset, _entries(log_dir, [f.name], [f.size], limits, newest, lost)) for f in snapshots if f.offset > 0), log
     )
     if cluster.metadata is None or metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = metadata, log_dir, newest[0]
-        cluster.topic_configs = metadata.topic_configs
+        cluster.topic_configs, cluster.whole = metadata.topic_configs, not lost[0]
     return errors
 
 
 def _entries(
-    log_dir: LogDir, names: list[str], sizes: list[int], limits: Limits, newest: list[int]
+    log_dir: LogDir, names: list[str], sizes: list[int], limits: Limits, newest: list[int], lost: list[bool]
 ) -> Iterator[MetadataEntry]:
     """The records of files in order; bytes that are no batch are told when the copy itself is audited."""
     for name, size in zip(names, sizes, strict=True):
         f = open_file(log_dir.place, name)
         if isinstance(f, DecodeError):
+            lost[0] = True
             continue
         try:
             for chunk in read_segment(f, size, file=name, limits=limits, raw=True):
                 b = chunk.batches
+                lost[0] |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                 if len(b.position):
                     newest[0] = max(newest[0], int(b.max_timestamp.max()))
                 for i, record in records_of(chunk.raw or [], b, file=name, limits=limits):

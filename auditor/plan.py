@@ -55,6 +55,8 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         at.get("recovery-point"),
         at.get("cleaner"),
         compacted=is_compacted(topic, policy, at.get("cleaner")),
+        cleaning_unknown=policy is None and "cleaner" not in d.whole_checkpoints,
+        log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=expiration_ms(cluster, d.broker_id),
         before_ms=int(before) if before is not None and before.isdigit() else None,
         records=options.records and topic != METADATA_TOPIC,

@@ -79,7 +79,8 @@ class LogDir:
     """A log directory, or a folder of text dumps, or a folder of lone files.
 
     ``name`` is the column ``log_dir``. ``broker_id_source``: meta.properties, folder name, or none.
-    ``checkpoints``: kind -> (topic, partition) -> offset. ``small_files`` were read for what stands here.
+    ``checkpoints``: kind -> (topic, partition) -> offset; ``whole_checkpoints``: the kinds whose file is there and was
+    read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
     ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories.
     Log directories with one ``join_key`` belong to one cluster.
     """
@@ -93,6 +94,7 @@ class LogDir:
     clean_shutdown: bool = False
     meta: MetaProperties | None = None
     checkpoints: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
+    whole_checkpoints: frozenset[str] = frozenset()
     configs: dict[str, str] = field(default_factory=dict)
     copies: tuple[Copy, ...] = ()
     aside: tuple[Copy, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped

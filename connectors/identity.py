@@ -26,6 +26,7 @@ class Identity(NamedTuple):
     broker_id: int | None
     source: str
     checkpoints: dict[str, dict[tuple[str, int], int]]
+    whole_checkpoints: frozenset[str]
     errors: list[DecodeError]
     note: str
 
@@ -34,7 +35,7 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
     """Read ``meta.properties`` and the offset checkpoints of a log directory; ``small``: name -> size in bytes."""
     errors: list[DecodeError] = []
     meta = None
-    checkpoints = {}
+    checkpoints, whole = {}, set()
     for name in sorted(small.keys() - {names.CLEAN_SHUTDOWN}):
         data = storage.read_file(place, name, limit=limits.max_small_file_bytes)
         if isinstance(data, DecodeError):
@@ -45,13 +46,15 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
         else:
             checkpoints[names.CHECKPOINT_KINDS[name]], wrong = decode_offset_checkpoint(data, name)
             errors += wrong
+            if not wrong:
+                whole.add(names.CHECKPOINT_KINDS[name])
     if meta and meta.broker_id is not None:
-        return Identity(meta, meta.broker_id, names.META, checkpoints, errors, "")
+        return Identity(meta, meta.broker_id, names.META, checkpoints, frozenset(whole), errors, "")
     digits = names.trailing_digits(place.name)
     source, found = ("none", "no broker id: neither meta.properties nor its name gives one")
     if digits is not None:
         source, found = ("folder name", f"broker id {digits} taken from the folder's name, for want of meta.properties")
-    return Identity(meta, digits, source, checkpoints, errors, f"{log_dir}: {found}")
+    return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {found}")
 
 
 def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:

@@ -88,6 +88,7 @@ def _build(draft: Draft, name: str, limits: Limits) -> _Built:
         clean_shutdown=CLEAN_SHUTDOWN in draft.small,
         meta=who.meta,
         checkpoints=who.checkpoints,
+        whole_checkpoints=who.whole_checkpoints,
         copies=tuple(item.copy for item in copies if item.copy.kind == "live"),
         aside=tuple(item.copy for item in copies if item.copy.kind != "live"),
         texts=tuple(sorted(draft.texts)),

@@ -86,7 +86,7 @@ def _mismatch(
     producers = sorted({d[0] for d in found})
     return log.finding(
         "snapshot-replay-mismatch",
-        "critical" if open_differs else "error",
+        "info" if log.unknown_start(copy) else "critical" if open_differs else "error",
         f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
         + (f"; {len(producers)} producers in all" if len(producers) > 1 else ""),
         copy=copy,
@@ -101,6 +101,7 @@ def _mismatch(
             "number": len(found) + link.extra_differences,
             "replayed_from": link.base,
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
+            **log.unknown_start(copy),
         },
         remedy=f"Stop broker {copy.broker_id}, delete {link.file}, start it: an older snapshot is loaded and the log "
         "replayed; if no older one is left, delete .kafka_cleanshutdown of the log directory too",

@@ -115,7 +115,7 @@ class CoordinatorHistory:
     times: dict[int, int] = field(default_factory=dict)
     clean: dict[int, bool] = field(default_factory=dict)
     brokers: dict[int, int | None] = field(default_factory=dict)
-    broken: dict[int, int] = field(default_factory=dict)  # partition -> first offset with an unreadable record
+    broken: dict[int, int] = field(default_factory=dict)  # partition -> last offset where a record could not be read
     by_id: dict[str, list[Entry]] = field(default_factory=dict)
     by_producer: dict[int, list[Entry]] = field(default_factory=dict)
     windows_by_producer: dict[int, list[Window]] = field(default_factory=dict)
@@ -155,6 +155,10 @@ class CoordinatorHistory:
         return self.partition_count > 0 and all(
             p in self.complete_from and p not in self.broken for p in range(self.partition_count)
         )
+
+    def may_be_outdated(self, entry: Entry) -> bool:
+        """Whether a newer record of the same id may be among those that could not be read."""
+        return entry.offset < self.broken.get(entry.partition, -1)
 
     def intact(self, entry: Entry) -> bool:
         """Whether the log was never cleaned from this record on."""

@@ -115,6 +115,8 @@ def _class(
         return "undecidable", "the coordinator's log is not among the inputs", False, "__transaction_state"
     if entry is None:
         return _unowned(log, row, history)
+    if history.may_be_outdated(entry):
+        return "undecidable", "a newer record of its id may be unreadable", False, "a part of __transaction_state"
     if contradiction is not None:
         return "hanging", contradiction, _marker_in_flight(log, row, entry), None
     klass = "late" if _late(log, entry, timeout) else "active"

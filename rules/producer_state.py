@@ -162,7 +162,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     for e in log.events(Kind.SEQUENCE_RESET):
         if e["f"] & AFTER_UNREADABLE:
             continue
-        severity = "warning" if e["c"] >= intact else "info"
+        severity = "warning" if e["c"] >= intact and log.leader.log_start_known else "info"
         yield log.at_event(
             "sequence-reset-same-epoch",
             severity,
@@ -174,6 +174,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
                 "found": 0,
                 "previous_last_offset": e["c"],
                 "leader_epochs": [e["d"], e["leader_epoch"]],
+                **log.unknown_start(),
             },
         )
 
@@ -194,7 +195,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """
     shown, more = 0, 0
     for e in log.events(Kind.FIRST_NONZERO):
-        if e["f"] & AFTER_UNREADABLE or (log.compacted and e["base_offset"] < log.intact_from()):
+        if e["f"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
             continue
         inherited = _inherited(log, int(e["f"]))
         if inherited and shown >= INHERITED_SHOWN:
@@ -212,6 +213,8 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
 
 
 def _inherited(log: LogView, flags: int) -> bool:
+    if not log.leader.log_start_known:
+        return True
     if log.leader.log_start <= 0:
         return False
     return bool(flags & (IN_START_SEGMENT | KNOWN_BELOW | KNOWN_IN_SNAPSHOT)) or not flags & SNAPSHOT_DENIES
@@ -232,6 +235,7 @@ def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
     if inherited:
         message = f"{who} has its first retained batch at sequence {e['b']}: what was before lies below the log start"
         extra = {"confidence": "undecidable", "missing": f"offsets below the log start {log.leader.log_start}"}
+        extra |= log.unknown_start()
     elif anew:
         message = f"{who} begins at sequence {e['b']} in this log: it wrote to one of this name before this one began"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name"}

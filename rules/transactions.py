@@ -192,7 +192,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
             yield _open_finding(
                 log,
                 "transaction-pinned-at-log-start",
-                "info" if t.klass == "active" else "error",
+                "info" if t.klass == "active" or t.end_unknown else "error",
                 t,
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
                 f"{log.leader.log_start} of {log.name}, and is still open: the last stable offset is pinned",

@@ -111,10 +111,11 @@ class LogView:
         """Whether sequences mean something in this topic."""
         return self.topic not in SEQUENCE_FREE_TOPICS
 
-    @property
-    def compacted(self) -> bool:
-        """Whether the topic is compacted, as far as the input tells."""
-        return is_compacted(self.topic, self.cluster.setting(self.topic, "cleanup.policy"), self.leader.cleaner_offset)
+    def unknown_start(self, copy: CopyFacts | None = None) -> dict[str, str]:
+        """For the evidence of what looks odd only if the log starts where its files do; empty where that is sure."""
+        if (copy or self.leader).log_start_known:
+            return {}
+        return {"confidence": "undecidable", "missing": "log-start-offset-checkpoint"}
 
     def intact_from(self, copy: CopyFacts | None = None) -> int:
         """The first offset from which the log was never cleaned."""

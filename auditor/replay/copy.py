@@ -39,7 +39,9 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group
 class CopyTask:
     """All that a worker needs to read one copy. Offsets are those of the checkpoints, None where they do not say.
 
-    ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a batch, to compare replicas.
+    ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else, for want
+    of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file say whether
+    the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a batch, to compare replicas.
     """
 
     place: Place
@@ -53,11 +55,18 @@ class CopyTask:
     recovery_point: int | None = None
     cleaner_offset: int | None = None
     compacted: bool = False
+    cleaning_unknown: bool = False
+    log_start_known: bool = True
     expiration_ms: int = 86_400_000
     before_ms: int | None = None
     records: bool = False
     digests: bool = False
     limits: Limits = field(default=DEFAULT_LIMITS)
+
+    @property
+    def may_be_cleaned(self) -> bool:
+        """Whether records may be missing because the cleaner took them."""
+        return self.compacted or self.cleaning_unknown
 
 
 def read_copy(task: CopyTask) -> CopyFacts:
@@ -85,7 +94,7 @@ class CopyReader:
             task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
             folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start is not None,
+            log_start_known=task.log_start_known,
         )  # fmt: skip
         bases = [s.base_offset for s in copy.segments]
         self.facts.log_start = max([task.log_start or 0, *bases[:1]])
@@ -103,7 +112,7 @@ class CopyReader:
 
     def _intact_from(self) -> int:
         """Offsets below it may have been cleaned (rules.md, *intact*)."""
-        if not self.task.compacted:
+        if not self.task.may_be_cleaned:
             return 0
         if self.task.cleaner_offset is not None:
             return self.task.cleaner_offset
@@ -132,7 +141,7 @@ class CopyReader:
 
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
         """Sets up the replay and the comparison with snapshots."""
-        self.chain = Chain(stored, self.facts.log_start, self.task.compacted)
+        self.chain = Chain(stored, self.facts.log_start, self.task.may_be_cleaned)
         self.replay = st.new_replay(self._params(), epochs, epoch_starts)
 
     def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
@@ -219,13 +228,13 @@ class CopyReader:
     def _segment(self, number: int, segment: SegmentFile, after: int) -> None:
         self.begin_segment(number, segment.name, segment.base_offset, after)
         shape = SegmentShape() if segment.index or segment.timeindex else None
-        end = self._log(segment, shape)
+        end = self._log(segment, after, shape)
         self.end_segment()
         self._indexes(number, segment, shape, end)
         self._txn_index(number, segment)
 
-    def _log(self, segment: SegmentFile, shape: SegmentShape | None) -> int:
-        """The segment's batches; returns the byte after the last whole one."""
+    def _log(self, segment: SegmentFile, after: int, shape: SegmentShape | None) -> int:
+        """The segment's batches; returns the byte after the last whole one. ``after``: where the next one begins."""
         self.bytes["bytes_total"] += segment.size
         f = open_file(self.task.place, segment.name)
         scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, self._reader(segment))
@@ -233,7 +242,7 @@ class CopyReader:
         if isinstance(f, DecodeError):
             scan.scan.undecided = "the file could not be opened"
             self._error(f._replace(file=segment.name, position=0, length=segment.size))
-            self._note_unreadable()
+            self._note_unreadable(lost=True, until=after - 1 if after >= 0 else segment.base_offset)
             return 0
         end = 0
         try:
@@ -268,7 +277,7 @@ class CopyReader:
         if self.task.digests:
             self.digests.append(chunk.batches)
         clock = int(self.replay.scalars[st.S_BROKER_TIME])
-        self._replay_between_errors(chunk.rows, chunk.errors)
+        self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
         if chunk.summary is not None:
             number = int(self.replay.scalars[st.S_SEGMENT])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
@@ -284,20 +293,27 @@ class CopyReader:
             self.unread.append((error.file, error.position, error.position + error.length))
         self.facts.errors += chunk.body_errors
 
-    def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError]) -> None:
-        """Replays a chunk, telling the replay where bytes lie that could not be read. Zeros hide nothing."""
+    def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
+        """Replays a chunk, telling the replay where bytes lie that could not be read. Zeros hide nothing.
+
+        The torn end of the newest segment loses nothing either: what comes there had not been written when it was read.
+        """
         at = 0
         for error in errors:
             if error.reason != "zero_filled":
                 stop = int(np.searchsorted(b[walking.POSITION], error.position))
                 self.replay_batches(b[:, at:stop].copy())
-                self._note_unreadable()
+                self._note_unreadable(lost=not (newest and error.reason == "truncated"))
                 at = stop
         self.replay_batches(b[:, at:].copy() if at else b)
 
-    def _note_unreadable(self) -> None:
+    def _note_unreadable(self, *, lost: bool, until: int = 0) -> None:
+        """Bytes that could not be read lie here, perhaps with what offsets up to ``until`` held."""
         scalars = self.replay.scalars
-        scalars[[st.S_UNREADABLE, st.S_UNREADABLE_AT]] = scalars[[st.S_ORDINAL, st.S_EXPECTED]]
+        until = max(until, int(scalars[st.S_EXPECTED]))
+        scalars[[st.S_UNREADABLE, st.S_UNREADABLE_AT]] = scalars[st.S_ORDINAL], until
+        if lost:
+            self.facts.state["lost_at"] = until
 
     def replay_batches(self, b: np.ndarray) -> None:
         """Replays the batches of a chunk (its ``rows``), stopping at each snapshot's offset to compare."""

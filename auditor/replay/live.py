@@ -44,6 +44,7 @@ class LiveTask:
     records: bool = False
     raw: bool = False
     limits: Limits = field(default=DEFAULT_LIMITS)
+    cleaning_unknown: bool = False
 
     @property
     def file(self) -> str:
@@ -132,7 +133,7 @@ class LiveReader(CopyReader):
         facts.log_end = max(facts.log_end, self.live.end if why_early is None else self.next_offset)
         facts.high_watermark = min(high_watermark, facts.log_end)
         facts.state["live"] = True
-        if self.live.compacted:
+        if self.live.compacted or self.live.cleaning_unknown:
             facts.state["intact_from"] = max(self.holes_end, self.live.start)
         if why_early is not None:
             facts.state["ends_early"] = True

@@ -111,7 +111,7 @@ class _Replay:
         )
         params[pol.P_LOG_START] = self.log_start
         params[pol.P_START_SEGMENT] = start[-1] if start else -1
-        params[pol.P_INTACT_FROM] = cleaned if task.compacted else 0
+        params[pol.P_INTACT_FROM] = cleaned if task.may_be_cleaned else 0
         params[pol.P_SEQUENCES] = self.out.topic not in SEQUENCE_FREE_TOPICS
         params[pol.P_BROKER_TIMES] = self.out.topic in INTERNAL_TOPICS
         default = EXPIRATION_MS.get(name, OLD_EXPIRATION_MS)

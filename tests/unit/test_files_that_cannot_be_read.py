@@ -1,0 +1,67 @@
+"""What could not be read never makes an alarm: every file of real brokers' copies is taken away, alone and together."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors import storage
+from connectors.errors import DecodeError
+from connectors.storage import BinaryFile, Place
+from rules import registry
+from rules.finding import SEVERITIES, Finding
+from tests import corpora
+from tests.facts import judge, logs_below
+
+# What stands open is told as open, no longer as hanging, when the coordinator's log that proves it cannot be read.
+WEAKER = {"long-open-transaction", "lso-stuck"}
+TOGETHER = ("__transaction_state", "__cluster_metadata", "__consumer_offsets", "checkpoint", ".snapshot", "index", ".log")
+
+
+def groups(folder: Path) -> Iterator[list[str]]:
+    """What is taken away at once: a kind of file, all of a folder, some at random, a single file."""
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+    chance = random.Random(7)
+    yield from ([n for n in names if word in n] for word in TOGETHER)
+    yield from ([n for n in names if chance.random() < share] for share in (0.1, 0.3, 0.5, 0.7))
+    yield from ([n for n in names if n.rpartition("/")[0] == f] for f in sorted({n.rpartition("/")[0] for n in names}))
+    yield from ([n] for n in names if n.count("/") == 1 or chance.random() < 0.2)
+
+
+def audited(name: str) -> list[Finding]:
+    catalogue = [r.id for r in registry.load().values() if not r.what_if]
+    logs = logs_below(corpora.unpack(name), records=True, as_of=corpora.manifest(name)["copied_at"])
+    return [f for f in judge(logs, *catalogue) if f.severity != "info"]
+
+
+def about(f: Finding) -> tuple[object, ...]:
+    return (f.rule, f.topic, f.partition, f.offset, f.producer_id, f.transactional_id, f.file)
+
+
+@pytest.mark.parametrize(
+    "name", ["healthy-28", "healthy-41", "not-hanging-41", "unknown-producer-23", "trimmed-28", "legacy-0102", "hanging-36"]
+)
+def test_no_file_is_missed_into_an_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = corpora.unpack(name)
+    before = {about(f): SEVERITIES.index(f.severity) for f in audited(name)}
+    hanging = {(f.topic, f.partition, f.producer_id) for f in audited(name) if f.rule == "hanging-transaction"}
+    opening, gone = storage.open_file, set[str]()
+
+    def open_file(where: Place, file: str = "") -> BinaryFile | DecodeError:
+        if where.child(file).path in gone:
+            return DecodeError(file, 0, -1, "unreadable", "AWS Error SLOW_DOWN")
+        return opening(where, file)
+
+    for module in [m for key, m in sys.modules.items() if key.partition(".")[0] in ("auditor", "connectors")]:
+        if getattr(module, "open_file", None) is opening:
+            monkeypatch.setattr(module, "open_file", open_file)
+    for files in groups(folder):
+        gone = {f"{folder}/{file}" for file in files}
+        for f in audited(name):
+            weaker = f.rule in WEAKER and (f.topic, f.partition, f.producer_id) in hanging
+            known = SEVERITIES.index(f.severity) >= before.get(about(f), len(SEVERITIES))
+            assert weaker or known, f"without {files[:3]} of {len(files)}: {f.severity} {f.rule}: {f.message}"
