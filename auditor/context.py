@@ -108,6 +108,7 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
     briefs.sort(key=lambda b: b.partition)
     rows = [entry for b in briefs if b.transaction_log is not None for entry in entries(b.transaction_log)]
     history = build_history(cluster.partition_counts.get(TRANSACTION_STATE, 0), rows)
+    history.count_known = cluster.knows_count(TRANSACTION_STATE)
     for b in briefs:
         p = b.partition
         history.complete_from[p], history.leader_epochs[p] = b.intact_from, b.rank[0]

@@ -183,7 +183,8 @@ class Reading:
             log.topic, log.partition, log.leader, f"broker-{log.leader}", self.cluster_id, self.join_key,
             self.first(log), self.ends.end[log.name], is_compacted(log.topic, policy, None),
             expiration_ms(self.settings, log.leader), int(before) if before and before.isdigit() else None,
-            self.options.records, self.options.tables and self.options.records, self.options.limits, cleaning_unknown=policy is None,
+            self.options.records, self.options.tables and self.options.records, self.options.limits,
+            cleaning_unknown=policy is None,
         )  # fmt: skip
         reader = LiveReader(task, watch(task))
         last, why = self._pieces(log, reader)

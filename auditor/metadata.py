@@ -85,9 +85,8 @@ def _read(cluster: ClusterSettings, log_dir: LogDir, copy: Copy, limits: Limits)
     newest, lost = [-1], [False]
     snapshots = sorted((f for f in copy.others if f.kind == "checkpoint"), key=lambda f: -f.offset)
     log = _entries(log_dir, [s.name for s in copy.segments], [s.size for s in copy.segments], limits, newest, lost)
-    metadata, errors = fold_metadata(
-        ((f.offset, _entries(log_dir, [f.name], [f.size], limits, newest, lost)) for f in snapshots if f.offset > 0), log
-    )
+    older = ((f.offset, _entries(log_dir, [f.name], [f.size], limits, newest, lost)) for f in snapshots if f.offset > 0)
+    metadata, errors = fold_metadata(older, log)
     if cluster.metadata is None or metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = metadata, log_dir, newest[0]
         cluster.topic_configs, cluster.whole = metadata.topic_configs, not lost[0]

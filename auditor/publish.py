@@ -212,6 +212,8 @@ def _notes(audit: Audit) -> list[str]:
             ]
             notes.append(
                 f"__transaction_state is not whole in the input: partitions {missing} are missing or unreadable"
+                if missing or cluster.coordinator.count_known
+                else "neither metadata nor settings say how many partitions __transaction_state has: some may lack"
             )
     return sorted(set(notes))
 

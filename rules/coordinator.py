@@ -346,29 +346,25 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     Checks: the partition of a record against the hash of its transactional id or group over the topic's partition
     count.
     Why it matters: the partition count was changed: coordinators look elsewhere, ids and groups start from nothing.
-    Can be wrong: the partition count taken from an incomplete copy (then it is said as likely).
+    Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
     What to do: restore the partition count, or create the ids and offsets anew.
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)
+    if not log.cluster.knows_count(log.topic):
+        return
     sure = log.cluster.has_metadata
     if log.topic == TOPIC:
         for tid, entries in mine(log):
             owner = partition_for(tid, count)
-            if owner != log.partition and _trustworthy(log, sure):
+            if owner != log.partition:
                 yield _misplaced(log, tid, None, owner, count, sure, entries[0])
     elif log.topic == "__consumer_offsets":
         for name in ("offset_commits", "group_metadata"):
             table = log.leader.tables.get(name)
             for group in dict.fromkeys(table["group_id"].to_pylist() if table is not None else ()):
-                if group is not None and partition_for(group, count) != log.partition and _trustworthy(log, sure):
+                if group is not None and partition_for(group, count) != log.partition:
                     yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
-
-
-def _trustworthy(log: LogView, sure: bool) -> bool:
-    """Without metadata the count is the highest folder + 1: to be believed only when all partitions are there."""
-    count = log.cluster.partition_counts.get(log.topic, 0)
-    return sure or (count > 1 and all((log.topic, p) in log.cluster.bounds for p in range(count)))
 
 
 def _misplaced(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -105,11 +105,13 @@ class Window:
 class CoordinatorHistory:
     """All that ``__transaction_state`` of one cluster says, over every partition of it that is in the input.
 
-    ``partition_count`` is that of the topic; ``complete_from`` gives for each partition read the offset from which its
-    history is whole; ``leader_epochs`` its last leader epoch; ``times`` the newest broker-written time in its file.
+    ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
+    the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``times`` the newest
+    broker-written time in its file.
     """
 
     partition_count: int
+    count_known: bool = True
     complete_from: dict[int, int] = field(default_factory=dict)
     leader_epochs: dict[int, int] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
@@ -139,22 +141,22 @@ class CoordinatorHistory:
         """Whether the id's whole history is in the input: its partition is there and was never cleaned."""
         from auditor.model.hashing import partition_for
 
-        if self.partition_count <= 0:
+        if self.partition_count <= 0 or not self.count_known:
             return False
         partition = partition_for(transactional_id, self.partition_count)
         return self.whole_log.get(partition, False) and partition not in self.broken
 
     def complete_for_all(self) -> bool:
         """Whether every partition's whole history is in the input."""
-        return self.partition_count > 0 and all(
-            self.whole_log.get(p, False) and p not in self.broken for p in range(self.partition_count)
-        )
+        return self._everywhere(lambda p: self.whole_log.get(p, False))
 
     def covered(self) -> bool:
         """Whether the last value of every id is known: all partitions are in the input and were readable."""
-        return self.partition_count > 0 and all(
-            p in self.complete_from and p not in self.broken for p in range(self.partition_count)
-        )
+        return self._everywhere(self.complete_from.__contains__)
+
+    def _everywhere(self, holds: Callable[[int], bool]) -> bool:
+        partitions = range(self.partition_count)
+        return self.count_known and bool(partitions) and all(holds(p) and p not in self.broken for p in partitions)
 
     def may_be_outdated(self, entry: Entry) -> bool:
         """Whether a newer record of the same id may be among those that could not be read."""

@@ -133,6 +133,8 @@ def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[s
     if not history.complete_for_all():
         absent = [p for p in range(history.partition_count) if p not in history.complete_from]
         missing = f"__transaction_state partitions {absent}" if absent else "the cleaned part of __transaction_state"
+        if not history.count_known:
+            missing = "how many partitions __transaction_state has"
         return "undecidable", "no id is known for its producer id, but the history is not complete", False, missing
     time = log.time(row["last_time"])
     seen = all(

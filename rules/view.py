@@ -28,6 +28,14 @@ class Bounds(NamedTuple):
     broker_id: int | None
 
 
+# The settings that brokers create their internal topics by, and what they are where nobody set them.
+COUNT_SETTINGS = {
+    "__transaction_state": "transaction.state.log.num.partitions",
+    "__consumer_offsets": "offsets.topic.num.partitions",
+}
+DEFAULT_COUNT = 50
+
+
 @dataclass(slots=True)
 class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
@@ -69,6 +77,16 @@ class Cluster:
         """producer.id.expiration.ms, or what stood for it before 3.4; one day where nothing tells."""
         value = self.broker_setting(broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms")
         return int(value) if value is not None and value.isdigit() else DAY_MS
+
+    def knows_count(self, topic: str) -> bool:
+        """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
+        that were copied: the metadata says so, or a broker was set to create no more, or it is Kafka's default."""
+        if self.has_metadata and any(name == topic for name, _ in self.leaders):
+            return True
+        count = self.partition_counts.get(topic, 0)
+        values = [broker.get(COUNT_SETTINGS.get(topic, "")) for broker in self.broker_configs.values()]
+        set_to = [int(value) for value in values if value is not None and value.isdigit()]
+        return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""

@@ -348,6 +348,7 @@ class Lab:
         for number in brokers:
             source, target = corpora.unpack(corpus) / f"broker-{number}", root / f"broker-{number}"
             target.mkdir(parents=True)
+            shutil.copy(source.parent / f"server-{number}.properties", root)
             for path in source.iterdir():
                 if path.is_file():
                     shutil.copy(path, target)

@@ -41,7 +41,8 @@ class CopyTask:
 
     ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else, for want
     of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file say whether
-    the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a batch, to compare replicas.
+    the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a
+    batch, to compare replicas.
     """
 
     place: Place

@@ -19,7 +19,12 @@ from tests.facts import judge, logs_below
 
 # What stands open is told as open, no longer as hanging, when the coordinator's log that proves it cannot be read.
 WEAKER = {"long-open-transaction", "lso-stuck"}
-TOGETHER = ("__transaction_state", "__cluster_metadata", "__consumer_offsets", "checkpoint", ".snapshot", "index", ".log")
+TOGETHER = (
+    "__transaction_state", "__cluster_metadata", "__consumer_offsets", "checkpoint", ".snapshot", "index", ".log",
+)  # fmt: skip
+CORPORA = (
+    "healthy-28", "healthy-41", "not-hanging-41", "unknown-producer-23", "trimmed-28", "legacy-0102", "hanging-36",
+)  # fmt: skip
 
 
 def groups(folder: Path) -> Iterator[list[str]]:
@@ -42,9 +47,7 @@ def about(f: Finding) -> tuple[object, ...]:
     return (f.rule, f.topic, f.partition, f.offset, f.producer_id, f.transactional_id, f.file)
 
 
-@pytest.mark.parametrize(
-    "name", ["healthy-28", "healthy-41", "not-hanging-41", "unknown-producer-23", "trimmed-28", "legacy-0102", "hanging-36"]
-)
+@pytest.mark.parametrize("name", CORPORA)
 def test_no_file_is_missed_into_an_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = corpora.unpack(name)
     before = {about(f): SEVERITIES.index(f.severity) for f in audited(name)}
