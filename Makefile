@@ -66,7 +66,7 @@ sbom: setup ## docs/licenses.md and dist/sbom.json (CycloneDX) from the lock, of
 mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes)
 	$(BIN)/python -m tests.mutation
 
-picture: setup ## the picture of the report in the README, made from the demo (needs Chromium)
+picture: setup ## the pictures in the README, made from the demo (needs Chromium)
 	@$(WITH_JAVA) sh scripts/picture.sh
 
 dist: setup ## the wheel, and the same as .zip for spark-submit --py-files

@@ -1,11 +1,30 @@
 #!/bin/sh
-# The picture of the report in the README, made from the demo with a headless Chromium.
+# The pictures in the README, made from the demo with a headless Chromium: the report, and the dashboard over three runs
+# (of one topic, of all, and of all by a clock of twenty minutes later). There is none of Grafana: no package registry has it.
 set -eu
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 [ -n "$browser" ] || { echo "picture: no Chromium found; install it (Debian: apt-get install chromium)" >&2; exit 1; }
 out=$(mktemp -d)
-.venv/bin/auditor demo --quiet --out "$out"
-"$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,1330 \
-  --screenshot="$PWD/docs/report.png" "file://$out/report.html" >/dev/null 2>&1
-rm -r "$out"
-ls -l docs/report.png
+server=
+trap '[ -z "$server" ] || kill "$server"; rm -r "$out"' EXIT
+
+shoot() { # URL FILE HEIGHT
+  "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,"$3" \
+    --screenshot="$PWD/docs/$2" "$1" >/dev/null 2>&1
+  ls -l "docs/$2"
+}
+
+.venv/bin/auditor demo --quiet --out "$out/demo"
+shoot "file://$out/demo/report.html" report.png 1330
+
+keep() { # RUN-ID OPTIONS...
+  run=$1; shift
+  .venv/bin/auditor audit auditor/demo/logs --quiet --fail-on never --out "$out/$run" --history "$out/kept" --run-id "$run" "$@"
+}
+keep night --topic bank.ledger
+keep morning
+keep noon --as-of 2026-11-21T04:10:00Z
+.venv/bin/auditor dashboard "$out/kept" --port 0 >"$out/address" &
+server=$!
+until [ -s "$out/address" ]; do kill -0 "$server"; sleep 0.2; done
+shoot "$(cut -d ' ' -f 1 "$out/address")" dashboard.png 1200
