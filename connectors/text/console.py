@@ -203,7 +203,9 @@ _JSON_SIGNS = re.compile(rb'\\.|["{}\[\]\n]', re.DOTALL)
 def _commit(key: bytes, value: bytes) -> Row | Unread | None:
     """An offset commit, or its tombstone; the key is ``[group,topic,partition``."""
     parts = key[1:].decode("utf-8", "replace").rsplit(",", 2)
-    if not key.startswith(b"[") or len(parts) != 3 or not PARTITION.fullmatch("-".join(parts[1:])):
+    if not key.startswith(b"[") or len(parts) != 3:
+        return None
+    if not parts[2].isdigit() or not PARTITION.fullmatch("-".join(parts[1:])):
         return None
     row = OffsetCommitRow(parts[0], parts[1], int(parts[2]), tombstone=value == b"NULL")
     if row.tombstone:
