@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
 from auditor.facts import CopyFacts
 from auditor.replay.copy import CopyTask, read_copy
@@ -20,6 +21,8 @@ from connectors import storage
 FROM_ATTEMPT = 2  # counted from 0; Spark gives a task four
 MAX_REFUSED = 8  # files of one copy; then the copy as a whole is refused
 ALL = ""  # in place of a file's name: every file
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 _START = multiprocessing.get_context("spawn")  # a fork would inherit locks that threads of Arrow or numba hold
 
@@ -32,16 +35,34 @@ def read_task(task: CopyTask | TextTask) -> Iterator[CopyFacts]:
         yield read_copy(task)
 
 
-def read_apart(tasks: Sequence[CopyTask | TextTask]) -> Iterator[CopyFacts]:
-    """The facts of all tasks' copies, read by a child; what kills a child is an ``unreadable`` file in them.
+def read_list(tasks: Sequence[Task], read: Callable[[Task], Iterator[Result]]) -> Iterator[Result]:
+    """What ``read`` gives for each task in turn; from a process apart where workers died over the list before."""
+    if died_before():
+        yield from read_apart(tasks, read)
+        return
+    for task in tasks:
+        yield from read(task)
 
-    Cost: a second or two for a child, of which there is one more than deaths. Errors: ``RuntimeError`` where a child
-    dies with nothing left to refuse.
+
+def died_before() -> bool:
+    """Whether Spark tries the running task again because it failed before, more than once."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() >= FROM_ATTEMPT
+
+
+def read_apart(tasks: Sequence[Task], read: Callable[[Task], Iterator[Result]]) -> Iterator[Result]:
+    """What ``read`` gives for each task, from a child; what kills a child is an ``unreadable`` file to the next one.
+
+    ``read`` is a function of a module, and gives anything but text: that is how the child tells of files. Cost: a
+    second or two for a child, of which there is one more than deaths, and memory for all that one task gives. Errors:
+    ``RuntimeError`` where a child dies with nothing left to refuse.
     """
     done, refused = 0, dict[str, str]()
     while done < len(tasks):
         receiver, sender = _START.Pipe(duplex=False)
-        child = _START.Process(target=_read, args=(tasks[done:], refused, sender))
+        child = _START.Process(target=_read, args=(tasks[done:], read, refused, sender))
         child.start()
         sender.close()
         opened = ALL
@@ -56,10 +77,10 @@ def read_apart(tasks: Sequence[CopyTask | TextTask]) -> Iterator[CopyFacts]:
             _refuse(opened, _ending(child.exitcode or 0), refused)
 
 
-def _received(receiver: Connection) -> str | list[CopyFacts] | None:
-    """What the child says next: a file's name as it opens it, or the facts of its next task; None at its end."""
+def _received(receiver: Connection) -> str | list[Any] | None:
+    """What the child says next: a file's name as it opens it, or what its next task gave; None at its end."""
     try:
-        message: str | list[CopyFacts] = receiver.recv()
+        message: str | list[Any] = receiver.recv()
     except EOFError:
         return None
     return message
@@ -78,7 +99,9 @@ def _ending(status: int) -> str:
     return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
 
-def _read(tasks: Sequence[CopyTask | TextTask], refused: dict[str, str], sender: Connection) -> None:
+def _read(
+    tasks: Sequence[Task], read: Callable[[Task], Iterator[Result]], refused: dict[str, str], sender: Connection
+) -> None:
     """The child: reads task after task; ``refused`` are files of the first one that stay closed, with the reason."""
 
     def gate(name: str) -> str:
@@ -89,5 +112,5 @@ def _read(tasks: Sequence[CopyTask | TextTask], refused: dict[str, str], sender:
 
     storage.gate = gate
     for task in tasks:
-        sender.send(list(read_task(task)))
+        sender.send(list(read(task)))
         refused = {}

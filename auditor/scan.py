@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from auditor.context import Brief, brief
 from auditor.facts import CopyFacts
-from auditor.isolation import FROM_ATTEMPT, read_apart, read_task
+from auditor.isolation import read_list, read_task
 from auditor.plan import spread
 from auditor.replay.copy import CopyTask
 from auditor.replay.text import TextTask
@@ -42,23 +42,11 @@ def read_copies(spark: SparkSession, tasks: list[CopyTask | TextTask]) -> DataFr
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for facts in read_list(shipped.value[number]):
+                for facts in read_list(shipped.value[number], read_task):
                     yield _row(facts)
 
     numbers = spark.range(0, len(lists), 1, max(1, len(lists)))
     return numbers.mapInArrow(read, FACTS).persist()
-
-
-def read_list(tasks: list[CopyTask | TextTask]) -> Iterator[CopyFacts]:
-    """The facts of a list's copies, one after the other; in a process apart where workers died over the list before."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber() >= FROM_ATTEMPT:
-        yield from read_apart(tasks)
-        return
-    for task in tasks:
-        yield from read_task(task)
 
 
 def _row(facts: CopyFacts) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ def shown(facts: CopyFacts) -> tuple[object, ...]:
 
 
 def test_sound_copies_read_as_in_one_process() -> None:
-    apart = [shown(facts) for facts in read_apart(tasks())]
+    apart = [shown(facts) for facts in read_apart(tasks(), read_task)]
     assert apart == [shown(facts) for task in tasks() for facts in read_task(task)]
 
 
@@ -46,7 +46,7 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     segment = whole[victim].copy.segments[0]
     mixed = list(whole)
     mixed[victim] = poisoned(whole[victim], segment.name, how)
-    facts = list(read_apart(mixed))
+    facts = list(read_apart(mixed, read_task))
     errors = [(e.file, e.length, e.reason, e.detail) for one in facts for e in one.errors]
     told = (segment.name, segment.size, "unreadable", f"reading it ends the process: {ending}")
     assert errors == [told]
@@ -59,7 +59,7 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
 
 def test_a_copy_of_which_every_file_kills_is_given_up_file_by_file() -> None:
     task = next(task for task in tasks() if len(task.copy.files()) > 2)
-    (facts,) = read_apart([poisoned(task, "", "exit")])
+    (facts,) = read_apart([poisoned(task, "", "exit")], read_task)
     read = {error.file for error in facts.errors}
     assert {error.reason for error in facts.errors} == {"unreadable"}
     assert {segment.name for segment in task.copy.segments} <= read
@@ -69,4 +69,4 @@ def test_a_copy_of_which_every_file_kills_is_given_up_file_by_file() -> None:
 def test_what_kills_without_any_file_ends_with_an_error() -> None:
     task = replace(tasks()[0], copy=None)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="exit status 1"):
-        list(read_apart([task]))
+        list(read_apart([task], read_task))
