@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from rules.finding import Finding, highest
@@ -201,18 +202,33 @@ def _under_crc(findings: list[Finding]) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _absorb(findings: list[Finding], rule: str, taken: set[str], same: Any) -> list[Finding]:
+# What two findings of a relation have in common at least: explanations are looked up by it, among thousands of them.
+LOG = attrgetter("topic", "partition")
+IN_COMMON: dict[Callable[[Finding, Finding], bool], attrgetter[Any]] = {
+    _same_transaction: attrgetter("topic", "partition", "producer_id", "offset"),
+    _same_start: attrgetter("topic", "partition", "producer_id", "offset"),
+    _same_record: attrgetter("topic", "partition", "offset"),
+    _same_decision: attrgetter("topic", "partition", "producer_id"),
+    _instead_of_the_right_one: attrgetter("topic", "partition", "producer_id"),
+    _same_owner: attrgetter("producer_id", "transactional_id"),
+}
+
+
+def _absorb(
+    findings: list[Finding], rule: str, taken: set[str], same: Callable[[Finding, Finding], bool]
+) -> list[Finding]:
     """Findings of the rules ``taken`` that one of ``rule`` explains become part of its evidence and severity."""
     winners = [f for f in findings if f.rule == rule]
     if not winners:
         return findings
-    by_log = defaultdict(list)
+    common = IN_COMMON.get(same, LOG)
+    alike = defaultdict(list)
     for winner in winners:
-        by_log[_log(winner)].append(winner)
+        alike[common(winner)].append(winner)
     kept: list[Finding] = []
     for f in findings:
-        near = winners if rule in ("timeout-not-enforced", "stuck-prepare") else by_log[_log(f)]
-        explains = next((w for w in near if w is not f and same(w, f)), None) if f.rule in taken else None
+        near = alike[common(f)] if f.rule in taken else ()
+        explains = next((w for w in near if w is not f and same(w, f)), None)
         if explains is None:
             kept.append(f)
             continue
