@@ -1,47 +1,41 @@
-"""Reading copies in a process apart, once workers have died over them: a file that kills its reader is left out.
+"""Reading in a process apart: a file that kills its reader, or never lets it go, is left out and named.
 
-A worker that dies takes its task along, and Spark starts the task again. From the third attempt on the copies are read
-by a child process that says which file it opens. When it dies, that file is refused to the next child, so that it ends
-among the unreadable files while all else is audited. What killed it is in the executor's standard error.
+A worker that dies takes its task along, and Spark starts the task again. From the third attempt on files are read by a
+child process that says which one it opens. When it dies, that file is refused to the next child, so that it ends among
+the unreadable files while all else is audited. What the driver reads with compiled code, a child reads from the first.
+What killed a child is in the standard error of who started it.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import os
+import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import IO, Any, TypeVar
 
-from auditor.facts import CopyFacts
-from auditor.replay.copy import CopyTask, read_copy
-from auditor.replay.text import TextTask, read_text_copies
-from connectors import storage
+from connectors import gate
+from connectors.gate import ALL, PATIENCE_S
 
-FROM_ATTEMPT = 2  # counted from 0; Spark gives a task four
-MAX_REFUSED = 8  # files of one copy; then the copy as a whole is refused
-ALL = ""  # in place of a file's name: every file
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_START = multiprocessing.get_context("spawn")  # a fork would inherit locks that threads of Arrow or numba hold
+FROM_ATTEMPT = 2  # counted from 0; Spark gives a task four
+MAX_REFUSED = 8  # files of one task; then all that it reads is refused
+KILLS = "reading it "  # how the reason of a refused file begins
 
 
-def read_task(task: CopyTask | TextTask) -> Iterator[CopyFacts]:
-    """The facts of a task's copies, one after the other."""
-    if isinstance(task, TextTask):
-        yield from read_text_copies(task)
-    else:
-        yield read_copy(task)
-
-
-def read_list(tasks: Sequence[Task], read: Callable[[Task], Iterator[Result]]) -> Iterator[Result]:
-    """What ``read`` gives for each task in turn; from a process apart where workers died over the list before."""
+def read_each(tasks: Sequence[Task], read: Callable[[Task], Result]) -> Iterator[Result]:
+    """``read`` of each task in turn; in a process apart where workers of Spark's died over these tasks before."""
     if died_before():
         yield from read_apart(tasks, read)
         return
-    for task in tasks:
-        yield from read(task)
+    with gate.guarded({}):
+        for task in tasks:
+            yield read(task)
 
 
 def died_before() -> bool:
@@ -52,36 +46,54 @@ def died_before() -> bool:
     return context is not None and context.attemptNumber() >= FROM_ATTEMPT
 
 
-def read_apart(tasks: Sequence[Task], read: Callable[[Task], Iterator[Result]]) -> Iterator[Result]:
-    """What ``read`` gives for each task, from a child; what kills a child is an ``unreadable`` file to the next one.
+def read_apart(
+    tasks: Sequence[Task], read: Callable[[Task], Result], patience_s: float = PATIENCE_S
+) -> Iterator[Result]:
+    """``read`` of each task in turn, in a child; what kills a child is an ``unreadable`` file to the next one.
 
-    ``read`` is a function of a module, and gives anything but text: that is how the child tells of files. Cost: a
-    second or two for a child, of which there is one more than deaths, and memory for all that one task gives. Errors:
-    ``RuntimeError`` where a child dies with nothing left to refuse.
+    ``read`` is a function of a module; ``patience_s``: seconds for one file. Cost: a second or two for a child, of
+    which there is one more than deaths, and memory for what one task gives. Errors: ``RuntimeError`` where a child
+    dies with nothing left to refuse.
     """
     done, refused = 0, dict[str, str]()
     while done < len(tasks):
-        receiver, sender = _START.Pipe(duplex=False)
-        child = _START.Process(target=_read, args=(tasks[done:], read, refused, sender))
-        child.start()
-        sender.close()
-        opened = ALL
-        while (message := _received(receiver)) is not None:
-            if isinstance(message, str):
-                opened = message
-            else:
-                yield from message
-                done, opened, refused = done + 1, ALL, {}
-        child.join()
+        child, opened = _start((tasks[done:], read, refused, patience_s)), ALL
+        assert child.stdout is not None
+        try:
+            while (message := _received(child.stdout)) is not None:
+                kind, content = message
+                if kind == "opens":
+                    opened = content
+                else:
+                    yield content
+                    done, opened, refused = done + 1, ALL, {}
+        except BaseException:  # nobody wants the rest
+            child.kill()
+            raise
+        finally:
+            child.stdout.close()
+            child.wait()
         if done < len(tasks):
-            _refuse(opened, _ending(child.exitcode or 0), refused)
+            _refuse(opened, _ending(child.returncode, patience_s), refused)
 
 
-def _received(receiver: Connection) -> str | list[Any] | None:
-    """What the child says next: a file's name as it opens it, or what its next task gave; None at its end."""
+def _start(work: tuple[Any, ...]) -> subprocess.Popen[bytes]:
+    """A child at work. It imports nothing of the main program, which may be a script that starts an audit."""
+    call = "from auditor.isolation import work_apart; work_apart()"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    child = subprocess.Popen([sys.executable, "-P", "-c", call], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):  # it is dead already; that is seen when nothing comes from it
+        pickle.dump(work, child.stdin, 5)
+        child.stdin.close()
+    return child
+
+
+def _received(pipe: IO[bytes]) -> tuple[str, Any] | None:
+    """What the child says next: a file's path as it opens it, or what its next task gave; None at its end."""
     try:
-        message: str | list[Any] = receiver.recv()
-    except EOFError:
+        message: tuple[str, Any] = pickle.load(pipe)
+    except (EOFError, pickle.UnpicklingError):  # it ended, or died in the middle of a word
         return None
     return message
 
@@ -89,28 +101,30 @@ def _received(receiver: Connection) -> str | list[Any] | None:
 def _refuse(opened: str, ending: str, refused: dict[str, str]) -> None:
     """Refuse the file that was open at a death; all of them where that did not help."""
     if ALL in refused:
-        raise RuntimeError(f"the process that reads a copy ends ({ending}) whatever is left out of it")
-    name = ALL if opened in refused or len(refused) >= MAX_REFUSED else opened
-    refused[name] = f"reading it ends the process: {ending}"
+        raise RuntimeError(f"the process that reads ends ({ending}) whatever is left out")
+    path = ALL if opened in refused or len(refused) >= MAX_REFUSED else opened
+    refused[path] = KILLS + ending
 
 
-def _ending(status: int) -> str:
+def _ending(status: int, patience_s: float) -> str:
     """How a process ended, in words."""
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    if status == -signal.SIGALRM:
+        return f"takes more than {patience_s:.0f} s"
+    return f"ends the process: {signal.Signals(-status).name if status < 0 else f'exit status {status}'}"
 
 
-def _read(
-    tasks: Sequence[Task], read: Callable[[Task], Iterator[Result]], refused: dict[str, str], sender: Connection
-) -> None:
-    """The child: reads task after task; ``refused`` are files of the first one that stay closed, with the reason."""
+def work_apart() -> None:
+    """The child: reads task after task. What was refused is refused to the first one, over which a child died."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may come between the words
+    tasks, read, refused, patience_s = pickle.load(sys.stdin.buffer)
 
-    def gate(name: str) -> str:
-        if reason := refused.get(name) or refused.get(ALL, ""):
-            return reason
-        sender.send(name)
-        return ""
+    def say(kind: str, content: object) -> None:
+        pickle.dump((kind, content), out, 5)
+        out.flush()
 
-    storage.gate = gate
     for task in tasks:
-        sender.send(list(read(task)))
+        with gate.guarded(refused, lambda path: say("opens", path), patience_s):
+            result = read(task)
+        say("read", result)
         refused = {}

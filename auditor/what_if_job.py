@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.facts import CopyFacts
+from auditor.isolation import read_each
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE
 from auditor.plan import spread
 from auditor.replay.copy import CopyTask
 from auditor.replay.policies import VERDICT
-from auditor.replay.under import CopyWorlds, Settings
+from auditor.replay.under import CopyWorlds, Settings, replay_copy
 from auditor.scan import JUDGED, JUDGED_ARROW, LISTS_PER_CORE
 from connectors.schema import LOG_KEY, TIME
 from rules import registry
@@ -56,22 +57,24 @@ def read_worlds(
     """Every copy under every policy, one row each. Nothing runs until it is asked for."""
     slots = max(1, spark.sparkContext.defaultParallelism * LISTS_PER_CORE)
     lists = [
-        [(task, settings(task)) for task in some if isinstance(task, CopyTask)] for some in spread([*tasks], slots)
+        [(task, policies, settings(task)) for task in some if isinstance(task, CopyTask)]
+        for some in spread([*tasks], slots)
     ]
     shipped = spark.sparkContext.broadcast(lists)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from auditor.replay.under import replay_copy
-
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for task, given in shipped.value[number]:
-                    w = replay_copy(task, policies, given)
+                for w in read_each(shipped.value[number], _replay):
                     values = (w.join_key, w.topic, w.partition, "worlds", pickle.dumps(w, 5))
                     arrays = [pa.array([v], f.type) for v, f in zip(values, PARTS_ARROW, strict=True)]
                     yield pa.RecordBatch.from_arrays(arrays, schema=PARTS_ARROW)
 
     return spark.range(0, len(lists), 1, max(1, len(lists))).mapInArrow(read, PARTS)
+
+
+def _replay(work: tuple[CopyTask, tuple[str, ...], Settings]) -> CopyWorlds:
+    return replay_copy(*work)
 
 
 def judge(

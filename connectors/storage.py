@@ -17,12 +17,13 @@ import os
 import re
 import stat
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from connectors import gate
 from connectors.errors import AuditInputError, DecodeError
 from connectors.limits import DEFAULT_LIMITS, Limits
 
@@ -37,15 +38,6 @@ SPECIAL = "not a regular file"
 NOT_UTF8 = "file name is not UTF-8"
 NO_PATH = "object name that is no path"
 NOT_A_STEP = frozenset({"", ".", ".."})
-
-
-def _open_to_all(name: str) -> str:
-    return ""
-
-
-# Asked before a file is opened, with its name; what it returns is why the file is not opened, empty if it is. Only the
-# process that finds out which file kills its reader sets another one (auditor.isolation).
-gate: Callable[[str], str] = _open_to_all
 
 
 class BinaryFile(Protocol):
@@ -236,7 +228,7 @@ def open_file(where: Place, name: str = "") -> BinaryFile | DecodeError:
 
     ``name`` goes into the error as it is. A link, pipe or device that took a file's place is refused, not opened.
     """
-    if reason := gate(name or where.name):
+    if reason := gate.closed(f"{where.path}/{name}" if name else where.path):
         return DecodeError(printable(name or where.name), 0, -1, "unreadable", reason)
     target = where.child(name)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from tests import corpora
 class Deadly(NamedTuple):
     """A place like any other, but for the death of the process that opens one of its files.
 
-    ``how``: exit, segfault, kill or raise. ``once``: a file that is made at the first death and prevents the next.
+    ``how``: exit, segfault, kill, raise or hang. ``once``: a file that is made at the first death and prevents more.
     """
 
     uri: str
@@ -42,10 +43,12 @@ def die(how: str) -> None:
         ctypes.string_at(0)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        time.sleep(600)
     raise ZeroDivisionError("a mistake of the reader's own")
 
 
-def main(name: str, out: str, poison: str, how: str, once: str) -> int:
+def main(name: str, out: str, poison: str, how: str, once: str, master: str = "local[1]") -> int:
     """An audit of a corpus with a poisoned file, as the console script would run it."""
     tasks_of = plan.copy_tasks
 
@@ -57,5 +60,5 @@ def main(name: str, out: str, poison: str, how: str, once: str) -> int:
 
     plan.copy_tasks = poisoned  # type: ignore[assignment]
     as_of = corpora.manifest(name)["copied_at"]
-    options = AuditOptions((str(corpora.unpack(name)),), Path(out), records=True, as_of=as_of, master="local[1]")
+    options = AuditOptions((str(corpora.unpack(name)),), Path(out), records=True, as_of=as_of, master=master)
     return audit.run(options, lambda _: None).exit_code()
