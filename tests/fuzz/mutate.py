@@ -24,6 +24,7 @@ ENTRIES = {
     "index": (0, 8, ((0, 4), (4, 4))),
     "timeindex": (0, 12, ((0, 8), (8, 4))),
 }
+SEALED_FROM = 61  # bytes of a batch, below which it has no place for a checksum
 TEXTS = ("dump", "console")
 NUMBER = re.compile(rb"-?\d+")
 DEEP, LONG = 300, 400  # brackets that nest, digits of a number
@@ -107,7 +108,7 @@ def mutated(kind: str, seeds: list[bytes], seed: int, number: int) -> bytes:
     return bytes(data)
 
 
-def _batches(data: bytearray) -> list[tuple[int, int]]:
+def batches(data: bytearray) -> list[tuple[int, int]]:
     """Start and end of what looks like batches."""
     found, at = [], 0
     while at + 26 <= len(data):
@@ -121,7 +122,7 @@ def _batches(data: bytearray) -> list[tuple[int, int]]:
 
 def segment(random_: random.Random, data: bytearray) -> None:
     """A field of a batch, a byte of its records, its body under another codec; its checksum mostly right afterwards."""
-    found = _batches(data)
+    found = batches(data)
     if not found or random_.random() < 0.15:
         any_bytes(random_, data)
         return
@@ -144,12 +145,12 @@ def segment(random_: random.Random, data: bytearray) -> None:
                 one[head:] = compress(codec, bytes(body))
     if len(one) != end - start and len(one) >= 12 and random_.random() < 0.9:
         struct.pack_into(">i", one, 8, len(one) - 12)
-    if len(one) >= 61 and random_.random() < 0.8:
-        _seal(one)
+    if len(one) >= SEALED_FROM and random_.random() < 0.8:
+        seal(one)
     data[start:end] = one
 
 
-def _seal(one: bytearray) -> None:
+def seal(one: bytearray) -> None:
     """Give a batch the checksum of what it is now."""
     buffer = np.frombuffer(bytearray(one), np.uint8)
     if one[16] == 2:
