@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ def serving() -> Iterator[dict[str, str]]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()
+    # What one server held is there in the next of the same process, until it is told to forget.
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/reset", data=b"").close()
     try:
         yield {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
