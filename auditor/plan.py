@@ -1,17 +1,26 @@
-"""From an inventory to tasks: one for each copy of a partition, spread evenly over the slots of the cluster."""
+"""From an inventory to tasks: one for each copy of a partition, or for each segment of a copy that is far larger than
+the others, spread evenly over the slots of the cluster.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
 
 from auditor.metadata import METADATA_TOPIC, ClusterSettings
 from auditor.options import AuditOptions
-from auditor.replay.copy import CopyTask
+from auditor.replay.chunks import SegmentTask
+from auditor.replay.copy import INTERNAL_TOPICS, CopyTask
 from auditor.replay.text import TextTask
 from connectors.files import Copy, Inventory, LogDir
 from rules.view import DAY_MS, is_compacted
 
+AnyTask = CopyTask | TextTask | SegmentTask
+Spread = TypeVar("Spread", bound=AnyTask)
+MIN_SPLIT_BYTES = 512 << 20  # of a copy: below, reading it in parts would cost more than it gives
+OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
 EXPIRATION_NAMES = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
 
@@ -74,20 +83,57 @@ def expiration_ms(cluster: ClusterSettings, broker_id: int | None) -> int:
     return DAY_MS
 
 
-def size(task: CopyTask | TextTask) -> int:
+def split_from(tasks: Sequence[AnyTask], slots: int) -> int:
+    """The size in bytes above which a copy is read in parts: all the work that there is for one slot."""
+    return max(MIN_SPLIT_BYTES, sum(size(t) for t in tasks) // slots)
+
+
+def divide(tasks: list[CopyTask | TextTask], slots: int) -> tuple[list[CopyTask], list[CopyTask | TextTask]]:
+    """The copies to be read in parts, which would else hold up all others, and the rest.
+
+    Without the former, no slot works more than twice as long as the best plan would let it. Copies of one segment stay
+    whole, and so do internal topics, whose records are decoded as well.
+    """
+    least = split_from(tasks, slots)
+    large: list[CopyTask] = []
+    others: list[CopyTask | TextTask] = []
+    for task in tasks:
+        if isinstance(task, CopyTask) and size(task) > least and _may_be_split(task.copy):
+            large.append(task)
+        else:
+            others.append(task)
+    return large, others
+
+
+def _may_be_split(copy: Copy) -> bool:
+    return len(copy.segments) > 1 and copy.topic not in INTERNAL_TOPICS
+
+
+def segment_tasks(tasks: Sequence[CopyTask]) -> list[SegmentTask]:
+    """A task for every segment of these copies."""
+    return [SegmentTask(t, k, number) for k, t in enumerate(tasks) for number in range(len(t.copy.segments))]
+
+
+def size(task: AnyTask) -> int:
     """Bytes that the task reads, and a little for opening its files."""
+    if isinstance(task, SegmentTask):
+        return task.size + OPENING_BYTES
     files = task.texts if isinstance(task, TextTask) else task.copy.files()
-    return sum(f.size for f in files) + 50_000
+    return sum(f.size for f in files) + OPENING_BYTES
 
 
-def _name(task: CopyTask | TextTask) -> tuple[str, str]:
-    return (task.log_dir, "") if isinstance(task, TextTask) else (task.copy.log_dir, task.copy.folder)
+def _name(task: AnyTask) -> tuple[str, str, int]:
+    if isinstance(task, TextTask):
+        return task.log_dir, "", 0
+    if isinstance(task, SegmentTask):
+        return task.task.copy.log_dir, task.task.copy.folder, task.number
+    return task.copy.log_dir, task.copy.folder, 0
 
 
-def spread(tasks: list[CopyTask | TextTask], slots: int) -> list[list[CopyTask | TextTask]]:
+def spread(tasks: Sequence[Spread], slots: int) -> list[list[Spread]]:
     """The tasks in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list."""
     heap = [(0, number) for number in range(min(slots, len(tasks)))]
-    lists: list[list[CopyTask | TextTask]] = [[] for _ in heap]
+    lists: list[list[Spread]] = [[] for _ in heap]
     for task in sorted(tasks, key=lambda t: (-size(t), *_name(t))):
         load, number = heapq.heappop(heap)
         lists[number].append(task)

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from auditor.context import Brief, brief
 from auditor.facts import CopyFacts
-from auditor.isolation import read_list, read_task
-from auditor.plan import spread
-from auditor.replay.copy import CopyTask
-from auditor.replay.text import TextTask
+from auditor.isolation import read_each
+from auditor.plan import divide, spread
+from auditor.replay.copy import CopyTask, read_copy
+from auditor.replay.text import TextTask, read_text_copies
+from auditor.split import read_parts, replay_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,18 +36,43 @@ JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.string())])
 
 
 def read_copies(spark: SparkSession, tasks: list[CopyTask | TextTask]) -> DataFrame:
-    """The facts of every copy, one row each, kept for the second job. Nothing runs until it is asked for."""
-    lists = spread(tasks, max(1, spark.sparkContext.defaultParallelism * LISTS_PER_CORE))
+    """The facts of every copy, one row each, kept for the second job. Nothing runs until it is asked for.
+
+    A copy is read by one task, but for those that are too large for that (:func:`auditor.plan.divide`); their replay
+    comes first, since it is what takes longest.
+    """
+    slots = max(1, spark.sparkContext.defaultParallelism)
+    large, others = divide(tasks, slots)
+    facts = _read_whole(spark, others, slots * LISTS_PER_CORE)
+    if large:
+        facts = _read_in_parts(spark, large, slots * LISTS_PER_CORE).union(facts)
+    return facts.persist()
+
+
+def _read_whole(spark: SparkSession, tasks: list[CopyTask | TextTask], parts: int) -> DataFrame:
+    lists = spread(tasks, parts)
     shipped = spark.sparkContext.broadcast(lists)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for facts in read_list(shipped.value[number], read_task):
-                    yield _row(facts)
+        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
+            for copies in read_each(shipped.value[number], read_task):
+                yield from map(_row, copies)
 
-    numbers = spark.range(0, len(lists), 1, max(1, len(lists)))
-    return numbers.mapInArrow(read, FACTS).persist()
+    return spark.range(0, len(lists), 1, max(1, len(lists))).mapInArrow(read, FACTS)
+
+
+def read_task(task: CopyTask | TextTask) -> list[CopyFacts]:
+    """The facts of a task's copies."""
+    return read_text_copies(task) if isinstance(task, TextTask) else [read_copy(task)]
+
+
+def _read_in_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> DataFrame:
+    shipped = spark.sparkContext.broadcast(tasks)
+
+    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from map(_row, replay_parts(batches, shipped.value))
+
+    return read_parts(spark, tasks, parts).mapInArrow(replay, FACTS)
 
 
 def _row(facts: CopyFacts) -> pa.RecordBatch:

@@ -6,7 +6,8 @@ batches once. Nothing raises on bad bytes: what cannot be read is among ``CopyFa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from auditor.facts import ABORTED, EVENT, SEQUENCE_FREE_TOPICS, TRANSACTION, CopyFacts, Kind
 from auditor.replay import finish, records
 from auditor.replay import state as st
+from auditor.replay.chunks import read_chunks
 from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
 from auditor.replay.kernel import replay_batches
 from auditor.replay.recovery import RecoveryScan
@@ -22,13 +24,13 @@ from connectors.codec import batch as walking
 from connectors.codec.checkpoint import EpochStart, decode_leader_epochs
 from connectors.codec.columns import FLAW_CRC, BatchColumns
 from connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
-from connectors.codec.segment import Chunk, read_segment
+from connectors.codec.segment import Chunk
 from connectors.codec.snapshot import decode_snapshot
 from connectors.errors import DecodeError
 from connectors.files import Copy, DataFile, SegmentFile
 from connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
 from connectors.limits import DEFAULT_LIMITS, Limits
-from connectors.storage import Place, open_file, read_file, read_head
+from connectors.storage import Place, read_file, read_head
 
 SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
@@ -69,6 +71,11 @@ class CopyTask:
         """Whether records may be missing because the cleaner took them."""
         return self.compacted or self.cleaning_unknown
 
+    @property
+    def has_internal_rows(self) -> bool:
+        """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
+        return self.copy.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)
+
 
 def read_copy(task: CopyTask) -> CopyFacts:
     """Reads, checks and replays one copy."""
@@ -86,11 +93,16 @@ def _broke_off(file: DataFile, data: bytes) -> bool:
 
 
 class CopyReader:
-    """The state of reading one copy; :mod:`auditor.replay.text` feeds it from text dumps instead of files."""
+    """The state of reading one copy; :mod:`auditor.replay.text` feeds it from text dumps instead of files.
 
-    def __init__(self, task: CopyTask) -> None:
+    ``chunks`` gives those of a segment by its number, once each and in order, or why its file could not be opened; the
+    default reads them here.
+    """
+
+    def __init__(self, task: CopyTask, chunks: Callable[[int], Iterator[Chunk] | DecodeError] | None = None) -> None:
         copy = task.copy
         self.task = task
+        self.chunks = chunks or functools.partial(read_chunks, task)
         self.facts = CopyFacts(
             task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
             folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
@@ -229,34 +241,28 @@ class CopyReader:
     def _segment(self, number: int, segment: SegmentFile, after: int) -> None:
         self.begin_segment(number, segment.name, segment.base_offset, after)
         shape = SegmentShape() if segment.index or segment.timeindex else None
-        end = self._log(segment, after, shape)
+        end = self._log(number, segment, after, shape)
         self.end_segment()
         self._indexes(number, segment, shape, end)
         self._txn_index(number, segment)
 
-    def _log(self, segment: SegmentFile, after: int, shape: SegmentShape | None) -> int:
+    def _log(self, number: int, segment: SegmentFile, after: int, shape: SegmentShape | None) -> int:
         """The segment's batches; returns the byte after the last whole one. ``after``: where the next one begins."""
         self.bytes["bytes_total"] += segment.size
-        f = open_file(self.task.place, segment.name)
+        chunks = self.chunks(number)
         scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, self._reader(segment))
         self.facts.scans.append(scan.scan)
-        if isinstance(f, DecodeError):
+        if isinstance(chunks, DecodeError):
             scan.scan.undecided = "the file could not be opened"
-            self._error(f._replace(file=segment.name, position=0, length=segment.size))
+            self._error(chunks._replace(file=segment.name, position=0, length=segment.size))
             self._note_unreadable(lost=True, until=after - 1 if after >= 0 else segment.base_offset)
             return 0
         end = 0
-        try:
-            for chunk in read_segment(
-                f, segment.size, file=segment.name, limits=self.task.limits, records=self.task.records,
-                raw=self.internal is not None,
-            ):  # fmt: skip
-                if chunk.rows.shape[1]:
-                    end = int(chunk.rows[walking.POSITION, -1] + chunk.rows[walking.SIZE, -1])
-                scan.take(chunk)
-                self._chunk(segment, chunk, shape)
-        finally:
-            f.close()
+        for chunk in chunks:
+            if chunk.rows.shape[1]:
+                end = int(chunk.rows[walking.POSITION, -1] + chunk.rows[walking.SIZE, -1])
+            scan.take(chunk)
+            self._chunk(segment, chunk, shape)
         scan.finish()
         return end
 

@@ -1,0 +1,168 @@
+"""Copies read in parts: packed chunks replay as the files themselves do, and only what must be is divided."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from auditor import metadata, plan
+from auditor.facts import CopyFacts
+from auditor.isolation import read_apart
+from auditor.options import AuditOptions
+from auditor.replay.chunks import packed, read_chunks, read_packed, unpacked
+from auditor.replay.copy import INTERNAL_TOPICS, CopyTask, read_copy
+from auditor.split import CHUNKS_ARROW, list_packed, replay_parts
+from connectors.codec import segment
+from connectors.codec.segment import Chunk
+from connectors.errors import DecodeError
+from connectors.files import Copy, SegmentFile
+from connectors.inventory import discover
+from connectors.storage import Place
+from tests import corpora
+from tests.poison import Deadly
+
+MIB = 1 << 20
+SEGMENTS = "altered-41"  # of which most copies have three segments
+NAMES = [*corpora.names(), *corpora.campaigns()]
+
+
+def tasks_below(path: Path, *, records: bool = True) -> list[CopyTask]:
+    options = AuditOptions((str(path),), Path(), records=records)
+    inventory = discover([str(path)], options.limits)
+    settings, _ = metadata.read_settings(inventory, options.limits)
+    found = plan.copy_tasks(inventory, settings, options)
+    return [t for t in found if isinstance(t, CopyTask) and t.copy.segments and t.copy.topic not in INTERNAL_TOPICS]
+
+
+def same(one: object, other: object) -> bool:
+    """Equal in everything, types and arrays' bytes too: pickles of the same things with nothing shared."""
+    return plain(one) == plain(other)
+
+
+def plain(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return [(k, plain(v)) for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value), [plain(v) for v in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return type(value), [plain(getattr(value, name)) for name in value.__dataclass_fields__]
+    return type(value), pickle.dumps(value, 5) if isinstance(value, pa.Table) else value
+
+
+def in_parts(tasks: list[CopyTask], rows_each: int = 3) -> list[CopyFacts]:
+    """What the two stages give, without Spark between them."""
+    rows = [row for part in plan.segment_tasks(tasks) for row in read_packed(part)]
+    table = pa.Table.from_pydict(
+        {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}, schema=CHUNKS_ARROW
+    )
+    return list(replay_parts(iter(table.to_batches(max_chunksize=rows_each)), tasks))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("records", [False, True])
+def test_packed_chunks_replay_as_files_do(name: str, records: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "ROWS", 7)  # of a chunk, so that a small segment has many
+    tasks = tasks_below(corpora.unpack(name), records=records)
+    whole = [read_copy(task) for task in tasks]
+    assert whole
+    for ours, theirs in zip(in_parts(tasks), whole, strict=True):
+        assert same(ours, theirs), (theirs.log_dir, theirs.topic, theirs.partition)
+
+
+def test_every_chunk_comes_out_as_it_went_in() -> None:
+    chunks = 0
+    for name in ("altered-41", "legacy-0102"):
+        for task in tasks_below(corpora.unpack(name)):
+            for number in range(len(task.copy.segments)):
+                read = read_chunks(task, number)
+                assert not isinstance(read, DecodeError)
+                for chunk in read:
+                    back = unpacked(packed(chunk))
+                    assert isinstance(back, Chunk)
+                    flags = back.rows.flags
+                    assert (flags.c_contiguous, flags.writeable) == (True, True)  # or kernels compile once more
+                    assert same(back, chunk)
+                    chunks += 1
+    assert chunks > 10
+
+
+def test_any_number_comes_out_as_it_went_in() -> None:
+    """Steps between the ends of the range overflow, and are undone by the same overflow."""
+    ends = np.array([-(2**63), 2**63 - 1, 0, -1, 2**63 - 1, -(2**63), 127, -128, 2**31, -(2**31)], np.int64)
+    rows = np.array([np.roll(ends, k) for k in range(17)])
+    errors = [DecodeError("f", 1, 2, "bad_size", "a detail")]
+    back = unpacked(packed(Chunk(rows, errors, [], None, None, 77)))
+    assert isinstance(back, Chunk)
+    assert (back.rows == rows).all()
+    assert (back.errors, back.body_errors, back.end, back.summary, back.raw) == (errors, [], 77, None, None)
+    empty = unpacked(packed(Chunk(rows[:, :0], [], errors, None, None, 0)))
+    assert isinstance(empty, Chunk)
+    assert (empty.rows.shape, empty.errors, empty.body_errors) == ((17, 0), [], errors)
+
+
+def test_files_that_are_gone_or_kill_their_reader_are_told_as_ever(tmp_path: Path) -> None:
+    tasks = tasks_below(corpora.copy(SEGMENTS, tmp_path))
+    task = max(tasks, key=lambda t: len(t.copy.segments))
+    victim = task.copy.segments[0].name
+    Path(task.place.path, victim).unlink()
+    (facts,) = in_parts([task])
+    assert same(facts, read_copy(task))
+    assert [(e.file, e.reason) for e in facts.errors] == [(victim, "vanished")]
+
+
+def test_a_segment_that_kills_its_reader_is_refused_by_name() -> None:
+    task = tasks_below(corpora.unpack("unknown-producer-41"))[0]
+    file = task.copy.segments[0].name
+    deadly = replace(task, place=Deadly(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
+    ((copy, number, chunk, data),) = next(read_apart(plan.segment_tasks([deadly])[:1], list_packed))
+    assert (copy, number, chunk) == (0, 0, 0)
+    assert unpacked(data) == DecodeError(file, 0, -1, "unreadable", "reading it ends the process: SIGSEGV")
+
+
+def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
+    task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) > 1)
+    rows = [row for part in plan.segment_tasks([task])[1:] for row in read_packed(part)]
+    columns = {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}
+    with pytest.raises(RuntimeError, match="segment 0 of a copy did not arrive"):
+        list(replay_parts(iter(pa.Table.from_pydict(columns, schema=CHUNKS_ARROW).to_batches()), [task]))
+
+
+def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> CopyTask:
+    files = tuple(SegmentFile(f"{k}.log", k, mib * MIB // segments) for k in range(segments))
+    copy = Copy("logs", topic, partition, f"{topic}-{partition}", segments=files)
+    return CopyTask(Place("", ""), copy, None, None, "", False)
+
+
+def test_only_what_outweighs_a_slot_is_divided() -> None:
+    small = [made(p, 100) for p in range(10)]
+    large = made(10, 4000)
+    # 5000 MiB for 2 slots are 2500 each, for 1 slot 5000
+    assert plan.divide([*small, large], 2) == ([large], small)
+    assert plan.divide([*small, large], 1) == ([], [*small, large])
+    # 1000 MiB for 100 slots are 10 each, but nothing below 512 MiB is worth it
+    assert plan.divide([*small], 100) == ([], small)
+    assert plan.divide([made(0, 500), made(1, 520)], 100) == ([made(1, 520)], [made(0, 500)])
+
+
+@pytest.mark.parametrize(
+    "task", [made(0, 4000, segments=1), *(made(0, 4000, topic=t) for t in sorted(INTERNAL_TOPICS))]
+)
+def test_lone_segments_and_internal_topics_stay_whole(task: CopyTask) -> None:
+    assert plan.divide([task], 64) == ([], [task])
+
+
+def test_every_segment_is_read_once_by_lists_of_like_size() -> None:
+    tasks = [made(0, 4000), made(1, 3000, segments=30)]
+    lists = plan.spread(plan.segment_tasks(tasks), 4)
+    read = sorted((part.copy, part.number) for part in (p for some in lists for p in some))
+    assert read == [(0, n) for n in range(4)] + [(1, n) for n in range(30)]
+    loads = [sum(part.size for part in some) for some in lists]
+    assert max(loads) - min(loads) <= 100 * MIB  # the smallest segment
+    assert sum(loads) == sum(s.size for t in tasks for s in t.copy.segments)
