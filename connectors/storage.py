@@ -31,7 +31,7 @@ from connectors.limits import DEFAULT_LIMITS, Limits
 REFUSED = (OSError, ValueError, pa.ArrowException)
 _ERROR_CODE = re.compile(r"AWS Error ([A-Z_]+)")
 
-S3_CONNECT_S, S3_ANSWER_S, S3_ATTEMPTS = 10.0, 60.0, 8
+S3_CONNECT_S, S3_ANSWER_S, S3_ATTEMPTS = 10.0, 60.0, 5  # five attempts wait twelve seconds in all
 
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
