@@ -42,12 +42,17 @@ class Audit:
     judged: dict[str, list[Any]] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     expectations: pa.Table | None = None
+    deadly: list[tuple[str, DecodeError]] = field(default_factory=list)  # files that kill who reads them for a table
+
+    def unread(self) -> list[tuple[str, DecodeError]]:
+        """What could not be read or decoded, each with its log directory, and once: several may have tried."""
+        told = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
+        told += [(row["log_dir"], DecodeError(**e)) for row in self.judged.get("log", []) for e in row["errors"]]
+        return list(dict.fromkeys(told + self.deadly))
 
     def incomplete(self) -> bool:
         """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""
-        errors = [e for _, e in self.outside] + [u.error for u in self.inventory.errors]
-        errors += [DecodeError(**e) for row in self.judged.get("log", []) for e in row["errors"]]
-        return any(e.reason in ("unreadable", "limit") for e in errors)
+        return any(error.reason in ("unreadable", "limit") for _, error in self.unread())
 
     def exit_code(self) -> int:
         """0, 1 or 3 as the contract says; 3 goes before 1."""
@@ -88,7 +93,7 @@ def _timed(step: str, work: Callable[[dict[str, float]], Any], say: Say, timings
 def open_input(options: AuditOptions) -> Audit:
     """Finds what there is, and reads the clusters' settings."""
     inventory = discover(list(options.paths), options.limits)
-    settings, errors = metadata.read_settings(inventory, options.limits)
+    settings, errors = metadata.read_settings(inventory, options.limits, apart=True)
     return Audit(options, inventory, settings, errors)
 
 

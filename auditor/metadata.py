@@ -1,17 +1,18 @@
-"""What ``__cluster_metadata`` tells of each cluster, read on the driver before anything else: the audit's settings.
+"""What ``__cluster_metadata`` tells of each cluster, read before anything else: the audit's settings.
 
-A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read; of
-a cluster the one that goes furthest counts.
+A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
+where the driver runs but in a process apart, which it may kill; of a cluster the one that goes furthest counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from auditor.isolation import read_apart
 from connectors import schema
 from connectors.arrow import from_rows
 from connectors.codec.cluster_metadata import ClusterMetadata, MetadataEntry, fold_metadata
@@ -20,7 +21,7 @@ from connectors.codec.segment import read_segment
 from connectors.errors import DecodeError
 from connectors.files import Copy, Inventory, LogDir
 from connectors.limits import Limits
-from connectors.storage import open_file
+from connectors.storage import Place, open_file
 
 METADATA_TOPIC = "__cluster_metadata"
 CONTROL = 0x20
@@ -65,56 +66,89 @@ class ClusterSettings:
         return None
 
 
+class MetadataTask(NamedTuple):
+    """A copy of ``__cluster_metadata`` to read."""
+
+    place: Place
+    copy: Copy
+    limits: Limits
+
+
+class MetadataRead(NamedTuple):
+    """What a copy of it tells: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors."""
+
+    metadata: ClusterMetadata
+    whole: bool
+    newest_time: int
+    errors: list[DecodeError]
+
+
 def read_settings(
-    inventory: Inventory, limits: Limits
+    inventory: Inventory, limits: Limits, *, apart: bool = False
 ) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
-    """Settings of every cluster by join key, and what could not be read as (log_dir, error)."""
-    clusters: dict[str, ClusterSettings] = {}
+    """Settings of every cluster by join key, and what could not be read as (log_dir, error).
+
+    ``apart``: read in another process (:mod:`auditor.isolation`). Nothing is started where there is nothing to read.
+    """
+    clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
+    found = [(d, c) for d in inventory.log_dirs for c in d.copies if c.topic == METADATA_TOPIC]
+    tasks = [MetadataTask(log_dir.place, copy, limits) for log_dir, copy in found]
     errors: list[tuple[str, DecodeError]] = []
-    for log_dir in inventory.log_dirs:
-        cluster = clusters.setdefault(log_dir.join_key, ClusterSettings())
-        for copy in log_dir.copies:
-            if copy.topic == METADATA_TOPIC:
-                errors += [(log_dir.name, e) for e in _read(cluster, log_dir, copy, limits)]
+    for (log_dir, _), read in zip(
+        found, read_apart(tasks, read_metadata) if apart else map(read_metadata, tasks), strict=True
+    ):
+        _take(clusters[log_dir.join_key], log_dir, read)
+        errors += [(log_dir.name, error) for error in read.errors]
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
     return clusters, errors
 
 
-def _read(cluster: ClusterSettings, log_dir: LogDir, copy: Copy, limits: Limits) -> list[DecodeError]:
-    newest, lost = [-1], [False]
+def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:
+    if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
+        cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+        cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole
+
+
+def read_metadata(task: MetadataTask) -> MetadataRead:
+    """Reads one copy: its newest snapshot that is complete, and the log behind it."""
+    copy, reading = task.copy, _Reading(task)
     snapshots = sorted((f for f in copy.others if f.kind == "checkpoint"), key=lambda f: -f.offset)
-    log = _entries(log_dir, [s.name for s in copy.segments], [s.size for s in copy.segments], limits, newest, lost)
-    older = ((f.offset, _entries(log_dir, [f.name], [f.size], limits, newest, lost)) for f in snapshots if f.offset > 0)
-    metadata, errors = fold_metadata(older, log)
-    if cluster.metadata is None or metadata.end_offset > cluster.metadata.end_offset:
-        cluster.metadata, cluster.source, cluster.newest_time = metadata, log_dir, newest[0]
-        cluster.topic_configs, cluster.whole = metadata.topic_configs, not lost[0]
-    return errors
+    older = ((f.offset, reading.entries([(f.name, f.size)])) for f in snapshots if f.offset > 0)
+    metadata, errors = fold_metadata(older, reading.entries([(s.name, s.size) for s in copy.segments]))
+    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors)
 
 
-def _entries(
-    log_dir: LogDir, names: list[str], sizes: list[int], limits: Limits, newest: list[int], lost: list[bool]
-) -> Iterator[MetadataEntry]:
-    """The records of files in order; bytes that are no batch are told when the copy itself is audited."""
-    for name, size in zip(names, sizes, strict=True):
-        f = open_file(log_dir.place, name)
-        if isinstance(f, DecodeError):
-            lost[0] = True
-            continue
-        try:
-            for chunk in read_segment(f, size, file=name, limits=limits, raw=True):
-                b = chunk.batches
-                lost[0] |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
-                if len(b.position):
-                    newest[0] = max(newest[0], int(b.max_timestamp.max()))
-                for i, record in records_of(chunk.raw or [], b, file=name, limits=limits):
-                    if not isinstance(record, DecodeError):
-                        control = bool(b.attributes[i] & CONTROL)
-                        place = (name, int(b.position[i]), int(b.size[i]), control, record.offset, record.timestamp)
-                        yield MetadataEntry(*place, record.key, record.value)
-        finally:
-            f.close()
+class _Reading:
+    """The files of a copy while they are read."""
+
+    def __init__(self, task: MetadataTask) -> None:
+        self.task = task
+        self.newest, self.lost = -1, False
+        self.unopened: list[DecodeError] = []
+
+    def entries(self, files: list[tuple[str, int]]) -> Iterator[MetadataEntry]:
+        """The records of files in order; bytes that are no batch are told when the copy itself is audited."""
+        limits = self.task.limits
+        for name, size in files:
+            f = open_file(self.task.place, name)
+            if isinstance(f, DecodeError):
+                self.unopened.append(f._replace(length=size))
+                self.lost = True
+                continue
+            try:
+                for chunk in read_segment(f, size, file=name, limits=limits, raw=True):
+                    b = chunk.batches
+                    self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
+                    if len(b.position):
+                        self.newest = max(self.newest, int(b.max_timestamp.max()))
+                    for i, record in records_of(chunk.raw or [], b, file=name, limits=limits):
+                        if not isinstance(record, DecodeError):
+                            control = bool(b.attributes[i] & CONTROL)
+                            place = (name, int(b.position[i]), int(b.size[i]), control, record.offset, record.timestamp)
+                            yield MetadataEntry(*place, record.key, record.value)
+            finally:
+                f.close()
 
 
 def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:

@@ -36,12 +36,12 @@ FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for
 def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
     """Writes the results under ``--out``; whole files appear at once, ``summary.json`` last: where it is, all is."""
     out = audit.options.out
-    summary = summarise(audit)
-    rows = [f.to_dict() for f in audit.findings]
     if audit.options.tables:
         from auditor import tables
 
         tables.write(spark, audit, facts, out / "tables")
+    summary = summarise(audit)
+    rows = [f.to_dict() for f in audit.findings]
     if audit.options.expectations:
         from auditor import expectations
 
@@ -123,7 +123,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "records": sum(row["sums"]["records"] for row in logs),
         "records_decoded": audit.options.records,
         "skipped": _skipped(audit),
-        "unreadable": _unreadable(audit),
+        "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit)],
         "logs": [{k: v for k, v in row.items() if k not in ("errors", "sums", "notes")} for row in logs],
         "open_transactions": dict(sorted(Counter(row["class"] for row in audit.judged["open"]).items())),
@@ -187,13 +187,6 @@ def _skipped(audit: Audit) -> list[dict[str, Any]]:
             "example": f"{padded[0]['log_dir']}/{padded[0]['topic']}-{padded[0]['partition']}",
         })  # fmt: skip
     return out
-
-
-def _unreadable(audit: Audit) -> list[dict[str, Any]]:
-    rows = [{"log_dir": u.log_dir, **u.error._asdict()} for u in audit.inventory.errors]
-    rows += [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.outside]
-    rows += [{"log_dir": row["log_dir"], **error} for row in audit.judged["log"] for error in row["errors"]]
-    return rows
 
 
 def _notes(audit: Audit) -> list[str]:

@@ -65,6 +65,12 @@ def query(spark: SparkSession, audit: Audit, text: str) -> pa.Table:
     Errors: :class:`AuditInputError` for a text that Spark does not take. Cost: what the tables that the text names
     cost; the derived ones need the replay, ``findings`` the rules too. The result is held in memory.
     """
+    from auditor import deadly
+
+    return deadly.without(spark, audit, mentioned(text), lambda: _result(spark, audit, text))
+
+
+def _result(spark: SparkSession, audit: Audit, text: str) -> pa.Table:
     from pyspark import errors
 
     from auditor import tables

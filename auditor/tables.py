@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from auditor import metadata, publish
+from auditor import deadly, metadata, publish
 from auditor.facts import CopyFacts
 from auditor.packed import PackedRows
 from connectors import schema
@@ -54,6 +55,7 @@ OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS}
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 FORMATS = {source.table: source.format for source in SOURCES}
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")
+UNOPENED = ("unreadable", "vanished")
 _OUTCOMES = texts(["ABORT", "COMMIT"])
 
 
@@ -72,6 +74,7 @@ def decoded(spark: SparkSession, audit: Audit, table: str) -> DataFrame:
         deep=str(options.records),
         maxBatchBytes=str(options.limits.max_batch_bytes),
         maxBatchRatio=str(options.limits.max_batch_ratio),
+        refused=json.dumps(deadly.refused(audit)),
     )
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
@@ -87,7 +90,7 @@ def _of_metadata(spark: SparkSession, audit: Audit, table: str) -> DataFrame:
 
 
 def _outside(audit: Audit) -> pa.Table:
-    """What could not be read of the clusters' metadata."""
+    """What could not be read of the clusters' metadata, but for files that the source itself cannot open either."""
     dirs = {log_dir.name: log_dir for log_dir in audit.inventory.log_dirs}
 
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
@@ -95,7 +98,8 @@ def _outside(audit: Audit) -> pa.Table:
         key = (known.cluster_id, known.broker_id, log_dir, metadata.METADATA_TOPIC, 0)
         return from_rows(schema.DECODE_ERRORS, key, [error])
 
-    return pa.Table.from_batches([rows(*item) for item in audit.outside], schema.DECODE_ERRORS)
+    found = [(log_dir, error) for log_dir, error in audit.outside if error.reason not in UNOPENED]
+    return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
 
 
 def local(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -181,10 +185,16 @@ def write(spark: SparkSession, audit: Audit, facts: DataFrame, folder: Path) -> 
     Cost: each table reads its own files once more; ``batches`` and ``records`` all segments.
     """
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    frames = {
-        name: decoded(spark, audit, name) for name in schema.DECODED if name != "records" or audit.options.records
-    }
-    frames |= {name: from_facts(spark, facts, audit.clusters, name) for name in OF_FACTS}
-    frames["findings"] = findings(spark, audit)
-    for name, frame in frames.items():
+
+    def save(name: str, frame: DataFrame) -> None:
         frame.write.mode("overwrite").parquet((folder / name).absolute().as_uri())
+
+    def decode(name: str) -> None:
+        save(name, decoded(spark, audit, name))
+
+    for name in schema.DECODED:  # decode_errors is the last of them, and so tells what others died of
+        if name != "records" or audit.options.records:
+            deadly.without(spark, audit, frozenset({name}), partial(decode, name))
+    for name in OF_FACTS:
+        save(name, from_facts(spark, facts, audit.clusters, name))
+    save("findings", findings(spark, audit))

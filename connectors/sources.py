@@ -6,7 +6,8 @@
 Options: ``path`` (or ``load``'s argument; several as a JSON list in ``paths``), ``splitSize`` (bytes of a segment that
 one task reads), ``topics`` (a JSON list of globs; internal topics always come along), ``includePayload`` (true: keys
 and values in ``kafka_log_records``), ``deep`` (true: batches whose records cannot be opened are in
-``kafka_decode_errors`` too), ``maxBatchBytes``, ``maxBatchRatio``. Columns: those of :mod:`connectors.schema`. Bytes
+``kafka_decode_errors`` too), ``refused`` (a JSON object: paths of files not to open, and why), ``maxBatchBytes``,
+``maxBatchRatio``. Columns: those of :mod:`connectors.schema`. Bytes
 that cannot be read are rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by
 itself.
 
@@ -47,20 +48,25 @@ class PiecesPartition(InputPartition):
 class TableReader(DataSourceReader):
     """Reads one decoded table below some paths."""
 
-    def __init__(self, table: str, paths: list[str], topics: list[str], split_size: int, how: How) -> None:
+    def __init__(
+        self, table: str, paths: list[str], topics: list[str], split_size: int, how: How, refused: dict[str, str]
+    ) -> None:
         self.table = table
         self.paths = paths
         self.topics = topics
         self.split_size = split_size
         self.how = how
+        self.refused = refused
 
     def partitions(self) -> list[InputPartition]:
         """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
+        from connectors.gate import guarded
         from connectors.inventory import discover
         from connectors.pieces import plan, size, spread
 
-        inventory = discover(self.paths, self.how.limits)
-        pieces = plan(inventory, frozenset({self.table}), self.split_size, self._wants_topic)
+        with guarded(self.refused):
+            inventory = discover(self.paths, self.how.limits)
+            pieces = plan(inventory, frozenset({self.table}), self.split_size, self._wants_topic)
         slots = max(TASKS, sum(size(piece) for piece in pieces) // TASK_BYTES)
         return [PiecesPartition(pieces) for pieces in spread(pieces, slots)] or [PiecesPartition([])]
 
@@ -71,12 +77,14 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
         from connectors.arrow import for_spark
+        from connectors.gate import guarded
         from connectors.rows import read_piece
 
         assert isinstance(partition, PiecesPartition)
-        for piece in partition.pieces:
-            for _table, rows in read_piece(piece, frozenset({self.table}), self.how):
-                yield for_spark(rows)
+        with guarded(self.refused):
+            for piece in partition.pieces:
+                for _table, rows in read_piece(piece, frozenset({self.table}), self.how):
+                    yield for_spark(rows)
 
 
 class TableSource(DataSource):
@@ -103,7 +111,9 @@ class TableSource(DataSource):
             raise AuditInputError(f"{self.format} needs a path; give it to load() or in the option paths")
         listed = json.loads(paths) if "paths" in self.options else [paths]
         topics = json.loads(self.options.get("topics", "[]"))
-        return TableReader(self.table, listed, topics, self._number("splitSize", 128 << 20, 1 << 16), self._how())
+        refused = json.loads(self.options.get("refused", "{}"))
+        split_size = self._number("splitSize", 128 << 20, 1 << 16)
+        return TableReader(self.table, listed, topics, split_size, self._how(), refused)
 
     def _how(self) -> How:
         from connectors.rows import How
