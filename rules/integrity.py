@@ -14,6 +14,7 @@ from rules.registry import rule
 from rules.view import LogView, is_ahead_of_all, runs, tails
 
 FAMILY = "segment integrity"
+DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
 @rule("batch-crc-mismatch", family=FAMILY, severity="critical")
@@ -108,8 +109,13 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
 
 
 def _preallocates(log: LogView, copy: CopyFacts) -> bool:
-    own = log.cluster.setting(log.topic, "preallocate")
-    return "true" in (own, log.cluster.broker_setting(copy.broker_id, "log.preallocate"))
+    """Whether zeros are what the newest segment was preallocated with: so it is set, or so its size says."""
+    cluster = log.cluster
+    own = cluster.setting(log.topic, "preallocate")
+    if "true" in (own, cluster.broker_setting(copy.broker_id, "log.preallocate")):
+        return True
+    size = cluster.setting(log.topic, "segment.bytes") or cluster.broker_setting(copy.broker_id, "log.segment.bytes")
+    return own is None and str(copy.scans[-1].size) == (size or DEFAULT_SEGMENT_BYTES)
 
 
 @rule("offset-hole", family=FAMILY, severity="error")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rules.history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry, Window
+from rules.history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, Entry, Window
 from rules.view import LogView, arrived
-from rules.windows import SAME_CLOCK_MS, matching, recorded, skew
+from rules.windows import SAME_CLOCK_MS, recorded, skew, unmarked_behind
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
@@ -162,16 +162,23 @@ def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
 
 
 def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
-    """Whether the contradiction may only come of files that were copied at different times."""
-    ended = [w.end_time for w in lost_ends(log, row) if w.end_time is not None]
-    if ended:
-        return log.in_flight(max(ended), other_clock=skew(log, entry.partition) > SAME_CLOCK_MS)
-    return not recorded(log, entry.partition, row)
+    """Whether the contradiction may only come of files that were copied at different times.
+
+    Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
+    coordinator's log before the record of a later transaction.
+    """
+    other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
+    ends = lost_ends(log, row)
+    if any(log.in_flight(w.end_time, other_clock=other_clock) for w in ends if w.end_time is not None):
+        return True
+    latest = log.time(row["first_time"]) + (SKEW_MS if other_clock else 0)
+    inside = any(w.prepare is not None and latest <= w.prepare.time for w in ends)
+    return not inside and not recorded(log, entry.partition, row)
 
 
 def lost_ends(log: LogView, row: np.void) -> list[Window]:
     """Transactions of the coordinator that open data may belong to: they are complete, but have no marker here."""
-    windows = matching(log, int(row["producer_id"])).unmarked_after(row["prev_marker_offset"])
+    windows = unmarked_behind(log, row)
     return [w for w in windows if w.end_time is not None and _may_hold(w, row, log.time(row["last_time"]))]
 
 

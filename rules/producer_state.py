@@ -216,7 +216,8 @@ def _inherited(log: LogView, flags: int) -> bool:
     if not log.leader.log_start_known:
         return True
     if log.leader.log_start <= 0:
-        return False
+        cleaned = log.intact_from() > 0  # what was before the batch may have been cleaned away
+        return cleaned and not flags & SNAPSHOT_DENIES
     return bool(flags & (IN_START_SEGMENT | KNOWN_BELOW | KNOWN_IN_SNAPSHOT)) or not flags & SNAPSHOT_DENIES
 
 
@@ -233,9 +234,9 @@ def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
     who = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})"
     anew = not inherited and _created_anew(log, int(e["producer_id"]))
     if inherited:
-        message = f"{who} has its first retained batch at sequence {e['b']}: what was before lies below the log start"
-        extra = {"confidence": "undecidable", "missing": f"offsets below the log start {log.leader.log_start}"}
-        extra |= log.unknown_start()
+        lost = f"below the log start {log.leader.log_start}" if log.leader.log_start else "that the cleaner took"
+        message = f"{who} has its first retained batch at sequence {e['b']}: what was before may be among those {lost}"
+        extra = {"confidence": "undecidable", "missing": f"offsets {lost}"} | log.unknown_start()
     elif anew:
         message = f"{who} begins at sequence {e['b']} in this log: it wrote to one of this name before this one began"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name"}

@@ -6,7 +6,6 @@ to one in that order, by epoch, result and time; a neighbour's marker never stan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,11 +29,6 @@ class Matching:
     windows: list[Window]
     of_marker: dict[int, int] = field(default_factory=dict)
     unmarked: list[int] = field(default_factory=list)
-
-    def unmarked_after(self, marker_offset: int) -> Iterator[Window]:
-        """Decided windows without a marker that come behind that of this marker: markers keep the windows' order."""
-        behind = self.of_marker.get(int(marker_offset), -1)
-        return (self.windows[n] for n in self.unmarked if n > behind)
 
 
 def skew(log: LogView, partition: int | None) -> int:
@@ -180,13 +174,27 @@ def contradicting_window(log: LogView, t: np.void) -> Window | None:
     found = matching(log, int(t["producer_id"]))
     if int(t["marker_offset"]) in found.of_marker:
         return None
-    for window in found.unmarked_after(t["prev_marker_offset"]):
+    for window in unmarked_behind(log, t):
         prepare = window.prepare
         if prepare is None or prepare.commit == bool(t["commit"]) or not _epoch_fits(window, t):
             continue
         if window.client_version >= 2 or _decided_at(window, t, skew(log, prepare.partition)):
             return window
     return None
+
+
+def unmarked_behind(log: LogView, t: np.void) -> list[Window]:
+    """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
+
+    Where nobody knows whose that marker is, those remain that ended after it: the cleaner takes the markers of older
+    ones away, and the coordinator's log may end before it.
+    """
+    found = matching(log, int(t["producer_id"]))
+    windows = [(n, found.windows[n]) for n in found.unmarked]
+    behind = found.of_marker.get(int(t["prev_marker_offset"]))
+    if behind is not None or t["prev_marker_offset"] < 0:
+        return [w for n, w in windows if behind is None or n > behind]
+    return [w for _, w in windows if _may_follow(log, w, int(t["prev_marker_time"]))]
 
 
 def unmarked_windows(log: LogView, history: CoordinatorHistory) -> list[Window]:
@@ -214,7 +222,7 @@ def window_after(log: LogView, t: np.void) -> Window | None:
     data_time = log.time(t["first_time"])
     for number, window in enumerate(found.windows):
         entry = window.added.get(log.name)
-        later = number > before if before is not None else _may_follow(window, int(t["prev_marker_time"]))
+        later = number > before if before is not None else _may_follow(log, window, int(t["prev_marker_time"]))
         if not later or entry is None or entry.producer_epoch != t["producer_epoch"]:
             continue
         if entry.time <= data_time + SKEW_MS and number not in found.of_marker.values():
@@ -222,6 +230,8 @@ def window_after(log: LogView, t: np.void) -> Window | None:
     return None
 
 
-def _may_follow(window: Window, marker_time: int) -> bool:
+def _may_follow(log: LogView, window: Window, marker_time: int) -> bool:
+    """Whether the window may come behind a marker of another one: it did not end before it, as far as clocks tell."""
     end = window.end_time
-    return end is None or end > marker_time
+    slack = skew(log, None if window.decided is None else window.decided.partition)
+    return end is None or end > marker_time - (SKEW_MS if slack > SAME_CLOCK_MS else 0)

@@ -124,13 +124,17 @@ class CopyReader:
         )
 
     def _intact_from(self) -> int:
-        """Offsets below it may have been cleaned (rules.md, *intact*)."""
+        """Offsets below it may have been cleaned (rules.md, *intact*).
+
+        The cleaner writes its checkpoint behind its work, and a running broker's checkpoints are copied before or after
+        its logs: only the active segment, which no cleaner touches, is intact for sure where nothing shut down.
+        """
         if not self.task.may_be_cleaned:
             return 0
-        if self.task.cleaner_offset is not None:
-            return self.task.cleaner_offset
-        segments = self.task.copy.segments
-        return segments[-1].base_offset if segments else 0
+        segments, checkpoint = self.task.copy.segments, self.task.cleaner_offset
+        if checkpoint is not None and self.task.clean_shutdown:
+            return checkpoint
+        return max(checkpoint or 0, segments[-1].base_offset if segments else 0)
 
     def run(self) -> CopyFacts:
         """The whole copy."""

@@ -14,9 +14,11 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -25,6 +27,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -92,6 +95,9 @@ public final class Driver {
             case "close": producers.remove(a.get(1)).close(); return "";
             case "load": return start(() -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
             case "copy": return start(() -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
+            case "consume": return start(() -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "move": return move(a.get(1), Integer.parseInt(a.get(2)), Integer.parseInt(a.get(3)), a.get(4));
+            case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
             case "wait": return join();
             default: throw new IllegalArgumentException("what is " + a.get(0));
         }
@@ -142,6 +148,22 @@ public final class Driver {
         return done(admin.deleteRecords(Map.of(new TopicPartition(topic, partition), upTo)).all());
     }
 
+    /** To another log directory of the same broker. */
+    private String move(String topic, int partition, int broker, String folder) throws Exception {
+        return done(admin.alterReplicaLogDirs(
+            Map.of(new TopicPartitionReplica(topic, partition, broker), folder)).all());
+    }
+
+    /** To other brokers, "2,3". */
+    private String reassign(String topic, int partition, String brokers) throws Exception {
+        List<Integer> targets = new ArrayList<>();
+        for (String broker : brokers.split(",")) {
+            targets.add(Integer.valueOf(broker));
+        }
+        return done(admin.alterPartitionReassignments(Map.of(new TopicPartition(topic, partition),
+            Optional.of(new NewPartitionReassignment(targets)))).all());
+    }
+
     private String config(String type, String name, Map<String, String> o) throws Exception {
         ConfigResource.Type kind = type.equals("topic") ? ConfigResource.Type.TOPIC : ConfigResource.Type.BROKER;
         List<AlterConfigOp> ops = new ArrayList<>();
@@ -166,7 +188,7 @@ public final class Driver {
         return new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
-    /** send producer topic partition n [size=] [per=records a batch] [keys=how many keys, 0 none] [at=timestamp]. */
+    /** send producer topic partition n [size=] [per=records a batch] [keys=, 0 none] [at=timestamp] [dead=every]. */
     private String send(String name, String topic, int partition, int n, Map<String, String> o) throws Exception {
         return send(producers.get(name), topic, partition, n, o);
     }
@@ -176,13 +198,14 @@ public final class Driver {
         int size = Integer.parseInt(o.getOrDefault("size", "80"));
         int per = Integer.parseInt(o.getOrDefault("per", "10"));
         int keys = Integer.parseInt(o.getOrDefault("keys", "7"));
+        int dead = Integer.parseInt(o.getOrDefault("dead", "1000000"));
         Long at = o.containsKey("at") ? Long.valueOf(o.get("at")) : null;
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (int i = 0; i < n; i++) {
             byte[] value = new byte[1 + RANDOM.nextInt(2 * size)];
             Arrays.fill(value, (byte) ('a' + i % 26));
             byte[] key = keys == 0 ? null : ("k" + RANDOM.nextInt(keys)).getBytes();
-            sent.add(producer.send(new ProducerRecord<>(topic, partition, at, key, value)));
+            sent.add(producer.send(new ProducerRecord<>(topic, partition, at, key, i % dead == 1 ? null : value)));
             if ((i + 1) % per == 0) {
                 producer.flush();
             }
@@ -222,10 +245,12 @@ public final class Driver {
                 for (int i = 0; i < 1 + k % 3; i++) {
                     send(producer, topic, (k + i) % parts, each, o);
                 }
-                if (transactional && k % restart == 0) {
+                if (k % restart == 0) {
                     producer.close(Duration.ZERO);
                     producer = make(own);
-                    producer.initTransactions();
+                    if (transactional) {
+                        producer.initTransactions();
+                    }
                 } else if (transactional && k % abort == 0) {
                     producer.abortTransaction();
                 } else if (transactional) {
@@ -267,7 +292,8 @@ public final class Driver {
                 next.put(new TopicPartition(r.topic(), r.partition()),
                     new OffsetAndMetadata(r.offset() + 1, Optional.empty(), ""));
             }
-            producer.sendOffsetsToTransaction(next, consumer.groupMetadata());
+            producer.sendOffsetsToTransaction(next,
+                o.containsKey("unnamed") ? new ConsumerGroupMetadata(group) : consumer.groupMetadata());
             if (k % abort == 0) {
                 producer.abortTransaction();
                 for (TopicPartition tp : next.keySet()) {
@@ -280,5 +306,24 @@ public final class Driver {
         }
         consumer.close();
         producer.close();
+    }
+
+    /** consume group topic ms: polls and commits by itself, as most consumers do; its ways as options with a dot. */
+    private void consume(String group, String topic, int ms, Map<String, String> o) throws Exception {
+        Map<String, String> own = new HashMap<>(Map.of("group.id", group, "auto.offset.reset", "earliest",
+            "max.poll.records", "50", "auto.commit.interval.ms", "100"));
+        o.forEach((k, v) -> {
+            if (k.contains(".")) {
+                own.put(k, v);
+            }
+        });
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(own), new ByteArrayDeserializer(),
+            new ByteArrayDeserializer());
+        consumer.subscribe(Collections.singleton(topic));
+        long end = System.currentTimeMillis() + ms;
+        while (System.currentTimeMillis() < end) {
+            consumer.poll(Duration.ofMillis(100));
+        }
+        consumer.close();
     }
 }

@@ -35,7 +35,7 @@ class Made:
 
 def segment_bytes(version: str, size: int) -> str:
     """The topic setting for segments below 1 MB."""
-    return f"{'internal.' if numbers(version) >= (4, 0) else ''}segment.bytes={size}"
+    return f"{'internal.' if numbers(version) >= (4, 1) else ''}segment.bytes={size}"
 
 
 def live(version: str, scratch: Path, target: Path) -> Made:
@@ -58,6 +58,92 @@ def live(version: str, scratch: Path, target: Path) -> Made:
         at = cluster.copy(target)
         run("wait")
     return Made(at, [])
+
+
+OFTEN = {  # what else happens once in minutes or hours
+    "log_cleaner_backoff_ms": "200", "log_retention_check_interval_ms": "700",
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": "1000",
+    "log_flush_offset_checkpoint_interval_ms": "900", "log_flush_start_offset_checkpoint_interval_ms": "800",
+    "replica_high_watermark_checkpoint_interval_ms": "500",
+}  # fmt: skip
+
+
+def lively(version: str, scratch: Path, target: Path, moment: str = "live") -> Made:
+    """A healthy broker under all that topics, producers and groups may ask of it, copied slowly while it works, or
+    after ``kill -9`` (``killed``), when it has come back from that (``recovered``), or shut down (``stopped``)."""
+    at = -1
+    with Cluster(version, scratch, **OFTEN) as cluster:
+        time.sleep(2)
+        with Driver(cluster, version if numbers(version) >= (2, 5) else "2.8.2") as run:
+            ask_for_everything(run, version)
+            time.sleep(4)
+            change_topics(run)
+            if moment == "live":
+                at = cluster.copy(target, pause=0.12)
+            if moment in ("killed", "recovered"):
+                cluster.kill()
+                at = cluster.copy(target)
+                time.sleep(4)  # until ZooKeeper has forgotten it
+                cluster.start()
+                cluster.await_port()
+            run("wait")
+        if moment == "recovered":
+            shutil.rmtree(target)
+            at = cluster.copy(target, pause=0.12)
+        if moment == "stopped":
+            cluster.stop()
+            at = cluster.copy(target)
+    return Made(at, [])
+
+
+def ask_for_everything(run: Driver, version: str, ms: int = 9000) -> None:
+    """Starts producers and groups of every kind on topics that are cleaned, cut, stamped and compressed."""
+    small, smaller = segment_bytes(version, 8192), segment_bytes(version, 4096)
+    cleaned = f"min.cleanable.dirty.ratio=0.01 delete.retention.ms=500 {smaller}"
+    run(f"topic shop.both 1 1 cleanup.policy=compact,delete retention.bytes=20000 {cleaned}")
+    run(f"topic shop.kv 2 1 cleanup.policy=compact {cleaned}")
+    run(f"topic shop.orders 2 1 {small}")
+    run("topic shop.out 1 1")
+    run(f"topic shop.short 1 1 retention.bytes=12000 file.delete.delay.ms=1000 {smaller}")
+    run(f"topic shop.stamped 1 1 message.timestamp.type=LogAppendTime {small}")
+    run("topic shop.anew 1 1")
+    run(f"load both1 shop.both {ms} n=3 size=10 keys=50 pause=40 dead=4")
+    run(f"load - shop.both {ms} n=3 size=10 keys=50 pause=60 dead=4")
+    run(f"load kv1 shop.kv {ms} parts=2 n=2 size=8 keys=9 pause=30 abort=6 dead=2")
+    run(f"load kv2 shop.kv {ms} parts=2 n=2 size=8 keys=5 pause=55 abort=7")
+    run(f"load - shop.kv {ms} parts=2 n=3 size=8 keys=5 pause=70 dead=3")
+    run(f"load t1 shop.orders {ms} parts=2 n=2 size=8 pause=40 compression.type=gzip")
+    run(f"load t2 shop.orders {ms} parts=2 n=1 size=8 pause=70 restart=30")
+    run(f"load - shop.orders {ms} parts=2 n=3 size=8 pause=60 restart=9 compression.type=lz4")
+    run(f"load - shop.orders {ms} parts=2 n=1 size=8 pause=90 enable.idempotence=false")
+    run(f"load s1 shop.short {ms} n=2 size=30 pause=40 compression.type=snappy")
+    run(f"load - shop.short {ms} n=2 size=30 pause=60")
+    run(f"load st1 shop.stamped {ms} n=2 size=8 pause=60")
+    newest = "zstd" if numbers(version) >= (2, 1) else "lz4"
+    run(f"load - shop.stamped {ms} n=2 size=8 pause=80 compression.type={newest}")
+    run("load g1 shop.anew 2500 n=2 size=8 pause=40")
+    run(f"copy group shop.orders shop.out {ms}" + ("" if numbers(version) >= (2, 5) else " unnamed=1"))
+    run(f"consume reader shop.orders {ms}")
+    run(f"consume reader shop.orders {ms // 2}")
+    if numbers(version) >= (4, 0):
+        run(f"consume modern shop.orders {ms} group.protocol=consumer")
+        run(f"consume modern shop.orders {ms // 2} group.protocol=consumer")
+    for name, timeout in (("left", 2500), ("open", 60_000)):  # the coordinator ends the first one
+        run(f"producer {name} transactional.id={name} transaction.timeout.ms={timeout}")
+        run(f"init {name}")
+        run(f"begin {name}")
+        run(f"send {name} shop.orders 0 3 size=8")
+
+
+def change_topics(run: Driver) -> None:
+    """A topic deleted and created anew, partitions added, records deleted."""
+    run("delete-topic shop.anew")
+    run("partitions shop.orders 3")
+    run("delete-records shop.orders 1 40")
+    run("delete-records shop.stamped 0 50")
+    time.sleep(1.5)
+    run("topic shop.anew 1 1")
+    run("load g1 shop.anew 2000 n=2 size=8 pause=40")
 
 
 def first_transaction(run: Driver, topic: str) -> None:
@@ -159,6 +245,12 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "failover-36": (
         "3.6.2", "Three 3.6.2 brokers, one killed and one stopped for a while", lambda s, t: failover("3.6.2", s, t),
     ),
+    "lively-11": ("1.1.1", "A busy 1.1.1 broker, copied slowly", lambda s, t: lively("1.1.1", s, t)),
+    "lively-25": ("2.5.1", "A busy 2.5.1 broker, copied slowly", lambda s, t: lively("2.5.1", s, t)),
+    "lively-30": ("3.0.2", "A busy 3.0.2 broker, copied slowly", lambda s, t: lively("3.0.2", s, t)),
+    "lively-33": ("3.3.2", "A busy 3.3.2 broker, killed in its work", lambda s, t: lively("3.3.2", s, t, "killed")),
+    "lively-39": ("3.9.1", "A busy 3.9.1 broker, copied slowly", lambda s, t: lively("3.9.1", s, t)),
+    "lively-40": ("4.0.0", "A busy 4.0.0 broker, copied slowly", lambda s, t: lively("4.0.0", s, t)),
     "old-stamps-36": (
         "3.6.2", "Transactions of records stamped two hours back", lambda s, t: old_stamps("3.6.2", s, t),
     ),

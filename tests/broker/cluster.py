@@ -94,11 +94,13 @@ class Cluster:
         port = free_port()
         file = self.folder / "zookeeper.properties"
         data = self.folder / "zookeeper"
-        file.write_text(f"dataDir={data}\nclientPort={port}\nadmin.enableServer=false\nmaxClientCnxns=0\n")
+        ticks = "tickTime=500\nmaxSessionTimeout=3000\n"  # a broker that was killed may soon come back
+        file.write_text(f"dataDir={data}\nclientPort={port}\nadmin.enableServer=false\nmaxClientCnxns=0\n{ticks}")
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         self.zookeeper = Jvm(classpath(self.version), main, [str(file)], self.folder / "zookeeper.out", heap="128m")
         self.settings["zookeeper.connect"] = f"127.0.0.1:{port}"
         self.settings["zookeeper.connection.timeout.ms"] = "30000"
+        self.settings["zookeeper.session.timeout.ms"] = "3000"
 
     def _configure(self, broker: int) -> None:
         replicas = str(self.count)
@@ -165,10 +167,11 @@ class Cluster:
         """SIGSTOP and SIGCONT: a broker that hangs, and goes on."""
         self.jvms[broker].process.send_signal(how)
 
-    def copy(self, target: Path, *brokers: int) -> int:
-        """Copy log directories as an operator would, file by file; the time after it in ms."""
+    def copy(self, target: Path, *brokers: int, pause: float = 0) -> int:
+        """Copy log directories as an operator would, file by file, with a pause (s) before each folder, as large ones
+        take their time; the time after it in ms."""
         for broker in brokers or range(1, self.count + 1):
-            _copy_tree(self.log_dir(broker), target / f"broker-{broker}")
+            _copy_tree(self.log_dir(broker), target / f"broker-{broker}", pause)
             properties = self._file(broker).read_text().replace(f"{self.folder}/", "")
             (target / f"server-{broker}.properties").write_text(properties)
         return int(time.time() * 1000)
@@ -181,13 +184,14 @@ class Cluster:
             self.zookeeper.end()
 
 
-def _copy_tree(source: Path, target: Path) -> None:
+def _copy_tree(source: Path, target: Path, pause: float) -> None:
     """Like ``cp -r``: what vanishes meanwhile is not copied."""
     target.mkdir(parents=True, exist_ok=True)
+    time.sleep(pause)
     for entry in sorted(source.iterdir()):
         try:
             if entry.is_dir():
-                _copy_tree(entry, target / entry.name)
+                _copy_tree(entry, target / entry.name, pause)
             elif entry.name != ".lock":
                 shutil.copy2(entry, target / entry.name)
         except FileNotFoundError:

@@ -67,6 +67,19 @@ def test_a_tail_that_is_no_batch(tmp_path: Path, name: str, kind: str) -> None:
     assert (f.position, f.evidence["bytes"]) == (size_of(log, max(log.segments)), len(TAILS[kind]))
 
 
+@pytest.mark.parametrize(("short", "severity"), [(0, "info"), (1, "warning")])
+def test_zeros_up_to_the_size_of_segments_are_preallocated(tmp_path: Path, short: int, severity: str) -> None:
+    """Where ZooKeeper has the topic's settings: log.preallocate fills the newest segment up to its full size."""
+    lab, log = open_log(tmp_path, "2.8")
+    with (lab.root / "server-1.properties").open("a") as settings:
+        settings.write("log.segment.bytes=65536\n")
+    log.tails[max(log.segments)] = bytes(65536 - size_of(log, max(log.segments)) - short)
+    log.save()
+    lab.is_live()
+    (f,) = [f for f in lab.findings() if f.rule == "torn-tail"]
+    assert (f.severity, f.offset) == (severity, log.end)
+
+
 @pytest.mark.parametrize("name", LOGS)
 def test_truncated_tail(tmp_path: Path, name: str) -> None:
     """The high watermark lies in what was lost: told with the tail, not beside it."""
