@@ -242,6 +242,17 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
         "3.6.2", "Hanging transactions on 3.6.2, ended by kill -9",
         lambda s, t: late_writes("3.6.2", s, t, **UNVERIFIED),
     ),
+    "hanging-killed-25": (
+        "2.5.1", "Hanging transactions on 2.5.1, ended by kill -9", lambda s, t: late_writes("2.5.1", s, t),
+    ),
+    "hanging-killed-39": (
+        "3.9.1", "Hanging transactions on 3.9.1, ended by kill -9",
+        lambda s, t: late_writes("3.9.1", s, t, **UNVERIFIED),
+    ),
+    "hanging-killed-40": (
+        "4.0.0", "Hanging transactions on 4.0.0 of clients as before 4.0, ended by kill -9",
+        lambda s, t: late_writes("4.0.0", s, t, **UNVERIFIED),
+    ),
     "failover-36": (
         "3.6.2", "Three 3.6.2 brokers, one killed and one stopped for a while", lambda s, t: failover("3.6.2", s, t),
     ),

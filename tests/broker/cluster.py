@@ -40,6 +40,7 @@ class Jvm:
 
     def __init__(self, jars: str, main: str, args: list[str], out: Path, heap: str = "512m") -> None:
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
+        options.append("-Dzookeeper.jmx.log4j.disable=true")  # which log4j's successor does not have
         self.out = out.open("ab")
         self.process = subprocess.Popen(
             ["java", *options, "-cp", jars, main, *args], stdout=self.out, stderr=subprocess.STDOUT
