@@ -58,13 +58,14 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
 
 
 def _notes(copy: CopyFacts) -> list[str]:
-    """What text dumps left out of this log, in sentences."""
+    """What was left out of this log by a text dump, or by a limit of a live audit, in sentences."""
     notes = list(copy.notes)
     name = f"{copy.topic}-{copy.partition}"
     if hidden := copy.state.get("cannot_show"):
         notes.append(f"{name}: text does not show {', '.join(hidden)}")
     if copy.state.get("ends_early"):
-        notes.append(f"{name}: the dump breaks off before the log ends, so nothing is said of its end")
+        what = "the log was not read to its end" if copy.state.get("live") else "the dump breaks off before the log ends"
+        notes.append(f"{name}: {what}, so nothing is said of its end")
     if copy.state.get("may_be_cleaned") and not copy.topic.startswith("__"):
         notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
     return notes
