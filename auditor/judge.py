@@ -64,7 +64,8 @@ def _notes(copy: CopyFacts) -> list[str]:
     if hidden := copy.state.get("cannot_show"):
         notes.append(f"{name}: text does not show {', '.join(hidden)}")
     if copy.state.get("ends_early"):
-        what = "the log was not read to its end" if copy.state.get("live") else "the dump breaks off before the log ends"
+        live = "the log was not read to its end"
+        what = live if copy.state.get("live") else "the dump breaks off before the log ends"
         notes.append(f"{name}: {what}, so nothing is said of its end")
     if copy.state.get("may_be_cleaned") and not copy.topic.startswith("__"):
         notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
