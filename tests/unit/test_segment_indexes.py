@@ -1,0 +1,114 @@
+"""Indexes against their segment: what is done for all entries at once is what the definition says of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from auditor.replay import indexes
+from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
+from connectors.codec.columns import BatchColumns
+from connectors.codec.index import OffsetIndex, TimeIndex
+from connectors.codec.segment import Chunk
+from tests import segments
+
+Entry = tuple[int, int]  # place in the segment or time, and offset
+SIZES = some.lists(some.integers(1, 4), max_size=12)
+ENTRIES = some.lists(some.tuples(some.integers(0, 12), some.integers(-2, 2)), max_size=6)
+
+
+def segment(counts: list[int], times: list[int]) -> list[Chunk]:
+    """Chunks of a segment whose batches have so many records and such a largest time."""
+    base, data = 0, b""
+    for count, time in zip(counts, times, strict=False):
+        data += segments.simple(base, count, base_time=time, max_time=time)
+        base += count
+    return segments.chunks(data)
+
+
+def shape_of(batches: BatchColumns, cut: int) -> SegmentShape:
+    """The shape of batches that come in chunks of ``cut``."""
+    shape = SegmentShape()
+    for at in range(0, len(batches.position), cut):
+        shape.add(BatchColumns(*(column[at : at + cut] for column in batches)))
+    return shape
+
+
+def found(events: list[np.ndarray]) -> list[tuple[int, ...]]:
+    return [tuple(int(row[name]) for name in ("position", "a", "b", "c", "d")) for part in events for row in part]
+
+
+def offset_index_says(b: Any, entries: list[Entry], end: int) -> list[tuple[int, ...]]:
+    """The definition, an entry at a time."""
+    out = []
+    for k, (at, offset) in enumerate(entries):
+        rows = np.flatnonzero(b.position == at)
+        until = entries[k + 1][0] if k + 1 < len(entries) else end
+        if k and (offset <= entries[k - 1][1] or at <= entries[k - 1][0]):
+            out.append((8 * k, offset, at, indexes.NOT_INCREASING, -1))
+        elif at < end and not len(rows):
+            out.append((8 * k, offset, at, indexes.NO_BATCH_THERE, -1))
+        elif at < end:
+            final = max(int(rows[0]), int(np.count_nonzero(b.position < until)) - 1)
+            if not b.base_offset[rows[0]] <= offset <= b.last_offset[final]:
+                out.append((8 * k, offset, at, indexes.OFFSET_ELSEWHERE, -1))
+    return out
+
+
+def time_index_says(b: Any, entries: list[Entry], log_end: int) -> list[tuple[int, ...]]:
+    """The definition, an entry at a time."""
+    out = []
+    for k, (stamp, offset) in enumerate(entries):
+        before = np.flatnonzero(b.last_offset <= offset)
+        if k and (stamp <= entries[k - 1][0] or offset < entries[k - 1][1]):
+            out.append((12 * k, offset, stamp, indexes.NOT_INCREASING, -1))
+        elif offset < log_end and len(before) and (largest := b.max_timestamp[before].max()) > stamp:
+            culprit = before[b.max_timestamp[before] == largest][-1]
+            out.append((12 * k, offset, stamp, indexes.EARLIER_IS_LARGER, int(b.last_offset[culprit])))
+    return out
+
+
+@given(some.data(), SIZES, some.integers(1, 5), some.integers(1, 3))
+def test_an_offset_index_is_judged_as_its_definition_says(data: Any, counts: list[int], cut: int, block: int) -> None:
+    (chunk,) = segment(counts, [segments.TIME] * len(counts))
+    b, end = chunk.batches, int(chunk.batches.size.sum())
+    places = [*b.position.tolist(), end, 7]
+    entries = [
+        (places[min(at, len(places) - 1)], int(b.last_offset[at]) + off if at < len(counts) else off)
+        for at, off in sorted(data.draw(ENTRIES))
+    ]
+    index = OffsetIndex(
+        np.arange(len(entries)) * 8, np.array([o for _, o in entries], np.int64),
+        np.array([p for p, _ in entries], np.int64), 8 * len(entries), 0,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexes, "BLOCK_CHUNKS", block)
+        assert found(check_offset_index(index, shape_of(b, cut), 0, end)) == [
+            (p, a, at, c, d) for p, a, at, c, d in offset_index_says(b, entries, end)
+        ]
+
+
+@given(some.data(), SIZES, some.integers(1, 5), some.integers(1, 3))
+def test_a_time_index_is_judged_as_its_definition_says(data: Any, counts: list[int], cut: int, block: int) -> None:
+    times = data.draw(some.lists(some.integers(0, 9), min_size=len(counts), max_size=len(counts)))
+    (chunk,) = segment(counts, [segments.TIME + time for time in times])
+    b, log_end = chunk.batches, sum(counts)
+    entries = [(segments.TIME + stamp, stamp + off) for stamp, off in sorted(data.draw(ENTRIES))]
+    index = TimeIndex(
+        np.arange(len(entries)) * 12, np.array([t for t, _ in entries], np.int64),
+        np.array([o for _, o in entries], np.int64), 12 * len(entries), 0,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexes, "BLOCK_CHUNKS", block)
+        assert found(check_time_index(index, shape_of(b, cut), 0, log_end)) == time_index_says(b, entries, log_end)
+
+
+def test_values_far_apart_are_kept_whole() -> None:
+    (chunk,) = segment([1, 1], [segments.TIME, segments.TIME])
+    far = chunk.batches._replace(max_timestamp=np.array([-(2**62), 2**62]))
+    (block,) = shape_of(far, 2).blocks()
+    assert block.time.tolist() == [-(2**62), 2**62]
