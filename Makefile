@@ -49,9 +49,8 @@ check: setup ## style, types and the rules of the house
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-bench: setup ## every benchmark, one after the other
-	@$(WITH_JAVA) set -e; for file in bench/[a-z]*.py; do \
-	  module=$$(basename $$file .py); echo "== $$module"; $(BIN)/python -m bench.$$module; done
+bench: setup ## beside Kafka's DumpLogSegments, into docs/performance.md (about 10 minutes; BENCH_FULL=1: all sizes)
+	@$(WITH_JAVA) $(BIN)/python -m bench
 
 nightly: setup ## the tests with many more random cases
 	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=100000 HYPOTHESIS_PROFILE=nightly \

@@ -1,0 +1,70 @@
+"""``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/performance.md``.
+
+Groups: start, 64k, 400, shapes, large, tables, records, model, where; all of them where none is named. ``BENCH_DIR`` is
+where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the sizes of issue 9, ``BENCH_RUNS`` (3)
+is how often each side runs. Results of groups that are not named stay as they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import java, model, records, shapes, table, where, whole
+from bench.inputs import Kind
+from bench.plan import Plan, from_environment
+from connectors.errors import AuditInputError
+
+KEPT = java.BUILD.parent / "bench.json"  # rows of earlier groups
+GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
+    "start": shapes.start,
+    "64k": lambda plan: whole.measure("64 KiB batches", Kind("64k"), whole.Target(4, 1.8, cat=True), plan),
+    "400": lambda plan: whole.measure(
+        "400-byte batches", Kind("400"), whole.Target(40, 1.6, command=5), plan, slow_dump=True
+    ),
+    "shapes": shapes.shapes,
+    "large": shapes.large_batches,
+    "tables": shapes.tables,
+    "records": records.measure,
+    "model": model.measure,
+}
+
+
+def main(words: list[str]) -> int:
+    """Runs groups; 2 and one line where it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", choices=[*GROUPS, "where", []])
+    wanted = parser.parse_args(words).groups or [*GROUPS, "where"]
+    try:
+        java.require()
+        run(wanted, from_environment(), KEPT)
+    except AuditInputError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(wanted: list[str], plan: Plan, kept: Path) -> None:
+    """Measures one group after the other, and writes the page after each."""
+    rows: dict[str, list[list[object]]] = json.loads(kept.read_text()) if kept.exists() else {}
+    for group in wanted:
+        began = time.monotonic()
+        if group == "where":
+            table.write("where", where.measure(plan))
+        else:
+            rows[group] = [list(row) for row in GROUPS[group](plan)]
+            print("\n".join(table.Row(*row).line() for row in rows[group]))  # type: ignore[arg-type]
+            kept.write_text(json.dumps(rows))
+            told = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
+            sizes = "Sizes of issue 9" if plan.full else "Quick sizes"
+            head = f"{table.machine()} {sizes}, medians of {plan.runs} runs, the sides in turn.\n\n"
+            table.write("figures", head + table.table(told))
+        print(f"== {group}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""Running what is compared, and taking its time: the auditor, Kafka's tool and ``cat``, each as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.inputs import GIB, Made
+from bench.java import dump_command
+
+ROOT = Path(__file__).parents[1]
+SAMPLED_EVERY = 0.05  # seconds
+WARM = 0.01  # of the input's bytes may come from the disk before a run counts as not warm
+Times = dict[str, list[float]]
+
+
+class Audited(NamedTuple):
+    """One run of ``auditor audit``: seconds, its summary, most private bytes of one Python worker."""
+
+    seconds: float
+    summary: dict[str, Any]
+    private: int
+    tables: dict[str, int]  # rows, with --tables
+
+
+def audit(paths: Sequence[Path], *options: str, master: str = "local[2]", env: dict[str, str] | None = None) -> Audited:
+    """The whole command as a user would run it. Raises where it fails or finds anything worse than info."""
+    with tempfile.TemporaryDirectory(prefix="bench-out-") as out:
+        command = [sys.executable, "-m", "auditor.cli", "audit", *map(str, paths), "--out", out, "--master", master]
+        began = time.perf_counter()
+        process = subprocess.Popen([*command, "--quiet", *options], cwd=ROOT, env=os.environ | (env or {}))
+        memory = Memory(process.pid)
+        status = process.wait()
+        seconds = time.perf_counter() - began
+        private = memory.end()
+        if status:
+            raise RuntimeError(f"auditor audit ended with {status}")
+        summary = json.loads(Path(out, "summary.json").read_text())
+        return Audited(seconds, summary, private, _rows(Path(out, "tables")) if "--tables" in options else {})
+
+
+def auditing(
+    kept: dict[str, list[Audited]], name: str, paths: Sequence[Path], *options: str, master: str = "local[2]"
+) -> Callable[[], float]:
+    """A side that audits, and keeps what came of it under its name."""
+
+    def run() -> float:
+        kept.setdefault(name, []).append(audit(paths, *options, master=master))
+        return kept[name][-1].seconds
+
+    return run
+
+
+def _rows(folder: Path) -> dict[str, int]:
+    import pyarrow.parquet as pq
+
+    return {
+        table.name: sum(pq.read_metadata(part).num_rows for part in table.glob("*.parquet"))
+        for table in folder.iterdir()
+    }
+
+
+class Memory(threading.Thread):
+    """Watches the private memory (RssAnon) of the Python workers below a process."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.most, self.over = pid, 0, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Samples until told to end."""
+        while not self.over.wait(SAMPLED_EVERY):
+            for pid in _below(self.pid):
+                self.most = max(self.most, _worker_bytes(pid))
+
+    def end(self) -> int:
+        """The most bytes that one worker had."""
+        self.over.set()
+        self.join()
+        return self.most
+
+
+def _below(pid: int) -> Iterable[int]:
+    """All processes that a process started, and those that they did."""
+    waiting = [pid]
+    while waiting:
+        try:
+            children = Path(f"/proc/{waiting[0]}/task").glob("*/children")
+            found = [int(word) for file in children for word in file.read_text().split()]
+        except OSError:
+            found = []
+        waiting = waiting[1:] + found
+        yield from found
+
+
+def _worker_bytes(pid: int) -> int:
+    try:
+        if b"pyspark" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0-m\0")[-1][:8]:
+            return 0
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")), 0)
+
+
+def dump(logs: Sequence[Path], *options: str, processes: int = 1) -> float:
+    """Seconds of ``kafka.tools.DumpLogSegments`` over segments; what it prints goes nowhere, which favours it."""
+    shares = [logs[number::processes] for number in range(processes)]
+    return _together([[*dump_command(), *options, "--files", ",".join(map(str, share))] for share in shares])
+
+
+def cat(logs: Sequence[Path], processes: int = 1) -> float:
+    """Seconds of ``cat`` over segments."""
+    shares = [logs[number::processes] for number in range(processes)]
+    return _together([["cat", *map(str, share)] for share in shares])
+
+
+def _together(commands: list[list[str]]) -> float:
+    with open(os.devnull, "wb") as nowhere:
+        began = time.perf_counter()
+        running = [subprocess.Popen(c, stdout=nowhere, stderr=subprocess.DEVNULL) for c in commands]
+        ended = [process.wait() for process in running]
+        seconds = time.perf_counter() - began
+    if any(ended):
+        raise RuntimeError(f"{commands[0][:1]} ended with {ended}")
+    return seconds
+
+
+def dumped(logs: Sequence[Path], *options: str) -> tuple[int, int]:
+    """How many batches and records Kafka's tool prints, not timed. Raises where one is not valid."""
+    command = [*dump_command(), *options, "--files", ",".join(map(str, logs))]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    found, records = 0, 0
+    for line in process.stdout:
+        if line.startswith(b"baseOffset:"):
+            found += 1
+            if b"isvalid: true" not in line:
+                raise RuntimeError(f"DumpLogSegments: {line!r}")
+        records += line.startswith(b"| offset:")
+    if process.wait():
+        raise RuntimeError("DumpLogSegments failed")
+    return found, records
+
+
+def in_turn(sides: dict[str, Callable[[], float]], runs: int) -> Times:
+    """Seconds of each side, one run of each after the other."""
+    times: Times = {name: [] for name in sides}
+    for _ in range(runs):
+        for name, side in sides.items():
+            times[name].append(side())
+    return times
+
+
+def medians(times: Times) -> dict[str, float]:
+    """The median of each side."""
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def from_disk() -> int:
+    """Bytes that the machine has read from its disks so far."""
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("pgpgin "))
+
+
+def warm(made: Sequence[Made]) -> None:
+    """Reads files once, so that what comes after finds them in the page cache."""
+    cat([path for one in made for path in one.logs])
+
+
+def fits(size: int) -> bool:
+    """Whether files of ``size`` bytes stay in the page cache beside what runs."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    return size + 3 * GIB < available
+
+
+def slope(small: float, large: float, sizes: tuple[int, int]) -> float:
+    """Seconds per further GiB."""
+    return (large - small) / ((sizes[1] - sizes[0]) / GIB)
+
+
+def spark_conf(folder: Path, events: Path) -> dict[str, str]:
+    """Environment of an audit that writes Spark's event log to ``events``."""
+    shutil.copytree(ROOT / "auditor" / "spark_conf", folder)
+    settings = (
+        f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\nspark.eventLog.rolling.enabled false\n"
+    )
+    (folder / "spark-defaults.conf").write_text(settings)
+    return {"SPARK_CONF_DIR": str(folder)}
