@@ -92,7 +92,7 @@ def _row(producers: int, target: float, plan: Plan) -> Row:
         plan.runs,
     )
     rate = {name: batches / seconds / 1e6 for name, seconds in medians(times).items()}
-    note = f"with transactions {rate['transactions']:.1f} M/s; Kafka's with origin REPLICATION {rate['REPLICATION']:.2f} M/s"
+    note = f"with transactions {rate['transactions']:.1f} M/s; its REPLICATION {rate['REPLICATION']:.2f} M/s"
     return ratio(
         f"model replay, one core, {producers:,} producers, against ProducerStateManager (origin CLIENT)", target,
         rate["plain"] / rate["CLIENT"], f"{rate['plain']:.1f} against {rate['CLIENT']:.2f} M batches/s", note,

@@ -1,4 +1,4 @@
-"""Running what is compared, and taking its time: the auditor, Kafka's tool and ``cat``, each as a process of its own."""
+"""Running what is compared, and taking its time: the auditor, Kafka's tool and ``cat``, each as a process."""
 
 from __future__ import annotations
 

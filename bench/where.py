@@ -80,11 +80,12 @@ def _took(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def _read(path: Path) -> None:
-    buffer = memoryview(bytearray(BUFFER))
+def _read(path: Path) -> int:
+    buffer, size = memoryview(bytearray(BUFFER)), 0
     with path.open("rb", buffering=0) as f:
-        while f.readinto(buffer):
-            pass
+        while got := f.readinto(buffer):
+            size += got
+    return size
 
 
 def _walk(path: Path, *, crc: bool) -> int:
