@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from auditor.packed import PackedRows
+from auditor.packed import PackedColumns, PackedRows
 from connectors.errors import DecodeError
 
 
@@ -212,7 +212,7 @@ class CopyFacts:
     snapshots: list[SnapshotLink] = field(default_factory=list)
     errors: list[DecodeError] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
-    digests: dict[str, np.ndarray] = field(default_factory=dict)
+    digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
 

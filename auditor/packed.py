@@ -1,4 +1,6 @@
-"""Many rows at rest: a table of a million producers that takes a tenth of its memory until it is asked for columns."""
+"""Many rows at rest: a table of a million producers that takes a tenth of its memory until it is asked for columns,
+and columns of a row a batch, packed as they grow.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 PACK_ABOVE = 50_000  # rows; fewer are kept as they are
+PIECE = 65_536  # rows that are packed together
+WIDTHS = tuple((np.iinfo(t).min, np.iinfo(t).max, np.dtype(t)) for t in (np.int8, np.int16, np.int32, np.int64))
 _CODEC = pa.Codec("zstd", 1)
 
 
@@ -56,3 +60,63 @@ def table(dtype: np.dtype, length: int, column: Callable[[str], np.ndarray]) -> 
     for name in dtype.names or ():
         out[name] = column(name)
     return out
+
+
+def steps(column: np.ndarray) -> np.ndarray:
+    """From each number to the next, beginning at 0, in the smallest type that holds them all.
+
+    What overflows does so again in :func:`summed`.
+    """
+    found = np.diff(column.astype(np.int64, copy=False), prepend=0)
+    low, high = found.min(initial=0), found.max(initial=0)
+    return found.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))
+
+
+def summed(found: np.ndarray, out: np.ndarray) -> None:
+    """Undoes :func:`steps`."""
+    np.cumsum(found, dtype=np.int64, out=out)
+
+
+class PackedColumns:
+    """Columns of numbers that grow by some rows at a time, kept as compressed steps: of batches, some 14 bytes a row.
+
+    Read like a dictionary of arrays; each reading costs a decompression of the column. ``dtypes`` are those of what is
+    read, by name, in the order in which rows are added.
+    """
+
+    def __init__(self, dtypes: dict[str, np.dtype]) -> None:
+        self.dtypes = dtypes
+        self.pieces: list[list[tuple[np.dtype, int, bytes]]] = []
+        self.waiting: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """More rows: an array with a column to each line."""
+        self.waiting.append(rows)
+        if sum(r.shape[1] for r in self.waiting) >= PIECE:
+            self.pack()
+
+    def pack(self) -> None:
+        """Packs what is not yet: to be called when the last row is there."""
+        if not self.waiting:
+            return
+        found = [steps(column) for column in np.concatenate(self.waiting, axis=1)]
+        self.pieces.append([(f.dtype, len(f), bytes(_CODEC.compress(f.data, asbytes=True))) for f in found])
+        self.waiting = []
+
+    def __len__(self) -> int:
+        """Columns; none where nothing was added, not even no rows."""
+        return len(self.dtypes) if self.pieces or self.waiting else 0
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        at, dtype = list(self.dtypes).index(name), self.dtypes[name]
+        packed = [self._unpacked(*piece[at]).astype(dtype) for piece in self.pieces]
+        return np.concatenate([np.empty(0, dtype), *packed, *(rows[at].astype(dtype) for rows in self.waiting)])
+
+    def _unpacked(self, dtype: np.dtype, length: int, data: bytes) -> np.ndarray:
+        out = np.empty(length, np.int64)
+        summed(np.frombuffer(_CODEC.decompress(data, length * dtype.itemsize, asbytes=True), dtype), out)
+        return out
+
+    def items(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Each column with its name."""
+        return ((name, self[name]) for name in self.dtypes)

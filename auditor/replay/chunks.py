@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from auditor.packed import steps, summed
 from connectors.codec.columns import BATCH_DTYPES, RecordSummary
 from connectors.codec.segment import Chunk, read_segment
 from connectors.codec.summary import DTYPES
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from auditor.replay.copy import CopyTask
 
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the chunk, and what unpacked() takes
-WIDTHS = tuple((np.iinfo(t).min, np.iinfo(t).max, np.dtype(t)) for t in (np.int8, np.int16, np.int32, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def packed(chunk: Chunk | DecodeError) -> bytes:
     if isinstance(chunk, DecodeError):
         return pickle.dumps(chunk, 5)
     columns = [*chunk.rows, *(chunk.summary or ())]
-    return pickle.dumps(([_steps(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end), 5)
+    return pickle.dumps(([steps(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end), 5)
 
 
 def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
@@ -77,17 +77,10 @@ def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
     content = pickle.loads(data)
     if isinstance(content, DecodeError):
         return content
-    steps, errors, body_errors, end = content
-    columns = np.empty((len(steps), len(steps[0])), np.int64)
-    for column, step in zip(columns, steps, strict=True):
-        np.cumsum(step, dtype=np.int64, out=column)
+    found, errors, body_errors, end = content
+    columns = np.empty((len(found), len(found[0])), np.int64)
+    for column, of_column in zip(columns, found, strict=True):
+        summed(of_column, column)
     rows, rest = columns[: len(BATCH_DTYPES)], columns[len(BATCH_DTYPES) :]
     summary = RecordSummary(*(c.astype(t) for c, t in zip(rest, DTYPES, strict=True))) if len(rest) else None
     return Chunk(rows, errors, body_errors, summary, None, end)
-
-
-def _steps(column: np.ndarray) -> np.ndarray:
-    """From each value to the next, beginning at 0; what overflows does so again when they are summed up."""
-    steps = np.diff(column.astype(np.int64, copy=False), prepend=0)
-    low, high = steps.min(initial=0), steps.max(initial=0)
-    return steps.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))

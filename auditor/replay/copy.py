@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from auditor.facts import ABORTED, EVENT, SEQUENCE_FREE_TOPICS, TRANSACTION, CopyFacts, Kind
+from auditor.packed import PackedColumns
 from auditor.replay import finish, records
 from auditor.replay import state as st
 from auditor.replay.chunks import read_chunks
@@ -22,7 +23,7 @@ from auditor.replay.recovery import RecoveryScan
 from auditor.replay.snapshots import Chain, Stored
 from connectors.codec import batch as walking
 from connectors.codec.checkpoint import EpochStart, decode_leader_epochs
-from connectors.codec.columns import FLAW_CRC, BatchColumns
+from connectors.codec.columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
 from connectors.codec.segment import Chunk
 from connectors.codec.snapshot import decode_snapshot
@@ -33,6 +34,12 @@ from connectors.limits import DEFAULT_LIMITS, Limits
 from connectors.storage import Place, read_file, read_head
 
 SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
+DIGESTED = [
+    walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
+    walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,
+    walking.MAX_TIMESTAMP,
+]  # fmt: skip
+DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {"crc_ok": np.dtype(bool)}
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state", "__cluster_metadata"})
 
@@ -107,7 +114,7 @@ class CopyReader:
             task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
             folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start_known,
+            log_start_known=task.log_start_known, digests=PackedColumns(DIGEST) if task.digests else {},
         )  # fmt: skip
         bases = [s.base_offset for s in copy.segments]
         self.facts.log_start = max([task.log_start or 0, *bases[:1]])
@@ -116,12 +123,9 @@ class CopyReader:
         self.kept: dict[int, int] = {}
         self.transactions: list[np.ndarray] = []
         self.aborted: list[np.ndarray] = []
-        self.digests: list[BatchColumns] = []
         self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         self.intact_from = self._intact_from()
-        self.internal = (
-            InternalRows(copy.topic, task.limits) if copy.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS) else None
-        )
+        self.internal = InternalRows(copy.topic or "", task.limits) if task.has_internal_rows else None
 
     def _intact_from(self) -> int:
         """Offsets below it may have been cleaned (rules.md, *intact*).
@@ -285,8 +289,9 @@ class CopyReader:
         self.bytes["bytes_decoded"] += int(chunk.rows[walking.SIZE].sum())
         if shape is not None:
             shape.add(BatchColumns(*chunk.rows))
-        if self.task.digests:
-            self.digests.append(chunk.batches)
+        if isinstance(self.facts.digests, PackedColumns):
+            crc_ok = chunk.rows[walking.FLAWS] & FLAW_CRC == 0
+            self.facts.digests.add(np.vstack([chunk.rows[DIGESTED], crc_ok]))
         clock = int(self.replay.scalars[st.S_BROKER_TIME])
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
         if chunk.summary is not None:
@@ -413,11 +418,8 @@ class CopyReader:
             facts.tables = self.internal.tables(key)
             facts.state["unreadable_records"] = self.internal.unreadable
             facts.state["skipped_kinds"] = self.internal.skipped_kinds
-        if self.digests:
-            names = ("base_offset", "last_offset", "crc", "partition_leader_epoch", "producer_id", "producer_epoch",
-                     "base_sequence", "magic", "position", "attributes", "max_timestamp")  # fmt: skip
-            facts.digests = {n: np.concatenate([getattr(b, n) for b in self.digests]) for n in names}
-            facts.digests["crc_ok"] = np.concatenate([b.flaws & FLAW_CRC == 0 for b in self.digests])
+        if isinstance(facts.digests, PackedColumns) and facts.digests:
+            facts.digests.pack()
             facts.state["snapshot_producers"] = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
 
 

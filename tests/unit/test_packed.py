@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from auditor.facts import PRODUCER
-from auditor.packed import PACK_ABOVE, PackedRows, table
+from auditor.packed import PACK_ABOVE, PIECE, PackedColumns, PackedRows, table
 
 ROWS = PACK_ABOVE + 1
 
@@ -68,3 +68,38 @@ def test_a_name_that_is_none(packed: PackedRows) -> None:
 
 def test_packed_rows_travel(plain: np.ndarray, packed: PackedRows) -> None:
     assert np.array_equal(pickle.loads(pickle.dumps(packed))["last_offset"], plain["last_offset"])
+
+
+DTYPES = {"offset": np.dtype("i8"), "crc": np.dtype("u4"), "epoch": np.dtype("i2"), "sound": np.dtype(bool)}
+
+
+@pytest.mark.parametrize("rows", [1, 7, PIECE - 1, PIECE, 3 * PIECE + 5])
+@pytest.mark.parametrize("packed_at_the_end", [True, False])
+def test_columns_that_grow_read_as_what_was_added(rows: int, packed_at_the_end: bool) -> None:
+    random = np.random.default_rng(rows)
+    whole = np.array([
+        random.integers(-(2**63), 2**63 - 1, rows), random.integers(0, 2**32, rows), random.integers(-1, 9, rows),
+        random.integers(0, 2, rows),
+    ])  # fmt: skip
+    columns = PackedColumns(DTYPES)
+    for at in range(0, rows, 8184):
+        columns.add(whole[:, at : at + 8184])
+    if packed_at_the_end:
+        columns.pack()
+    columns = pickle.loads(pickle.dumps(columns))
+    for (name, found), expected in zip(columns.items(), whole, strict=True):
+        assert found.dtype == DTYPES[name]
+        assert np.array_equal(found, expected.astype(DTYPES[name]))
+        assert np.array_equal(columns[name], found)
+
+
+def test_columns_to_which_nothing_was_added_count_as_none() -> None:
+    columns = PackedColumns(DTYPES)
+    assert not columns
+    columns.pack()
+    assert not columns
+    assert [len(column) for _, column in columns.items()] == [0, 0, 0, 0]
+    columns.add(np.empty((4, 0), np.int64))
+    assert columns
+    columns.pack()
+    assert [len(column) for _, column in columns.items()] == [0, 0, 0, 0]

@@ -14,6 +14,7 @@ from auditor import metadata, plan
 from auditor.facts import CopyFacts
 from auditor.isolation import read_apart
 from auditor.options import AuditOptions
+from auditor.packed import PackedColumns
 from auditor.replay.chunks import packed, read_chunks, read_packed, unpacked
 from auditor.replay.copy import INTERNAL_TOPICS, CopyTask, read_copy
 from auditor.split import CHUNKS_ARROW, list_packed, replay_parts
@@ -47,6 +48,8 @@ def same(one: object, other: object) -> bool:
 def plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, PackedColumns):
+        return plain(vars(value))
     if isinstance(value, dict):
         return [(k, plain(v)) for k, v in value.items()]
     if isinstance(value, list | tuple):
