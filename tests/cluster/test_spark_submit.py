@@ -20,6 +20,23 @@ from tests.cluster.standalone import Cluster, Node
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
+# In the Pythons of executors: the first one to judge a log ends its executor, with the half of the shuffle and of the
+# facts that lie there. The parent of a Python is the daemon it was forked from, whose parent is the executor.
+KILLER = """
+import os, signal, sys
+
+def ask(event, args):
+    if event != "import" or args[0] != "auditor.judge":
+        return
+    try:
+        os.close(os.open({flag!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    with open(f"/proc/{{os.getppid()}}/stat") as stat:
+        os.kill(int(stat.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+sys.addaudithook(ask)
+"""
 INPUTS = ("hanging-36", "altered-41", "replicas-41")
 
 
@@ -56,13 +73,13 @@ def two_workers(tmp_path: Path) -> Iterator[Cluster]:
         yield made
 
 
-def submit(made: Cluster, shipped: tuple[Path, Path], out: Path) -> subprocess.Popen[bytes]:
+def submit(made: Cluster, shipped: tuple[Path, Path], out: Path, *python_path: str) -> subprocess.Popen[bytes]:
     """The submission, running. Only the driver's Python has the project's dependencies."""
     package, packed = shipped
     conf = {
         "spark.pyspark.python": standalone.BARE_PYTHON,
         "spark.pyspark.driver.python": sys.executable,
-        "spark.executorEnv.PYTHONPATH": "./env",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(["./env", *python_path]),
         "spark.executor.memory": "700m",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -116,3 +133,17 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     assert (tmp_path / "out" / "findings.jsonl").read_bytes() == local
     master = two_workers.nodes[0].log.read_text(errors="replace")
     assert "Removing worker" in master or "got disassociated" in master
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for the executor in /proc")
+def test_an_executor_killed_in_the_middle_of_the_shuffle_changes_nothing(
+    two_workers: Cluster, shipped: tuple[Path, Path], local: bytes, tmp_path: Path
+) -> None:
+    flag, site = tmp_path / "killed", tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(KILLER.format(flag=str(flag)))
+    finish(submit(two_workers, shipped, tmp_path / "out", str(site)), two_workers)
+    assert flag.exists(), "nothing was judged by an executor"
+    assert (tmp_path / "out" / "findings.jsonl").read_bytes() == local
+    ended = "".join(worker.log.read_text(errors="replace") for worker in two_workers.workers)
+    assert "exitStatus 137" in ended
