@@ -4,7 +4,7 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ nightly: setup ## the tests with many more random cases
 
 fuzz: setup ## twenty million mutants of real files against every decoder (about three hours a core)
 	@rm -f fuzz.last; NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --mutants $${FUZZ_MUTANTS:-20000000} --seed $${FUZZ_SEED:-2} --last fuzz.last
+
+fuzz-coverage: setup ## mutants that reach new lines are kept: a minute a format (needs atheris, which is not locked)
+	@$(BIN)/python -m tests.fuzz.coverage_guided --seconds $${FUZZ_SECONDS:-60} --finds fuzz.finds
 
 sbom: setup ## docs/licenses.md and dist/sbom.json (CycloneDX) from the lock, offline
 	$(BIN)/python scripts/sbom.py requirements.lock docs/licenses.md dist/sbom.json

@@ -64,7 +64,7 @@ def fuzz(kind: str) -> None:
     import atheris  # type: ignore[import-not-found, unused-ignore]
 
     with atheris.instrument_imports(include=["connectors"]):
-        _without_instructions()
+        without_instructions()
         from tests.fuzz import mutate
         from tests.fuzz.targets import TARGETS
 
@@ -83,7 +83,7 @@ def fuzz(kind: str) -> None:
     atheris.Fuzz()
 
 
-def _without_instructions() -> None:
+def without_instructions() -> None:
     """Give the kernels plain Python for what they have machine instructions for; a load out of bounds raises."""
     import numpy as np
 

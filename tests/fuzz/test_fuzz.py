@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from connectors.errors import DecodeError
-from tests.fuzz import mutate, seeds
+from tests import segments
+from tests.fuzz import coverage_guided, mutate, seeds
 from tests.fuzz.targets import TARGETS, told
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,42 @@ def test_no_mutant_makes_a_decoder_raise_or_leave_its_buffers(tmp_path: Path) ->
 @pytest.mark.parametrize("path", FINDS, ids=lambda path: path.name)
 def test_what_was_found_once_is_read(path: Path) -> None:
     TARGETS[path.name.partition("=")[0]](path.read_bytes())
+
+
+def apart(call: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """A Python whose kernels are plain Python too."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", call, *options]
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
+
+
+def test_plain_python_reads_what_the_kernels_read(tmp_path: Path) -> None:
+    """What coverage-guided fuzzing runs: the batches of plain and compressed segments, with their checksums."""
+    data = b"".join(segments.simple(6 * codec, 6, codec=codec) for codec in range(5))
+    (tmp_path / "segment").write_bytes(data)
+    call = (
+        "import sys; from pathlib import Path; from tests.fuzz import coverage_guided\n"
+        "coverage_guided.without_instructions()\n"
+        "from tests.segments import chunks; from tests.fuzz.targets import TARGETS\n"
+        "data = Path(sys.argv[1]).read_bytes(); TARGETS['segment'](data)\n"
+        "print([(b.base_offset.tolist(), b.flaws.tolist()) for b in (c.batches for c in chunks(data, records=True))])"
+    )
+    ran = apart(call, str(tmp_path / "segment"))
+    assert ran.stdout.strip() == str([([0, 6, 12, 18, 24], [0] * 5)]), ran.stderr
+
+
+def test_without_atheris_it_is_said_that_nothing_ran(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(coverage_guided.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["coverage_guided"])
+    assert coverage_guided.main() == 1
+    assert coverage_guided.NOT_RUN in capsys.readouterr().err
+
+
+def test_coverage_guided_fuzzing_runs(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason=coverage_guided.NOT_RUN)
+    assert coverage_guided.fuzz_apart("index", 2, 1, tmp_path)
 
 
 def test_an_error_outside_of_its_file_is_seen() -> None:

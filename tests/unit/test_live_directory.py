@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from connectors.files import Inventory
 from rules import registry
 from tests import corpora, facts
 from tests.segments import chunks
+from tests.turmoil import CHANGES, live_copy, turmoil
 
 NAMES = ("healthy-41", "healthy-28")
 Change = Callable[[Path], None]
@@ -28,20 +27,6 @@ def worrying(path: Path, name: str) -> tuple[set[tuple[Any, ...]], list[DecodeEr
     logs = facts.logs_below(path, records=True, as_of=corpora.manifest(name)["copied_at"])
     found = {(f.rule, f.topic, f.partition, f.offset) for f in facts.judge(logs, *ids) if f.severity != "info"}
     return found, [error for log in logs for copy in log.copies for error in copy.errors]
-
-
-def live_copy(name: str, target: Path) -> Path:
-    """A corpus as it would look had the broker not been stopped."""
-    corpora.copy(name, target)
-    for mark in target.rglob(".kafka_cleanshutdown"):
-        mark.unlink()
-    return target
-
-
-def data_files(folder: Path) -> list[Path]:
-    """Files of partitions; without the coordinator's, since without them others' logs are judged by less."""
-    found = [p for p in folder.glob("*/*/*") if p.is_file() and not p.parent.name.startswith("__transaction_state")]
-    return sorted(p for p in found if p.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"))
 
 
 def after_listing(change: Change, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,34 +46,7 @@ def sound(request: pytest.FixtureRequest) -> tuple[str, set[tuple[Any, ...]]]:
     return request.param, worrying(corpora.unpack(request.param), request.param)[0]
 
 
-def some(folder: Path, seed: int) -> list[Path]:
-    files = data_files(folder)
-    return random.Random(seed).sample(files, len(files) // 6)
-
-
-def vanish(folder: Path) -> None:
-    for path in some(folder, 1):
-        path.unlink()
-
-
-def shrink(folder: Path) -> None:
-    for path in some(folder, 2):
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def rename_files(folder: Path) -> None:
-    """As retention does before it deletes."""
-    for path in some(folder, 3):
-        path.rename(f"{path}.deleted")
-
-
-def rename_folders(folder: Path) -> None:
-    """As the deletion of a topic does."""
-    for path in {file.parent for file in some(folder, 4)}:
-        path.rename(f"{path}.{'0123456789abcdef' * 2}-delete")
-
-
-@pytest.mark.parametrize("change", [vanish, shrink, rename_files, rename_folders])
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_is_gone_is_said_and_nothing_is_concluded_from_it(
     change: Change, sound: tuple[str, set[tuple[Any, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,35 +84,10 @@ def test_what_grows_is_read_as_listed(
 
 
 def test_a_directory_in_turmoil_is_read_to_the_end(tmp_path: Path) -> None:
-    """Another thread truncates, appends, renames, deletes and puts back, all the time."""
     folder = live_copy("healthy-41", tmp_path / "live")
-    kept = {path: path.read_bytes() for path in data_files(folder)}
-    done = threading.Event()
-    changes = [0]
-
-    def disturb() -> None:
-        chance = random.Random(7)
-        paths = list(kept)
-        while not done.is_set():
-            path = chance.choice(paths)
-            size = chance.randrange(len(kept[path]) + 1)
-            how = chance.randrange(4)
-            if how == 0:
-                path.unlink(missing_ok=True)
-            elif how == 1 and path.exists():
-                path.rename(f"{path}.deleted")
-            else:
-                path.write_bytes(kept[path][:size] if how == 2 else kept[path])
-            changes[0] += 1
-
-    thread = threading.Thread(target=disturb)
-    thread.start()
-    try:
+    with turmoil(folder, 7) as changes:
         for _ in range(3):
             worrying(folder, "healthy-41")
-    finally:
-        done.set()
-        thread.join()
     assert changes[0] > 100
 
 
