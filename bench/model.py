@@ -21,7 +21,6 @@ ROUND = 10  # batches of a producer's transaction, the marker among them
 FILLED = {col.SIZE: 400, col.MAGIC: 2, col.RECORD_COUNT: 1}
 ABSENT = (col.CONTROL_TYPE, col.COORDINATOR_EPOCH)
 TARGETS = {10_000: 5.0, 1_000_000: 1.5}  # producers: times faster
-ORIGINS = ("CLIENT", "REPLICATION")
 ONE_CORE = ("-XX:ActiveProcessorCount=1", "-Xmx4g")
 
 
@@ -87,13 +86,14 @@ def _row(producers: int, target: float, plan: Plan) -> Row:
         {
             "plain": lambda: replay_seconds(producers, batches, False),
             "transactions": lambda: replay_seconds(producers, batches, True),
-            **{o: lambda o=o: manager_seconds(producers, batches, o) for o in ORIGINS},  # type: ignore[misc]
+            "manager": lambda: manager_seconds(producers, batches, "CLIENT"),
         },
         plan.runs,
     )
+    times["REPLICATION"] = [manager_seconds(producers, batches, "REPLICATION")]
     rate = {name: batches / seconds / 1e6 for name, seconds in medians(times).items()}
-    note = f"with transactions {rate['transactions']:.1f} M/s; its REPLICATION {rate['REPLICATION']:.2f} M/s"
+    note = f"with transactions {rate['transactions']:.1f} M/s; Kafka's as a replica {rate['REPLICATION']:.2f} M/s"
     return ratio(
         f"model replay, one core, {producers:,} producers, against ProducerStateManager (origin CLIENT)", target,
-        rate["plain"] / rate["CLIENT"], f"{rate['plain']:.1f} against {rate['CLIENT']:.2f} M batches/s", note,
+        rate["plain"] / rate["manager"], f"{rate['plain']:.1f} against {rate['manager']:.2f} M batches/s", note,
     )  # fmt: skip

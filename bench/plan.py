@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     @property
     def replayed(self) -> int:
         """Batches for the model alone."""
-        return 20_000_000 if self.full else 8_000_000
+        return 10_000_000 if self.full else 4_000_000
 
     @staticmethod
     def tiny() -> Path:

@@ -68,7 +68,7 @@ def large_batches(plan: Plan) -> list[Row]:
 
 def tables(plan: Plan) -> list[Row]:
     """``--tables``: seconds per further GiB against Kafka's tool on the same small batches."""
-    size = plan.dump_bytes
+    size = plan.dump_bytes // 2
     with space(plan.root, 4 * size) as folder:
         made = make(folder, Kind("400"), size)
         sides.warm([made])

@@ -175,7 +175,8 @@ def from_disk() -> int:
 
 
 def warm(made: Sequence[Made]) -> None:
-    """Reads files once, so that what comes after finds them in the page cache."""
+    """Waits until files are on the disk and reads them once: what comes after finds them in an idle page cache."""
+    os.sync()
     cat([path for one in made for path in one.logs])
 
 
