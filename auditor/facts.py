@@ -226,6 +226,40 @@ class CopyFacts:
         return (self.join_key, self.topic, self.partition)
 
     @property
+    def cut_short(self) -> bool:
+        """Whether files at the end of a log directory's copy are not there, so that nothing follows from what is
+        missing: no segment at all, or less than checkpoints and snapshots of a broker that shut down promise."""
+        if self.text or self.state.get("live"):
+            return False
+        promised = max(0, self.high_watermark or 0, self.recovery_point or 0, *(s.offset for s in self.snapshots))
+        return not self.segments or (self.clean_shutdown and promised > self.log_end)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether what is known of this log breaks off before its end."""
+        return bool(self.state.get("ends_early")) or self.cut_short
+
+    @property
+    def starts_late(self) -> bool:
+        """Whether the log may have begun before its first segment: brokers raise the first leader epoch with it."""
+        epochs = self.state.get("leader_epochs") or ()
+        first = epochs[0][1] if epochs else -1 if self.last_leader_epoch >= 0 else self.log_start
+        return not self.log_start_known or first < self.log_start
+
+    @property
+    def absent(self) -> list[tuple[int, int]]:
+        """Offsets (from, to) that are missing between two segments, where nothing was cleaned: those of a segment file
+        that is lost, or was not copied."""
+        holes = self.events[self.events["kind"] == Kind.OFFSET_HOLE]
+        starts = ((int(e["a"]), int(e["base_offset"]), int(e["segment"])) for e in holes if e["position"] == 0)
+        return [(start, end) for start, end, segment in starts if self.segment_bases[segment] == end]
+
+    @property
+    def indexed(self) -> frozenset[int]:
+        """The numbers of the segments that were copied with an index of any kind."""
+        return frozenset(self.state.get("indexed_segments", () if self.text else range(len(self.segments))))
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Orders copies: the highest (last leader epoch, log end) is the leader copy."""
         return (self.last_leader_epoch, self.log_end)

@@ -124,7 +124,7 @@ class _Reading:
 
     def __init__(self, task: MetadataTask) -> None:
         self.task = task
-        self.newest, self.lost = -1, False
+        self.newest, self.lost = -1, not task.copy.segments
         self.unopened: list[DecodeError] = []
 
     def entries(self, files: list[tuple[str, int]]) -> Iterator[MetadataEntry]:

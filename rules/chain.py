@@ -57,8 +57,13 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     for copy in log.copies:
         for link in copy.snapshots:
             differences = [d for d in link.differences if not _expired(log, copy, link, d)]
-            if link.comparable and differences:
+            if link.comparable and differences and not _passes_a_gap(copy, link):
                 yield _mismatch(log, copy, link, differences)
+
+
+def _passes_a_gap(copy: CopyFacts, link: SnapshotLink) -> bool:
+    """Whether a segment between the snapshot and the one before it is not there."""
+    return any(start < link.offset and link.base < end for start, end in copy.absent)
 
 
 def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: tuple[int, str, int, int, int]) -> bool:
@@ -121,7 +126,7 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
     .txnindex.
     Why it matters: read_committed consumers are told by the index what to leave out: they get the aborted records.
-    Can be wrong: cleaned segments without data; a live copy.
+    Can be wrong: cleaned segments without data; a live copy. Segments that were copied without any index are left out.
     What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
     recover the segment, which rebuilds both; or fetch the replica anew.
     Source: TransactionIndex; semantics 1.10
@@ -129,13 +134,14 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     for copy in log.copies:
         indexed = {(int(a["producer_id"]), int(a["last_offset"])) for a in copy.aborted}
         unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
+        with_index = copy.indexed
         for t in _aborted(copy):
             if t["records"] <= 0 or (int(t["producer_id"]), int(t["marker_offset"])) in indexed:
                 continue
             if t["last_offset"] < copy.log_start or (t["first_offset"] < _intact(log, copy) and t["records"] == 0):
                 continue
             log_file = copy.file(int(t["marker_segment"])) or ""
-            if copy.text and int(t["marker_segment"]) not in (copy.state.get("indexed_segments") or ()):
+            if int(t["marker_segment"]) not in with_index:
                 continue
             if log_file.removesuffix(".log") + ".txnindex" in unreadable:
                 continue

@@ -69,7 +69,7 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it."""
     prepare, copy = window.prepare, log.leader
     assert prepare is not None
-    if copy.state.get("unreadable") or (copy.text and not copy.state.get("live")):
+    if copy.state.get("unreadable") or copy.absent or (copy.text and not copy.state.get("live")):
         return False
     first_time = int(copy.state.get("first_time", -1))
     begin = window.start_time if window.start_time >= 0 else prepare.time

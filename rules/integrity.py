@@ -322,5 +322,13 @@ def _beyond(log: LogView, copy: CopyFacts, beyond: list[tuple[str, int, int | No
         offset=limit,
         last_offset=value,
         evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": copy.log_end,
-                  "high_watermark": copy.high_watermark, "in_flight": True if live else None},
+                  "high_watermark": copy.high_watermark, "in_flight": True if live else None,
+                  **_perhaps_not_copied(copy)},
     )  # fmt: skip
+
+
+def _perhaps_not_copied(copy: CopyFacts) -> dict[str, str]:
+    """For the evidence of a lost tail: where the log ends like a segment that has another one behind it."""
+    if copy.log_end not in {link.offset for link in copy.snapshots}:
+        return {}
+    return {"confidence": "undecidable", "missing": f"perhaps the segment file {copy.log_end:020}.log, if not copied"}

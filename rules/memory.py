@@ -97,7 +97,7 @@ def _differs(
 def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any]) -> Iterator[Finding]:
     history = log.cluster.coordinator
     entry = history.last(transactional_id) if history is not None else None
-    if held["state"] not in LOGGED_STATES or log.leader.state.get("ends_early"):
+    if held["state"] not in LOGGED_STATES or log.leader.ends_early:
         return
     if entry is not None and entry.record_time > log.leader.state["asked_at"] - SKEW_MS:
         return  # it is at work: that it was asked twice in the same state says nothing

@@ -282,7 +282,8 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
             continue
         above = c.value > bounds.log_end
         other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
-        doubt = above and not arrived(bounds.copy_time, bounds.clean_shutdown, c.time, other_clock=other)
+        late = above and not arrived(bounds.copy_time, bounds.clean_shutdown, c.time, other_clock=other)
+        doubt = late or (bounds.starts_late and not above)
         severity = "info" if doubt else "error" if above else "warning"
         side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
         missing = f"{abs(c.value - (bounds.log_end if above else bounds.log_start))} records"
@@ -293,11 +294,12 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
             c,
             f"The committed offset {c.value} of {_where(c)} lies {side} of the log: "
             + (f"{missing} that the group has read are not there" if above else f"it never read {missing}")
-            + (" (the log may have been copied before the offsets)" if doubt else ""),
+            + (" (the log may have been copied before the offsets)" if late else "")
+            + (" (its first segments may not have been copied)" if doubt and not late else ""),
             evidence={
                 "log_start": bounds.log_start,
                 "log_end": bounds.log_end,
-                "in_flight": True if doubt else None,
+                "in_flight": True if late else None,
                 "confidence": "undecidable" if doubt else "proved",
             },
             remedy=RESET.format(

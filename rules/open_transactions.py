@@ -89,13 +89,15 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         timeout,
         in_flight,
         missing,
-        bool(log.leader.state.get("ends_early")) or unreadable_behind(log, row),
+        log.leader.ends_early or unreadable_behind(log, row),
     )
 
 
 def unreadable_behind(log: LogView, row: np.void) -> bool:
-    """Whether bytes that could not be read lie behind the transaction's data: one of them may be its marker."""
-    return bool(log.leader.state.get("unreadable_at", -1) > row["last_offset"])
+    """Whether bytes that could not be read, or are not there, lie behind the transaction's data: one of them may be its
+    marker."""
+    gone = [log.leader.state.get("unreadable_at", -1), *(start for start, _ in log.leader.absent)]
+    return bool(max(gone) > row["last_offset"])
 
 
 def _class(
@@ -107,7 +109,7 @@ def _class(
         return "ghost", "its data lies below the log start", False, None
     if "control_type" in (log.leader.state.get("cannot_show") or ()):
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
-    if log.leader.state.get("ends_early"):
+    if log.leader.ends_early:
         return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"
     if unreadable_behind(log, row):
         return "undecidable", "bytes behind it could not be read", False, "the batches that could not be read"

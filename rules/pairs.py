@@ -58,6 +58,9 @@ class Pair:
         keep = (rows["last_offset"] >= self.low) & (rows["last_offset"] < self.high)
         for gap in self.gaps:  # its marker is missing: told already
             keep &= (rows["last_offset"] < gap.first_offset) | (rows["last_offset"] > gap.last_offset)
+        for c in (self.copy, self.leader):  # an index that was not copied tells nothing of the other one
+            segment = np.searchsorted(c.segment_bases, rows["last_offset"], side="right") - 1
+            keep &= np.isin(segment, list(c.indexed))
         return np.unique(np.array(rows[keep][INDEX_ENTRY].tolist(), [(name, "i8") for name in INDEX_ENTRY]))
 
     def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
@@ -178,5 +181,5 @@ def _gaps(rows: dict[str, np.ndarray], lone: np.ndarray, in_leader: bool, undeci
 
 
 def _undecidable(copy: CopyFacts) -> bool:
-    """Whether bytes of its segments could not be read, which may hold what seems missing."""
-    return any(e.reason in UNDECIDED and e.file in copy.segments for e in copy.errors)
+    """Whether bytes of its segments could not be read, or none was copied, which may hold what seems missing."""
+    return not copy.segments or any(e.reason in UNDECIDED and e.file in copy.segments for e in copy.errors)

@@ -64,11 +64,18 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 "previous_time": iso(int(e["e"])),
                 "leader_epochs": [e["d"], e["leader_epoch"]],
                 "class": "out of order" if swapped else lost,
-                "confidence": "likely" if e["f"] & STATE_MAY_BE_LOST else "proved",
+                **_certainty(log, e),
             },
             remedy=_dump(log, e)
             + "; compare the replicas, check unclean elections and acks, replay the source between the two times",
         )
+
+
+def _certainty(log: LogView, e: np.void) -> dict[str, str]:
+    """For the evidence of a gap: how sure it is that records are lost, and what would decide it."""
+    if any(e["c"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
+        return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
+    return {"confidence": "likely" if e["f"] & STATE_MAY_BE_LOST else "proved"}
 
 
 def _gaps(log: LogView) -> list[list[np.void]]:

@@ -12,7 +12,7 @@ from rules.finding import Finding
 from rules.pairs import COMPARED, Gap, Pair, row_of, watermark
 from rules.pairs import pairs as replica_pairs
 from rules.registry import rule
-from rules.view import LogView
+from rules.view import LogView, arrived
 
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence
@@ -140,7 +140,9 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     row = row_of(log, holder, gap.first_offset)
     committed = gap.first_offset < pair.high
     tail = gap.first_offset >= without.log_end
-    late = tail and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
+    time = log.time(row["max_timestamp"])
+    late = tail and not arrived(log.copy_time(without), without.clean_shutdown, time, other_clock=True)
+    not_copied = any(start <= gap.first_offset and gap.last_offset < end for start, end in without.absent)
     severity = "critical" if committed and not late and not gap.undecidable else "info"
     if severity == "info" and not gap.undecidable and _ahead_of_its_leader(log, without, holder):
         severity = "warning"
@@ -164,8 +166,9 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             "offsets": gap.last_offset - gap.first_offset + 1,
             "high_watermark": pair.high,
             "in_flight": True if late else None,
-            "confidence": "undecidable" if gap.undecidable or late else "proved",
-            "missing": "bytes of the copy without them that could not be read" if gap.undecidable else None,
+            "confidence": "undecidable" if gap.undecidable or late or not_copied else "proved",
+            "missing": "bytes of the copy without them that could not be read" if gap.undecidable
+            else "perhaps a segment file that was not copied" if not_copied else None,
         },
         remedy=_cure(log, without, holder) if severity != "info" else "None: a replica that lags catches up",
     )  # fmt: skip

@@ -26,6 +26,7 @@ class Bounds(NamedTuple):
     clean_shutdown: bool
     topic_id: str | None
     broker_id: int | None
+    starts_late: bool = False
 
 
 # The settings that brokers create their internal topics by, and what they are where nobody set them.
@@ -177,7 +178,8 @@ class LogView:
     def in_flight(self, needed_by: int, *, other_clock: bool, copy: CopyFacts | None = None) -> bool:
         """Whether something absent from this copy may only be absent because the copy was made before ``needed_by``."""
         c = copy or self.leader
-        return not arrived(self.copy_time(c), c.clean_shutdown, needed_by, other_clock=other_clock)
+        whole = c.clean_shutdown and not c.cut_short
+        return not arrived(self.copy_time(c), whole, needed_by, other_clock=other_clock)
 
     def finding(
         self, rule: str, severity: str, message: str, *, copy: CopyFacts | None = None, segment: int = -1, **fields: Any

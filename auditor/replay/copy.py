@@ -125,6 +125,9 @@ class CopyReader:
         self.aborted: list[np.ndarray] = []
         self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         self.intact_from = self._intact_from()
+        if copy.segments:
+            indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
+            self.facts.state["indexed_segments"] = indexed
         self.internal = InternalRows(copy.topic or "", task.limits) if task.has_internal_rows else None
 
     def _intact_from(self) -> int:

@@ -72,7 +72,7 @@ def lively(version: str, scratch: Path, target: Path, moment: str = "live") -> M
     """A healthy broker under all that topics, producers and groups may ask of it, copied slowly while it works, or
     after ``kill -9`` (``killed``), when it has come back from that (``recovered``), or shut down (``stopped``)."""
     at = -1
-    with Cluster(version, scratch, **OFTEN) as cluster:
+    with Cluster(version, scratch, 1, **OFTEN) as cluster:
         time.sleep(2)
         with Driver(cluster, version if numbers(version) >= (2, 5) else "2.8.2") as run:
             ask_for_everything(run, version)
@@ -164,7 +164,7 @@ def late_writes(version: str, scratch: Path, target: Path, **settings: str) -> M
              "lastOffset": answer[1] + n - 1}
         )  # fmt: skip
 
-    with Cluster(version, scratch, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
+    with Cluster(version, scratch, 1, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
         run("topic bank.ledger 4 1")
         first_transaction(run, "bank.ledger")
         for name, partition, commit in (("bank-abort", 0, False), ("bank-commit", 1, True)):
@@ -191,7 +191,7 @@ def late_writes(version: str, scratch: Path, target: Path, **settings: str) -> M
 
 def old_stamps(version: str, scratch: Path, target: Path, **settings: str) -> Made:
     """Transactions of records with old stamps: the stamps say nothing of when their partition had to be added."""
-    with Cluster(version, scratch, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
+    with Cluster(version, scratch, 1, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
         run("topic bank.ledger 2 1")
         first_transaction(run, "bank.ledger")
         for k in range(4):

@@ -1,0 +1,94 @@
+"""A copy of a part is judged by what is there: files and folders of real brokers are left out, alone and together.
+
+What no file shows is not known; only a gap that the other files bound is told, as undecidable: the segment between them
+is lost, or was not copied.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rules.finding import SEVERITIES, Finding
+from tests import corpora
+from tests.audited import above_info, audit_folder
+from tests.unit.test_files_that_cannot_be_read import WEAKER, about, groups
+
+CORPORA = (
+    "healthy-28", "healthy-41", "not-hanging-41", "unknown-producer-23", "trimmed-28", "legacy-0102", "hanging-36",
+    "replicas-41",
+)  # fmt: skip
+GAPS = {"offset-hole", "sequence-gap", "committed-transaction-hole"}
+NOT_INDEXED = {"aborted-transaction-not-indexed", "replica-abort-index-divergence"}
+LACKS = {"checkpoint-beyond-log-end", "replica-missing-range"}
+
+
+def parts(folder: Path) -> Iterator[list[str]]:
+    """What is left out at once: as for what cannot be read, every segment alone, and all but one partition."""
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    folders = sorted({n.rpartition("/")[0] + "/" for n in names if n.count("/") == 2})
+    chance = random.Random(11)
+    alone = [[n] for n in names if n.endswith((".log", ".properties", ".kafka_cleanshutdown"))]
+    only = [[n for n in names if not n.startswith(kept)] for kept in folders]
+    some = [[n for n in names if n.startswith(tuple(chance.sample(folders, len(folders) // 2)))] for _ in range(3)]
+    whole = list(groups(folder))
+    yield from whole[:11]
+    yield from chance.sample(whole[11:] + alone + only, min(25, len(whole[11:] + alone + only)))
+    yield from some
+
+
+def said_of_files(f: Finding, gone: list[str]) -> bool:
+    """Whether a finding is about a file that is not there, while others say that it was."""
+    folder = f"/{f.topic}-{f.partition}/"
+    of_log = [name for name in gone if folder in name]
+    if f.rule in GAPS:
+        return f.evidence["confidence"] == "undecidable" and any(n.endswith(".log") for n in of_log)
+    if f.rule in LACKS:
+        return any(n.endswith(".log") for n in of_log)
+    # A segment with its other indexes, but without this one, is one whose index was lost.
+    return f.rule in NOT_INDEXED and any(n.endswith(".txnindex") for n in of_log)
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_no_file_is_left_out_into_an_alarm(name: str, tmp_path: Path) -> None:
+    root, aside, as_of = tmp_path / "copy", tmp_path / "aside", int(corpora.manifest(name)["copied_at"])
+    whole = corpora.copy(name, root)
+    known = above_info(audit_folder(whole, as_of))
+    before = {about(f): SEVERITIES.index(f.severity) for f in known}
+    hanging = {(f.topic, f.partition, f.producer_id) for f in known if f.rule == "hanging-transaction"}
+    for gone in list(parts(root)):
+        shutil.copytree(root, aside, copy_function=link)
+        for file in gone:
+            (aside / file).unlink()
+        for f in above_info(audit_folder(aside, as_of)):
+            weaker = f.rule in WEAKER and (f.topic, f.partition, f.producer_id) in hanging
+            same = SEVERITIES.index(f.severity) >= before.get(about(f), len(SEVERITIES))
+            told = f"without {gone[:3]} of {len(gone)}: {f.severity} {f.rule}: {f.message}"
+            assert weaker or same or said_of_files(f, gone), told
+        shutil.rmtree(aside)
+
+
+def link(source: str, target: str) -> None:
+    """A file under a second name: nothing is written to it."""
+    Path(target).hardlink_to(source)
+
+
+@pytest.mark.parametrize("keep", ["00000000000000000000.log", "00000000000000000464.log"])
+def test_a_single_file_raises_no_alarm(tmp_path: Path, keep: str) -> None:
+    source = corpora.unpack("healthy-41") / "broker-1" / "shop.orders-0" / keep
+    shutil.copy(source, tmp_path / keep)
+    assert above_info(audit_folder(tmp_path, int(corpora.manifest("healthy-41")["copied_at"]))) == []
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_an_index_that_is_lost_is_told_from_indexes_that_were_not_copied(tmp_path: Path, index: bool) -> None:
+    root = corpora.copy("healthy-41", tmp_path)
+    for file in root.glob("*/shop.orders-0/*index"):
+        if file.suffix == ".txnindex" or not index:
+            file.unlink()
+    found = above_info(audit_folder(root, int(corpora.manifest("healthy-41")["copied_at"])))
+    assert {f.rule for f in found} == ({"aborted-transaction-not-indexed"} if index else set())
