@@ -43,13 +43,26 @@ class Kind(NamedTuple):
 
 
 class Made(NamedTuple):
-    """One log directory: its segments, how many batches and records they hold."""
+    """One log directory, and of each of its segments how many batches and records it holds."""
 
     folder: Path
-    logs: list[Path]
+    counts: dict[Path, tuple[int, int]]
     size: int
-    batches: int
-    records: int
+
+    @property
+    def logs(self) -> list[Path]:
+        """The segments."""
+        return list(self.counts)
+
+    @property
+    def batches(self) -> int:
+        """In all segments."""
+        return sum(batches for batches, _ in self.counts.values())
+
+    @property
+    def records(self) -> int:
+        """In all segments."""
+        return sum(records for _, records in self.counts.values())
 
 
 @njit(cache=True, nogil=True)
@@ -69,12 +82,12 @@ def _value(out, at, width):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _fill(out, models, starts, log, sequences, index, until):  # type: ignore[no-untyped-def]
-    """Batches one after the other into ``out`` while they fit and begin before ``until``; the bytes, and the records.
+    """Batches one after the other into ``out`` while they fit and begin before ``until``; how many bytes.
 
     ``log`` is the state of the log (the names above), ``sequences`` each producer's next one, ``index`` gets a row of
     offset, position and time where a broker writes an entry.
     """
-    used, records = 0, 0
+    used = 0
     while log[POSITION] < until:
         model = log[NUMBER] % (len(starts) - 1)
         first, size = starts[model], starts[model + 1] - starts[model]
@@ -100,8 +113,7 @@ def _fill(out, models, starts, log, sequences, index, until):  # type: ignore[no
         log[SINCE_ENTRY] += size
         log[NUMBER] += 1
         used += size
-        records += count
-    return used, records
+    return used
 
 
 @cache
@@ -118,38 +130,36 @@ def models_of(name: str) -> list[bytes]:
             + real[0][27:57] + struct.pack(">i", count) + body]  # fmt: skip
 
 
-def _segment(folder: Path, kind: Kind, log: np.ndarray, sequences: np.ndarray, size: int) -> tuple[Path, int]:
-    """Writes one segment of about ``size`` bytes with its indexes; its path and its records."""
+def _segment(folder: Path, kind: Kind, log: np.ndarray, sequences: np.ndarray, size: int) -> Path:
+    """Writes one segment of about ``size`` bytes with its indexes."""
     real = models_of(kind.batches)
     starts = np.cumsum([0, *map(len, real)])
     models, out = np.frombuffer(b"".join(real), np.uint8), np.empty(BUFFER, np.uint8)
     index = np.empty((size // INDEX_INTERVAL + 2, 3), np.int64)
     log[[POSITION, SINCE_ENTRY, ENTRIES]], log[SEGMENT_START] = 0, log[OFFSET]
-    path, records = folder / f"{log[OFFSET]:020d}.log", 0
+    path = folder / f"{log[OFFSET]:020d}.log"
     with path.open("wb", buffering=0) as f:
         while log[POSITION] < size:
-            used, count = _fill(out, models, starts, log, sequences, index, size)
-            f.write(out[:used].data)
-            records += count
+            f.write(out[: _fill(out, models, starts, log, sequences, index, size)].data)
     entries = index[: log[ENTRIES]]
     path.with_suffix(".index").write_bytes(entries[:, :2].astype(">i4").tobytes())
     times = np.zeros(len(entries), [("time", ">i8"), ("offset", ">i4")])
     times["time"], times["offset"] = entries[:, 2], entries[:, 0]
     path.with_suffix(".timeindex").write_bytes(times.tobytes())
-    return path, records
+    return path
 
 
-def _partition(folder: Path, kind: Kind, size: int) -> tuple[list[Path], int, int]:
-    """Writes one log; its segments, batches and records."""
+def _partition(folder: Path, kind: Kind, size: int) -> dict[Path, tuple[int, int]]:
+    """Writes one log; its segments with their batches and records."""
     folder.mkdir(parents=True)
     log, sequences, left = np.zeros(6, np.int64), np.zeros(kind.producers, np.int64), size
-    logs, records = [], 0
+    counts = {}
     while left > 0:
-        path, count = _segment(folder, kind, log, sequences, min(left, SEGMENT_BYTES))
-        logs.append(path)
+        number, offset = int(log[NUMBER]), int(log[OFFSET])
+        path = _segment(folder, kind, log, sequences, min(left, SEGMENT_BYTES))
+        counts[path] = (int(log[NUMBER]) - number, int(log[OFFSET]) - offset)
         left -= path.stat().st_size
-        records += count
-    return logs, int(log[NUMBER]), records
+    return counts
 
 
 def make(folder: Path, kind: Kind, size: int, disk: int = 0) -> Made:
@@ -164,8 +174,8 @@ def make(folder: Path, kind: Kind, size: int, disk: int = 0) -> Made:
         made = list(threads.map(lambda p: _partition(p, kind, size // kind.partitions), partitions))
     (target / "meta.properties").write_text(PROPERTIES + f"directory.id=YmVuY2gtZGlza251bWJlc{disk}\n")
     (target / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
-    logs = [path for paths, _, _ in made for path in paths]
-    return Made(target, logs, sum(p.stat().st_size for p in logs), sum(b for _, b, _ in made), sum(r for *_, r in made))
+    counts = {path: count for counts in made for path, count in counts.items()}
+    return Made(target, counts, sum(path.stat().st_size for path in counts))
 
 
 @contextmanager

@@ -50,15 +50,16 @@ def measure(name: str, kind: Kind, target: Target, plan: Plan, *, slow_dump: boo
     disk, own = plan.disk_bytes(DISKS), plan.dump_bytes if slow_dump else 0
     with space(plan.root, DISKS * disk + own) as folder:
         made = [make(folder, kind, disk, number) for number in range(DISKS)]
-        dumped = make(folder / "dump", kind._replace(partitions=PROCESSES), own).logs if own else made[0].logs
-        every = dumped if own else [path for one in made for path in one.logs]
-        inputs = Inputs(made[:1], made, dumped[:1] if own else dumped, every)
-        sides.warm(made)
-        seen = sides.dumped(dumped[:1])[0]
+        theirs = make(folder / "dump", kind._replace(partitions=PROCESSES), own) if own else made[0]
+        every = theirs.logs if own else [path for one in made for path in one.logs]
+        inputs = Inputs(made[:1], made, theirs.logs[:1] if own else theirs.logs, every)
+        sides.warm([*made, theirs])
+        if (seen := sides.dumped(theirs.logs[:1])[0]) != (wanted := theirs.counts[theirs.logs[0]][0]):
+            raise RuntimeError(f"DumpLogSegments saw {seen} batches of {wanted}")
         disk_reads = sides.from_disk()
         runs, times = _times(inputs, plan)
         cold = (sides.from_disk() - disk_reads) / (plan.runs * inputs.gib()[1])
-        _same_batches(inputs, runs, seen, dumped[0])
+        _same_batches(inputs, runs)
         return _rows(name, target, inputs, sides.medians(times), runs, cold)
 
 
@@ -85,15 +86,12 @@ def _times(inputs: Inputs, plan: Plan) -> tuple[dict[str, list[sides.Audited]], 
     return kept, times
 
 
-def _same_batches(inputs: Inputs, runs: dict[str, list[sides.Audited]], seen: int, dumped: Path) -> None:
-    """Raises unless the auditor saw every batch that was made, and no less in a file than Kafka's tool did."""
+def _same_batches(inputs: Inputs, runs: dict[str, list[sides.Audited]]) -> None:
+    """Raises unless the auditor saw every batch that was made."""
     for name in runs.keys() - {"start"}:
         wanted = sum(one.batches for one in (inputs.large if name.endswith("all") else inputs.small))
         if any(run.summary["batches"] != wanted for run in runs[name]):
             raise RuntimeError(f"{name}: {wanted} batches were made, {[r.summary['batches'] for r in runs[name]]} seen")
-    ours = sides.audit([dumped.parent]).summary["batches"]
-    if len(list(dumped.parent.glob("*.log"))) == 1 and ours != seen:
-        raise RuntimeError(f"{dumped.name}: DumpLogSegments saw {seen} batches, the auditor {ours}")
 
 
 def _rows(

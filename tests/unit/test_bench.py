@@ -28,6 +28,7 @@ def test_inputs_are_sound_logs(kind: Kind, tmp_path: Path, monkeypatch: pytest.M
     assert all(batch.validate_crc() for batch in read[:: 1 + len(read) // 20])
     assert len(read) == made.batches
     assert sum(batch.records_count for batch in read) == made.records
+    assert {path: len(batches(path.read_bytes())) for path in made.logs} == {p: b for p, (b, _) in made.counts.items()}
     assert made.size == sum(path.stat().st_size for path in made.logs)
 
     options = AuditOptions((str(made.folder),), tmp_path / "out", records=True)
