@@ -81,9 +81,10 @@ def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSessio
     return session
 
 
-# What results depend on, and what tells of a worker's death.
+# What results depend on, what tells of a worker's death, and what bounds the memory of workers that get large rows.
 NEEDED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",

@@ -1,7 +1,7 @@
 """What an audit moves and keeps, by measurement: for a large cluster it is this, times its size (docs/scaling.md).
 
 ``python -m bench.scaling [--mib N]`` makes one partition of N MiB, of 400-byte and of 64 KiB batches, audits it whole
-and in parts, alone and beside a replica, and reads from Spark's event log what each stage moved. Then it makes ten
+and in parts, alone and beside a replica, and reads from Spark's event log what each stage moved. Then it makes two
 thousand small partitions and looks at what the driver keeps of them.
 """
 
@@ -29,7 +29,7 @@ from connectors.inventory import discover
 TIB = 1 << 40
 KINDS = {"400-byte batches": Kind("400", partitions=1), "64 KiB batches": Kind("64k", partitions=1)}
 NEVER = 1 << 62  # bytes from which a copy is read in parts
-PARTITIONS = 10_000
+PARTITIONS = 2_000
 SEGMENTS = 8
 MOVED = {
     "shuffled": "internal.metrics.shuffle.write.bytesWritten",
