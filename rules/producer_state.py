@@ -376,7 +376,7 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
         for run in runs(log.events(kind), "producer_id"):
             e = run[0]
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
-            hours = abs(int(e["a"] - e["timestamp"])) / 3600000
+            hours = abs(int(e["a"]) - int(e["timestamp"])) / 3600000
             yield log.at_event(
                 "producer-timestamp-skew",
                 "warning",

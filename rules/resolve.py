@@ -125,7 +125,7 @@ def _behind_another_end(winner: Finding, other: Finding) -> bool:
         return bool(other.offset == winner.offset or other.evidence["expected"] == winner.last_offset + 1)
     if other.rule == "index-mismatch":
         stem = str(winner.file).removesuffix(".log")
-        return other.file == f"{stem}.index" and other.evidence["segment_position"] == winner.position
+        return other.file == f"{stem}.index" and other.evidence.get("segment_position", -1) == winner.position
     return _behind(winner, other)
 
 

@@ -15,6 +15,8 @@ from auditor import context
 from auditor.judge import judge_log
 from connectors.schema import DECODED
 from rules import registry
+from rules.finding import Finding
+from rules.resolve import resolve
 from tests import corpora
 from tests.facts import logs_below
 
@@ -89,3 +91,11 @@ def test_times_beyond_all_calendars_are_numbers_still() -> None:
     table = pa.Table.from_pylist([row], schema=DECODED["transaction_log"])
     (entry,) = context.entries(table)
     assert (entry.record_time, entry.last_update, entry.start) == (2**62, -(2**62), 2**62)
+
+
+def test_an_index_that_breaks_off_beside_a_batch_that_is_out_of_order() -> None:
+    """Neither explains the other: what is wrong with the index has no place in the segment."""
+    where = {"topic": "t", "partition": 0, "evidence": {"log_dir": "logs", "expected": 8, "batches": 1}}
+    batch = Finding("offsets-not-increasing", "error", offset=5, last_offset=6, file="t-0/0.log", position=61, **where)
+    index = Finding("index-mismatch", "warning", file="t-0/0.index", position=8, **where)
+    assert {f.rule for f in resolve([batch, index])} == {"offsets-not-increasing", "index-mismatch"}
