@@ -195,8 +195,7 @@ def slope(small: float, large: float, sizes: tuple[int, int]) -> float:
 def spark_conf(folder: Path, events: Path) -> dict[str, str]:
     """Environment of an audit that writes Spark's event log to ``events``."""
     shutil.copytree(ROOT / "auditor" / "spark_conf", folder)
-    settings = (
-        f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\nspark.eventLog.rolling.enabled false\n"
-    )
-    (folder / "spark-defaults.conf").write_text(settings)
+    settings = {"enabled": "true", "dir": events.as_uri(), "rolling.enabled": "false", "compress": "false"}
+    text = "".join(f"spark.eventLog.{name} {value}\n" for name, value in settings.items())
+    (folder / "spark-defaults.conf").write_text(text)
     return {"SPARK_CONF_DIR": str(folder)}
