@@ -1,3 +1,4 @@
+import java.io.File;
 import java.nio.file.Files;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.utils.Time;
@@ -27,8 +28,9 @@ public final class Replay {
     }
 
     private static ProducerStateManager replay(int producers, long batches, AppendOrigin origin) throws Exception {
-        ProducerStateManager manager = new ProducerStateManager(new TopicPartition("bench", 0),
-            Files.createTempDirectory("bench-replay").toFile(), 300_000,
+        File folder = Files.createTempDirectory("bench-replay").toFile();
+        folder.deleteOnExit();
+        ProducerStateManager manager = new ProducerStateManager(new TopicPartition("bench", 0), folder, 300_000,
             new ProducerStateManagerConfig(86_400_000, false), Time.SYSTEM);
         for (long offset = 0; offset < batches; offset++) {
             int sequence = (int) (offset / producers);
