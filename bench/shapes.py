@@ -27,9 +27,12 @@ def shapes(plan: Plan) -> list[Row]:
     with space(plan.root, len(SHAPES) * plan.part_bytes) as folder:
         made = {name: make(folder / str(k), kind, plan.part_bytes) for k, (name, kind) in enumerate(SHAPES.items())}
         sides.warm(list(made.values()))
+        logs = [path for one in made.values() for path in one.logs]
         kept: dict[str, list[sides.Audited]] = {}
         cases = {name: sides.auditing(kept, name, [one.folder]) for name, one in made.items()}
-        t = sides.medians(sides.in_turn(cases | {"start": sides.auditing(kept, "start", [plan.tiny()])}, plan.runs))
+        t = sides.medians(
+            sides.in_turn(cases | {"start": sides.auditing(kept, "start", [plan.tiny()])}, plan.runs, logs)
+        )
     each = {name: (t[name] - t["start"]) / one.batches * 1e6 for name, one in made.items()}
     return [row for name, one in made.items() for row in _shape(name, one, each, kept[name])]
 

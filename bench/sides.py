@@ -21,6 +21,7 @@ from bench.java import dump_command
 ROOT = Path(__file__).parents[1]
 SAMPLED_EVERY = 0.05  # seconds
 WARM = 0.01  # of the input's bytes may come from the disk before a run counts as not warm
+DISK = "from disk"
 Times = dict[str, list[float]]
 
 
@@ -154,12 +155,20 @@ def dumped(logs: Sequence[Path], *options: str) -> tuple[int, int]:
     return found, records
 
 
-def in_turn(sides: dict[str, Callable[[], float]], runs: int) -> Times:
-    """Seconds of each side, one run of each after the other."""
-    times: Times = {name: [] for name in sides}
+def in_turn(sides: dict[str, Callable[[], float]], runs: int, files: Sequence[Path] = ()) -> Times:
+    """Seconds of each side, one run of each after the other, ``files`` read before each so that they are in memory.
+
+    With files, ``from disk`` has the bytes that the machine read from its disks during each run all the same.
+    """
+    times: Times = {name: [] for name in (*sides, *([DISK] if files else []))}
     for _ in range(runs):
         for name, side in sides.items():
+            if files:
+                cat(files)
+            before = from_disk()
             times[name].append(side())
+            if files:
+                times[DISK].append(from_disk() - before)
     return times
 
 

@@ -63,7 +63,7 @@ def test_sides_run_in_turn() -> None:
 
     times = sides.in_turn({"a": lambda: side("a", 10), "b": lambda: side("b", 20)}, 3)
     assert order == ["a", "b"] * 3
-    assert sides.medians(times) == {"a": 13, "b": 24}
+    assert {name: sides.medians(times)[name] for name in "ab"} == {"a": 13, "b": 24}
 
 
 def test_a_slope_leaves_the_start_aside() -> None:
