@@ -80,7 +80,7 @@ def read_apart(
 def _start(work: tuple[Any, ...]) -> subprocess.Popen[bytes]:
     """A child at work. It imports nothing of the main program, which may be a script that starts an audit."""
     call = "from auditor.isolation import work_apart; work_apart()"
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     child = subprocess.Popen([sys.executable, "-P", "-c", call], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
     assert child.stdin is not None
     with suppress(BrokenPipeError):  # it is dead already; that is seen when nothing comes from it

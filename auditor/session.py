@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from auditor import jvm
 from connectors.errors import AuditInputError
 
 if TYPE_CHECKING:
@@ -67,14 +68,15 @@ def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSessio
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
+        os.environ.setdefault("SPARK_CONF_DIR", str(jvm.KEPT / "no-settings"))  # and no such folder
     builder = SparkSession.builder.appName("kafka-log-auditor")
     if master is not None:
         builder = builder.master(local_with_retries(master))
         if LOCAL.match(master):
             require_java()
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-    for key, value in (NEEDED | ({} if submitted else SETTINGS) | (conf or {})).items():
+    ours = {} if submitted else SETTINGS | {"spark.driver.extraJavaOptions": jvm.options(find_java())}
+    for key, value in (NEEDED | ours | (conf or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -94,5 +96,4 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
     "spark.python.worker.reuse": "true",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
 }

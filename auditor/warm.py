@@ -1,14 +1,18 @@
-"""Compiles every kernel that audits use and keeps the machine code: ``python -m auditor.warm``, at the end of set-up.
+"""What would else make the first audits slow: ``python -m auditor.warm``, at the end of set-up.
+
+Compiles every kernel that audits use and keeps the machine code, and keeps the classes of Spark's JVM.
 
 Reads the demo's logs in this process, as the workers of an audit and of a what-if would; without this, whoever audits
 first waits for it. Where the machine code goes is for :mod:`connectors.codec.compiled` to say. Takes half a minute, a
-few seconds where nothing changed.
+few seconds where nothing changed. The classes (:mod:`auditor.jvm`) take as long again, once.
 """
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
+from auditor import jvm
 from auditor.audit import open_input
 from auditor.cli import DEMO
 from auditor.model.policies import POLICIES
@@ -16,6 +20,7 @@ from auditor.options import AuditOptions
 from auditor.plan import copy_tasks
 from auditor.replay.copy import CopyTask, read_copy
 from auditor.replay.under import Settings, replay_copy
+from auditor.session import find_java
 from connectors.pieces import plan
 from connectors.rows import How, read_piece
 from connectors.schema import DECODED
@@ -35,5 +40,14 @@ def warm(logs: Path) -> None:
     replay_copy(max(copies, key=lambda t: sum(f.size for f in t.copy.files())), tuple(POLICIES), Settings())
 
 
+def keep_classes() -> None:
+    """Runs the demo in a process of its own, for its JVM to keep its classes."""
+    if (java := find_java()) is not None:
+        with tempfile.TemporaryDirectory() as out:
+            demo = ("-m", "auditor.cli", "demo", "--quiet", "--master", "local[2]", "--out", out)
+            jvm.make_archive(java, demo)
+
+
 if __name__ == "__main__":
     warm(DEMO / "logs")
+    keep_classes()

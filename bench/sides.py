@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -203,7 +202,7 @@ def slope(small: float, large: float, sizes: tuple[int, int]) -> float:
 
 def spark_conf(folder: Path, events: Path) -> dict[str, str]:
     """Environment of an audit that writes Spark's event log to ``events``."""
-    shutil.copytree(ROOT / "auditor" / "spark_conf", folder)
+    folder.mkdir()
     settings = {"enabled": "true", "dir": events.as_uri(), "rolling.enabled": "false", "compress": "false"}
     text = "".join(f"spark.eventLog.{name} {value}\n" for name, value in settings.items())
     (folder / "spark-defaults.conf").write_text(text)
