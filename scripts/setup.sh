@@ -32,9 +32,7 @@ install() { .venv/bin/python -m pip install --disable-pip-version-check --no-inp
 install --require-hashes -r requirements-build.lock
 install --require-hashes --no-build-isolation -r requirements.lock
 install --no-build-isolation --no-deps --no-index -e .
-echo "setup: compiling the kernels, once"
-.venv/bin/python -m auditor.warm
-echo "setup: compiling what reads logs to machine code; this takes half a minute once"
+echo "setup: compiling what reads logs to machine code, keeping the classes of Spark; this takes a minute once"
 .venv/bin/python -m auditor.warm
 touch .venv/.ready
 echo "setup: ready"
