@@ -77,6 +77,8 @@ def _times(inputs: Inputs, plan: Plan) -> tuple[dict[str, list[sides.Audited]], 
             "one core all": sides.auditing(kept, "one core all", large, master="local[1]"),
             "dump": lambda: sides.dump(inputs.dump_small),
             "dump all": lambda: sides.dump(inputs.dump_large),
+            "dump nowhere": lambda: sides.dump(inputs.dump_small, nowhere=True),
+            "dump nowhere all": lambda: sides.dump(inputs.dump_large, nowhere=True),
             "dumps": lambda: sides.dump(inputs.dump_large, processes=PROCESSES),
             "start": sides.auditing(kept, "start", [plan.tiny()]),
         },
@@ -105,6 +107,7 @@ def _rows(
     ours = max(command, work)  # a start varies by more than some GiB take, and must not make the slope look better
     cat = sides.slope(t["cat"], t["cat all"], sizes)
     theirs = sides.slope(t["dump"], t["dump all"], dump_sizes)
+    nowhere = sides.slope(t["dump nowhere"], t["dump nowhere all"], dump_sizes)
     gib = [size / GIB for size in sizes]
     each = [(steps[run] - steps["start"]) / size for run, size in zip(("audit", "audit all"), gib, strict=True)]
     timings = [run.summary["timings"] for run in runs["audit all"]]
@@ -116,7 +119,8 @@ def _rows(
             f"{name}: whole audit, local[2], seconds per further GiB between {gib[0]:.2g} and {gib[1]:.2g} GiB, "
             f"against DumpLogSegments", target.dump, theirs / ours, f"{ours:.3f} against {theirs:.2f} s/GiB",
             warm or f"by the whole command {command:.3f}, by its two jobs {work:.3f}: the larger counts. "
-            f"DumpLogSegments between {dump_sizes[0] / GIB:.2g} and {dump_sizes[1] / GIB:.2g} GiB",
+            f"DumpLogSegments between {dump_sizes[0] / GIB:.2g} and {dump_sizes[1] / GIB:.2g} GiB; into /dev/null "
+            f"{nowhere:.2f} s/GiB, {nowhere / ours:.1f} times",
         ),
         Row(f"{name}: the same against `cat`", "as fast" if target.cat else "", f"**{ours / cat:.2f} of its time** "
             f"({ours:.3f} against {cat:.3f} s/GiB)", ours <= cat if target.cat else None),
