@@ -12,8 +12,8 @@ from connectors.codec.columns import BatchColumns
 from connectors.codec.index import OffsetIndex, TimeIndex
 
 NO_BATCH_THERE, OFFSET_ELSEWHERE, NOT_INCREASING, EARLIER_IS_LARGER = range(4)
-BLOCK_CHUNKS = 32  # looked through at a time, so that a segment of small batches is never unpacked whole
-HIGHEST = np.iinfo(np.int64).max
+POSITION, BASE, LAST, TIME = range(4)  # columns of a shape
+HIGHEST = np.iinfo(np.int64).max - 1
 
 
 class _Packed(NamedTuple):
@@ -32,15 +32,17 @@ class _Packed(NamedTuple):
         return self.rest + np.int64(self.first)
 
 
-class Block(NamedTuple):
-    """Some batches in file order, and where those of the next block begin (``HIGHEST`` behind the last one)."""
+class _Sorted:
+    """The entries of an index by a value that is to be looked for."""
 
-    position: np.ndarray
-    base: np.ndarray
-    last: np.ndarray
-    time: np.ndarray
-    next_position: int
-    next_last: int
+    def __init__(self, values: np.ndarray) -> None:
+        self.order = np.argsort(values, kind="stable")
+        self.values = values[self.order]
+
+    def between(self, low: int, high: int) -> np.ndarray:
+        """The entries whose value is at least ``low`` and below ``high``."""
+        first, behind = np.searchsorted(self.values, (low, high))
+        return self.order[first:behind]
 
 
 class SegmentShape:
@@ -61,16 +63,11 @@ class SegmentShape:
         time[np.searchsorted(position.unpacked(), events["position"])] = events["a"]
         self.chunks[-1] = (position, base, last, _Packed.of(time))
 
-    def blocks(self) -> Iterator[Block]:
-        """All batches, a block at a time."""
-        groups = [self.chunks[at : at + BLOCK_CHUNKS] for at in range(0, len(self.chunks), BLOCK_CHUNKS)]
-        for number, group in enumerate(groups):
-            position, base, last, time = (
-                np.concatenate([packed.unpacked() for packed in part]) for part in zip(*group, strict=True)
-            )
-            after = groups[number + 1][0] if number + 1 < len(groups) else None
-            starts = (after[0].unpacked()[0], after[2].unpacked()[0]) if after else (HIGHEST, HIGHEST)
-            yield Block(position, base, last, time, int(starts[0]), int(starts[1]))
+    def walk(self, *wanted: int) -> Iterator[tuple[list[np.ndarray], int]]:
+        """These columns chunk by chunk, and where the first of them begins in the next one (``HIGHEST``: nowhere)."""
+        for number, chunk in enumerate(self.chunks):
+            after = self.chunks[number + 1][wanted[0]] if number + 1 < len(self.chunks) else None
+            yield [chunk[k].unpacked() for k in wanted], HIGHEST if after is None else after.first + int(after.rest[0])
 
 
 def check_offset_index(
@@ -86,13 +83,15 @@ def check_offset_index(
     at, offset = (np.asarray(column, np.int64) for column in (index.log_position, index.offset))
     until = np.append(at[1:], end)[: len(at)]
     there, least, most = np.zeros(len(at), bool), np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
-    for b in shape.blocks():
-        mine = np.flatnonzero((at >= b.position[0]) & (at <= b.position[-1]))
-        row = np.searchsorted(b.position, at[mine])
-        mine, row = mine[b.position[row] == at[mine]], row[b.position[row] == at[mine]]
-        there[mine], least[mine], most[mine] = True, b.base[row], b.last[row]
-        ending = np.flatnonzero((until > b.position[0]) & (until <= b.next_position) & (until > at))
-        most[ending] = b.last[np.searchsorted(b.position, until[ending]) - 1]
+    by_place, by_end = _Sorted(at), _Sorted(until)
+    for (position, base, last), next_position in shape.walk(POSITION, BASE, LAST):
+        mine = by_place.between(position[0], position[-1] + 1)
+        row = np.searchsorted(position, at[mine])
+        mine, row = mine[position[row] == at[mine]], row[position[row] == at[mine]]
+        there[mine], least[mine], most[mine] = True, base[row], last[row]
+        ending = by_end.between(position[0] + 1, next_position + 1)
+        ending = ending[until[ending] > at[ending]]
+        most[ending] = last[np.searchsorted(position, until[ending]) - 1]
     backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(at <= np.roll(at, 1))
     judged = ~backwards & (at < end)
     for first, behind in unread:
@@ -108,15 +107,14 @@ def check_time_index(index: TimeIndex, shape: SegmentShape, segment: int, log_en
     """Events for entries that do not increase, or that an earlier record's larger timestamp belies."""
     stamp, offset = (np.asarray(column, np.int64) for column in (index.timestamp, index.offset))
     largest, culprit = np.full(len(stamp), -HIGHEST), np.full(len(stamp), -1, np.int64)
-    so_far, its_offset = -HIGHEST, -1
-    for b in shape.blocks():
-        time = np.maximum.accumulate(np.maximum(b.time, so_far))
-        rows = np.maximum.accumulate(np.where(b.time == time, np.arange(len(time)), -1))
-        whose = np.where(rows >= 0, b.last[rows], its_offset)
-        mine = np.flatnonzero((offset >= b.last[0]) & (offset < b.next_last))
-        row = np.searchsorted(b.last, offset[mine], side="right") - 1
-        largest[mine], culprit[mine] = time[row], whose[row]
-        so_far, its_offset = int(time[-1]), int(whose[-1])
+    by_offset, so_far, its_offset = _Sorted(offset), -HIGHEST, -1
+    for (last, times), next_last in shape.walk(LAST, TIME):
+        time = np.maximum.accumulate(np.maximum(times, so_far))
+        rows = np.maximum.accumulate(np.where(times == time, np.arange(len(time)), -1))
+        mine = by_offset.between(last[0], next_last)
+        row = np.searchsorted(last, offset[mine], side="right") - 1
+        largest[mine], culprit[mine] = time[row], np.where(rows[row] >= 0, last[rows[row]], its_offset)
+        so_far, its_offset = int(time[-1]), int(last[rows[-1]]) if rows[-1] >= 0 else its_offset
     backwards = _backwards(stamp <= np.roll(stamp, 1)) | _backwards(offset < np.roll(offset, 1))
     belied = ~backwards & (offset < log_end) & (largest > stamp)
     faults = np.select([backwards, belied], [NOT_INCREASING, EARLIER_IS_LARGER], -1)

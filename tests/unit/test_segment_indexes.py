@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -72,8 +71,8 @@ def time_index_says(b: Any, entries: list[Entry], log_end: int) -> list[tuple[in
     return out
 
 
-@given(some.data(), SIZES, some.integers(1, 5), some.integers(1, 3))
-def test_an_offset_index_is_judged_as_its_definition_says(data: Any, counts: list[int], cut: int, block: int) -> None:
+@given(some.data(), SIZES, some.integers(1, 5))
+def test_an_offset_index_is_judged_as_its_definition_says(data: Any, counts: list[int], cut: int) -> None:
     (chunk,) = segment(counts, [segments.TIME] * len(counts))
     b, end = chunk.batches, int(chunk.batches.size.sum())
     places = [*b.position.tolist(), end, 7]
@@ -85,15 +84,13 @@ def test_an_offset_index_is_judged_as_its_definition_says(data: Any, counts: lis
         np.arange(len(entries)) * 8, np.array([o for _, o in entries], np.int64),
         np.array([p for p, _ in entries], np.int64), 8 * len(entries), 0,
     )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes, "BLOCK_CHUNKS", block)
-        assert found(check_offset_index(index, shape_of(b, cut), 0, end)) == [
-            (p, a, at, c, d) for p, a, at, c, d in offset_index_says(b, entries, end)
-        ]
+    assert found(check_offset_index(index, shape_of(b, cut), 0, end)) == [
+        (p, a, at, c, d) for p, a, at, c, d in offset_index_says(b, entries, end)
+    ]
 
 
-@given(some.data(), SIZES, some.integers(1, 5), some.integers(1, 3))
-def test_a_time_index_is_judged_as_its_definition_says(data: Any, counts: list[int], cut: int, block: int) -> None:
+@given(some.data(), SIZES, some.integers(1, 5))
+def test_a_time_index_is_judged_as_its_definition_says(data: Any, counts: list[int], cut: int) -> None:
     times = data.draw(some.lists(some.integers(0, 9), min_size=len(counts), max_size=len(counts)))
     (chunk,) = segment(counts, [segments.TIME + time for time in times])
     b, log_end = chunk.batches, sum(counts)
@@ -102,13 +99,11 @@ def test_a_time_index_is_judged_as_its_definition_says(data: Any, counts: list[i
         np.arange(len(entries)) * 12, np.array([t for t, _ in entries], np.int64),
         np.array([o for _, o in entries], np.int64), 12 * len(entries), 0,
     )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes, "BLOCK_CHUNKS", block)
-        assert found(check_time_index(index, shape_of(b, cut), 0, log_end)) == time_index_says(b, entries, log_end)
+    assert found(check_time_index(index, shape_of(b, cut), 0, log_end)) == time_index_says(b, entries, log_end)
 
 
 def test_values_far_apart_are_kept_whole() -> None:
     (chunk,) = segment([1, 1], [segments.TIME, segments.TIME])
     far = chunk.batches._replace(max_timestamp=np.array([-(2**62), 2**62]))
-    (block,) = shape_of(far, 2).blocks()
-    assert block.time.tolist() == [-(2**62), 2**62]
+    (((times,), _),) = shape_of(far, 2).walk(indexes.TIME)
+    assert times.tolist() == [-(2**62), 2**62]
