@@ -39,11 +39,14 @@ def audit(paths: Sequence[Path], *options: str, master: str = "local[2]", env: d
     with tempfile.TemporaryDirectory(prefix="bench-out-") as out:
         command = [sys.executable, "-m", "auditor.cli", "audit", *map(str, paths), "--out", out, "--master", master]
         began = time.perf_counter()
-        process = subprocess.Popen([*command, "--quiet", *options], cwd=ROOT, env=os.environ | (env or {}))
+        process = subprocess.Popen(
+            [*command, "--quiet", *options], cwd=ROOT, env=os.environ | (env or {}), stdout=subprocess.PIPE
+        )
         memory = Memory(process.pid)
         status = process.wait()
         seconds = time.perf_counter() - began
         private = memory.end()
+        process.communicate()  # until the JVM has ended too, which must not disturb what runs next
         if status:
             raise RuntimeError(f"auditor audit ended with {status}")
         summary = json.loads(Path(out, "summary.json").read_text())
