@@ -31,8 +31,6 @@ from connectors.limits import DEFAULT_LIMITS, Limits
 REFUSED = (OSError, ValueError, pa.ArrowException)
 _ERROR_CODE = re.compile(r"AWS Error ([A-Z_]+)")
 
-S3_CONNECT_S, S3_ANSWER_S, S3_ATTEMPTS = 10.0, 60.0, 5  # five attempts wait twelve seconds in all
-
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
 NOT_UTF8 = "file name is not UTF-8"
@@ -294,7 +292,7 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     scheme = urllib.parse.urlsplit(uri).scheme
     try:
         files, path = pafs.FileSystem.from_uri(uri)
-        return _patient(files), path
+        return files, path
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0].replace(uri, f"{scheme}://…")  # a URI may hold a password
         if not isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError):
@@ -308,21 +306,6 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     except (OSError, ValueError, ImportError) as error:
         raise AuditInputError(f"{scheme}: {type(error).__name__}; install the fsspec driver of this scheme") from error
     return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
-
-
-def _patient(files: pafs.FileSystem) -> pafs.FileSystem:
-    """An S3 store as its URI says, but one that is asked again for a while before a file counts as unreadable.
-
-    The driver's own patience is a second to connect and three to answer; what a store is asked for in the mean time is
-    what it takes a URI apart into, which is also how it travels to other processes.
-    """
-    if not isinstance(files, pafs.S3FileSystem):
-        return files
-    _, (settings,) = files.__reduce__()
-    for name, seconds in (("connect_timeout", S3_CONNECT_S), ("request_timeout", S3_ANSWER_S)):
-        if settings[name] < 0:
-            settings[name] = seconds
-    return pafs.S3FileSystem(**settings, retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS))
 
 
 def problem(name: str, error: Exception) -> DecodeError:
