@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,13 +56,17 @@ CHANGES = (vanish, shrink, rename_files, rename_folders)
 
 
 @contextmanager
-def turmoil(folder: Path, seed: int) -> Iterator[list[int]]:
-    """Another thread truncates, appends, renames, deletes and puts back, all the time; how often is in the list."""
+def turmoil(folder: Path, seed: int) -> Iterator[Callable[[int], bool]]:
+    """Another thread truncates, appends, renames, deletes and puts back, all the time.
+
+    Yields whether there have been fewer changes than a number: a fast reader reads until there were as many.
+    """
     kept = {path: path.read_bytes() for path in data_files(folder)}
     done = threading.Event()
-    changes = [0]
+    changes = 0
 
     def disturb() -> None:
+        nonlocal changes
         chance = random.Random(seed)
         paths = list(kept)
         while not done.is_set():
@@ -75,13 +79,18 @@ def turmoil(folder: Path, seed: int) -> Iterator[list[int]]:
                 path.rename(f"{path}.deleted")
             else:
                 path.write_bytes(kept[path][:size] if how == 2 else kept[path])
-            changes[0] += 1
+            changes += 1
             done.wait(0.001)
 
     thread = threading.Thread(target=disturb)
+
+    def fewer_than(number: int) -> bool:
+        assert thread.is_alive(), "nothing disturbs the reader any more"
+        return changes < number
+
     thread.start()
     try:
-        yield changes
+        yield fewer_than
     finally:
         done.set()
         thread.join()
