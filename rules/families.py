@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 MODULES = (
-    "producer_state", "epochs", "transactions", "coordinator", "crosschecks", "offsets", "validation", "integrity",
-    "chain", "replicas", "capacity", "memory",
+    "producer_state", "epochs", "hanging", "transactions", "transitions", "coordinator", "markers", "crosschecks",
+    "offsets", "validation", "integrity", "chain", "replicas", "capacity", "memory",
 )  # fmt: skip
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from auditor.model.offsets import GroupPartition
 from rules.finding import Finding, lowered
 from rules.group_offsets import Commit
+from rules.hanging import abort_command, describe_command, who
 from rules.offset_watch import watched
 from rules.open_transactions import OpenTransaction, open_transactions
 from rules.registry import rule
-from rules.transactions import abort_command, describe_command, who
 from rules.view import LogView, arrived
 
 FAMILY = "consumer offsets"

@@ -1,0 +1,196 @@
+"""Rules on transactions that are open at the end of a partition: who holds back its last stable offset."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from rules.finding import Finding
+from rules.open_transactions import OpenTransaction, lost_ends, open_transactions
+from rules.registry import rule
+from rules.view import HOUR_MS, LogView
+
+FAMILY = "transactions"
+RESTORE = "do not abort, for it was decided COMMIT: restore the marker from a replica that has it"
+STUCK_RECORDS = 100_000
+STUCK_RECORDS_CRITICAL = 1_000_000
+
+
+def abort_command(topic: str, partition: int, offset: int) -> str:
+    """The command that closes a hanging transaction; the auditor prints it and never runs it."""
+    return (
+        f"kafka-transactions.sh --bootstrap-server B abort --topic {shlex.quote(topic)} --partition {partition} "
+        f"--start-offset {offset}"
+    )
+
+
+def describe_command(topic: str, partition: int) -> str:
+    """The command that shows the open transactions of a partition as its leader knows them."""
+    where = f"--topic {shlex.quote(topic)} --partition {partition}"
+    return f"kafka-transactions.sh --bootstrap-server B describe-producers {where}"
+
+
+def who(t: OpenTransaction) -> str:
+    """The producer in words."""
+    name = f"transactional id {t.owner}" if t.owner is not None else "a transactional id that nobody knows"
+    return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
+
+
+def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
+    evidence = {**t.evidence(), **more.pop("evidence", {})}
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        segment=int(t.row["segment"]),
+        offset=t.row["first_offset"],
+        last_offset=t.row["last_offset"],
+        producer_id=t.row["producer_id"],
+        producer_epoch=t.row["producer_epoch"],
+        transactional_id=t.owner,
+        time_ms=t.since,
+        position=t.row["position"] if t.row["position"] >= 0 else None,
+        evidence=evidence,
+        **more,
+    )
+
+
+@rule("hanging-transaction", family=FAMILY, severity="critical; info while it may be in flight")
+def hanging_transaction(log: LogView) -> Iterator[Finding]:
+    """A transaction is open in a partition and no coordinator will ever decide it
+
+    Checks: a transaction open at the end of the leader copy whose transactional id, by its last record in
+    __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
+    transaction without this partition; or whose producer id no transactional id ever had.
+    Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
+    stand still there, the cleaner too, until somebody writes a marker.
+    Can be wrong: files copied from a running broker at different times (then it is said as in flight).
+    What to do: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh abort --start-offset
+    (not where the coordinator had decided COMMIT: restore the marker from a replica that has it);
+    afterwards turn on transaction.partition.verification.enable and move to transaction.version 2.
+    Source: KIP-360 (dangling transactions), KIP-447, KIP-664
+    """
+    for t in open_transactions(log):
+        if t.klass not in ("hanging", "orphan"):
+            continue
+        held = max(0, log.high_watermark - int(t.row["first_offset"]))
+        offset = int(t.row["first_offset"])
+        message = (
+            f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
+            f"itself: {t.reason}; read_committed consumers of this partition stop there, {held} offsets before its end"
+        )
+        if t.in_flight:
+            message = (
+                f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
+                "files may have been copied at different times"
+            )
+        confirm = f"Confirm: {describe_command(log.topic, log.partition)} ; then: "
+        committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
+        yield _open_finding(
+            log,
+            "hanging-transaction",
+            "info" if t.in_flight else "critical",
+            t,
+            message,
+            evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
+                      "decided": "COMMIT" if committed else None},
+            remedy=confirm + (RESTORE if committed else abort_command(log.topic, log.partition, offset)),
+        )  # fmt: skip
+
+
+@rule("long-open-transaction", family=FAMILY, severity="warning; error beyond 1 h; info when it is young", time=True)
+def long_open_transaction(log: LogView) -> Iterator[Finding]:
+    """A transaction has been open longer than its time-out allows
+
+    Checks: a transaction open at the end of the leader copy for longer than its time-out (15 minutes where no
+    coordinator record tells it) and a margin, and not proved to hang.
+    Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
+    Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
+    What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
+    Source: KIP-360, KIP-664
+    """
+    for t in open_transactions(log):
+        if t.klass in ("hanging", "orphan", "ghost", "active"):
+            continue
+        old = t.age_ms > log.cluster.margin(t.timeout_ms) and not t.end_unknown
+        if t.klass == "late" and not old:
+            continue
+        severity = ("error" if t.age_ms > HOUR_MS else "warning") if old else "info"
+        yield _open_finding(
+            log,
+            "long-open-transaction",
+            severity,
+            t,
+            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
+            f"{t.age_ms / 1000:.0f} s: {t.reason}",
+            evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
+            remedy=f"kafka-transactions.sh --bootstrap-server B find-hanging --topic {shlex.quote(log.topic)}"
+            + (
+                f" ; kafka-transactions.sh --bootstrap-server B describe --transactional-id {shlex.quote(t.owner)}"
+                if t.owner is not None
+                else f" ; {describe_command(log.topic, log.partition)}"
+            ),
+        )
+
+
+@rule("lso-stuck", family=FAMILY, severity="error; critical beyond 1 h or a million records", time=True)
+def lso_stuck(log: LogView) -> Iterator[Finding]:
+    """The last stable offset stands still
+
+    Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset, or the batch at the first
+    unstable offset is older than the margin.
+    Why it matters: read_committed consumers stop at the last stable offset, and cleaning stops there too.
+    Can be wrong: a busy partition with long transactions by design.
+    What to do: resolve the transaction that the evidence names.
+    Source: KIP-447
+    """
+    opened = open_transactions(log)
+    if not opened or opened[0].end_unknown:
+        return
+    t = opened[0]
+    lso = max(int(t.row["first_offset"]), log.leader.log_start)
+    held = log.high_watermark - lso
+    old = t.age_ms > log.cluster.margin(t.timeout_ms)
+    if not old and held <= STUCK_RECORDS:
+        return
+    critical = (t.age_ms > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL
+    yield _open_finding(
+        log,
+        "lso-stuck",
+        "critical" if critical else "error",
+        t,
+        f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
+        f"for {t.age_ms / 1000:.0f} s",
+        evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
+        remedy=describe_command(log.topic, log.partition),
+    )
+
+
+@rule("transaction-pinned-at-log-start", family=FAMILY, severity="error; info while its coordinator will end it")
+def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
+    """An open transaction begins below the log start
+
+    Checks: a transaction is open at the end of the leader copy, or in its newest producer snapshot, with a first
+    offset below the log start offset.
+    Why it matters: its data was deleted, its state was not: the last stable offset is pinned to the log start, and
+    nothing in the log shows why.
+    Can be wrong: the marker had not been copied yet; while the coordinator has it open, within its time-out, it will
+    end by itself (then info).
+    What to do: abort it as a hanging transaction, with the start offset that describe-producers shows.
+    Source: KIP-360
+    """
+    for t in open_transactions(log):
+        if int(t.row["first_offset"]) < log.leader.log_start:
+            offset = int(t.row["first_offset"])
+            yield _open_finding(
+                log,
+                "transaction-pinned-at-log-start",
+                "info" if t.klass == "active" or t.end_unknown else "error",
+                t,
+                f"The transaction of {who(t)} began at offset {offset}, below the log start "
+                f"{log.leader.log_start} of {log.name}, and is still open: the last stable offset is pinned",
+                evidence={"log_start": log.leader.log_start},
+                remedy=f"Confirm: {describe_command(log.topic, log.partition)} ; then: "
+                f"{abort_command(log.topic, log.partition, offset)}",
+            )

@@ -1,0 +1,266 @@
+"""Rules that hold the markers in a partition against what the coordinators decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rules.finding import Finding, iso
+from rules.history import SKEW_MS, Window
+from rules.open_transactions import open_transactions
+from rules.registry import rule
+from rules.view import LogView, arrived
+from rules.windows import contradicting_window, marker_window, owner_complete, skew, unmarked_windows
+
+FAMILY = "cross-checks"
+TOPIC = "__transaction_state"
+
+
+def _judged_markers(log: LogView) -> np.ndarray:
+    rows = log.leader.transactions
+    return rows[rows["marker_offset"] >= max(log.leader.log_start, 0)]
+
+
+def _at_marker(log: LogView, rule_id: str, severity: str, message: str, t: np.void, **evidence: Any) -> Finding:
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        segment=int(t["marker_segment"]),
+        offset=t["marker_offset"],
+        last_offset=t["marker_offset"],
+        producer_id=t["producer_id"],
+        producer_epoch=t["marker_epoch"],
+        transactional_id=log.owner(t["producer_id"]),
+        time_ms=t["marker_timestamp"],
+        position=t["marker_position"],
+        evidence={
+            "marker": "COMMIT" if t["commit"] else "ABORT",
+            "coordinator_epoch": t["coordinator_epoch"],
+            "transaction_first_offset": t["first_offset"] if t["first_offset"] >= 0 else None,
+            **evidence,
+        },
+    )
+
+
+@rule("missing-marker", family=FAMILY, severity="critical; info while it may be in flight")
+def missing_marker(log: LogView) -> Iterator[Finding]:
+    """A completed transaction never got its marker here
+
+    Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
+    retained away since, and there is no marker of that producer, epoch and result.
+    Why it matters: the data stays undecided for ever: read_committed consumers stop before it.
+    Can be wrong: the partition was deleted and created anew; files copied at different times (then said as in flight).
+    What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: restore from a
+    replica that has the marker.
+    Source: KIP-98; semantics 3.14 X4
+    """
+    history = log.cluster.coordinator
+    if history is None or log.topic == TOPIC:
+        return
+    for window in unmarked_windows(log, history):
+        if _must_have_marker(log, window):
+            yield _missing(log, window)
+
+
+def _must_have_marker(log: LogView, window: Window) -> bool:
+    """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it."""
+    prepare, copy = window.prepare, log.leader
+    assert prepare is not None
+    if copy.state.get("unreadable") or copy.absent or (copy.text and not copy.state.get("live")):
+        return False
+    first_time = int(copy.state.get("first_time", -1))
+    begin = window.start_time if window.start_time >= 0 else prepare.time
+    if first_time < 0 or first_time > begin - (0 if copy.log_start == 0 else SKEW_MS):
+        return False
+    if log.intact_from() <= copy.log_start:
+        return True
+    cleaned = [time for base, time in zip(copy.segment_bases[1:], copy.segment_times, strict=False)
+               if base <= log.intact_from()]  # fmt: skip
+    return begin > max(cleaned, default=-1) + SKEW_MS
+
+
+def _missing(log: LogView, window: Window) -> Finding:
+    prepare, complete = window.prepare, window.complete
+    assert prepare is not None
+    assert complete is not None
+    other = skew(log, prepare.partition) > 1_000
+    in_flight = log.in_flight(window.end_time or -1, other_clock=other)
+    opened = [t for t in open_transactions(log) if int(t.row["producer_id"]) == window.producer_id]
+    row = opened[0].row if opened else None
+    decision = "COMMIT" if prepare.commit else "ABORT"
+    return log.finding(
+        "missing-marker",
+        "info" if in_flight else "critical",
+        f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
+        + (": the file may have been copied before it came" if in_flight else ""),
+        offset=None if row is None else row["first_offset"],
+        last_offset=None if row is None else row["last_offset"],
+        segment=-1 if row is None else int(row["segment"]),
+        producer_id=window.producer_id,
+        producer_epoch=prepare.producer_epoch,
+        transactional_id=window.transactional_id,
+        time_ms=complete.time,
+        evidence={
+            "expected": {"marker": decision, "epoch": prepare.producer_epoch},
+            "prepare_offset": prepare.offset,
+            "complete_offset": complete.offset,
+            "decided": iso(prepare.time),
+            "in_flight": True if in_flight else None,
+        },
+        remedy=""
+        if row is None
+        else (
+            "Do not abort: restore the marker from a replica that has it"
+            if prepare.commit
+            else f"kafka-transactions.sh --bootstrap-server B abort --topic {log.topic} --partition {log.partition} "
+            f"--start-offset {row['first_offset']}"
+        ),
+    )
+
+
+@rule("split-decision", family=FAMILY, severity="critical")
+def split_decision(log: LogView) -> Iterator[Finding]:
+    """One transaction was committed in one partition and aborted in another
+
+    Checks: the markers of one transaction (under transaction.version 2 the same producer and epoch, before that the
+    same decision of the coordinator) differ in their result; told at the partition that differs from the decision.
+    Why it matters: the transaction is not atomic any more.
+    Can be wrong: two short transactions taken for one (said only with the whole history of the id).
+    What to do: list both sides; look for aborts by hand; compensate downstream.
+    Source: KIP-98; semantics 3.14 X5
+    """
+    for t in _judged_markers(log):
+        window = contradicting_window(log, t) if owner_complete(log, t["producer_id"]) else None
+        if window is None or t["first_offset"] < 0 or window.complete is None or len(window.partitions) < 2:
+            continue
+        assert window.prepare is not None
+        yield _at_marker(
+            log,
+            "split-decision",
+            "critical",
+            f"The transaction of {window.transactional_id} was decided "
+            f"{'COMMIT' if window.prepare.commit else 'ABORT'} "
+            f"for {len(window.partitions)} partitions, but {log.name} has {'COMMIT' if t['commit'] else 'ABORT'}",
+            t,
+            partitions=sorted(window.partitions),
+            prepare_offset=window.prepare.offset,
+        )
+
+
+@rule("marker-contradicts-decision", family=FAMILY, severity="critical")
+def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
+    """A marker says the opposite of what the coordinator decided
+
+    Checks: a marker whose result differs from the Prepare record of its transaction.
+    Why it matters: committed data is hidden, or aborted data is read as committed.
+    Can be wrong: an operator aborted a hanging transaction of the same producer right before the decision.
+    What to do: list both sides; look for aborts by hand; compensate downstream.
+    Source: KIP-98; semantics 3.14 X6
+    """
+    for t in _judged_markers(log):
+        window = contradicting_window(log, t)
+        if window is None or marker_window(log, t) is not None:
+            continue
+        assert window.prepare is not None
+        yield _at_marker(
+            log,
+            "marker-contradicts-decision",
+            "critical",
+            f"{log.name} has a {'COMMIT' if t['commit'] else 'ABORT'} marker for the transaction of "
+            f"{window.transactional_id} that was decided {'COMMIT' if window.prepare.commit else 'ABORT'}",
+            t,
+            expected="COMMIT" if window.prepare.commit else "ABORT",
+            prepare_offset=window.prepare.offset,
+            decided=iso(window.prepare.time),
+        )
+
+
+@rule("marker-without-decision", family=FAMILY, severity="warning if it closed something, else info")
+def marker_without_decision(log: LogView) -> Iterator[Finding]:
+    """A marker was written that no coordinator decided
+
+    Checks: a marker of a producer and epoch for which the coordinator's whole history has no decision.
+    Why it matters: somebody wrote it by hand, or coordinator records were lost.
+    Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
+    (then info).
+    What to do: confirm with the operators' log.
+    Source: KIP-98, KIP-664; semantics 3.14 X7
+    """
+    if log.topic == TOPIC:
+        return
+    last_epoch: dict[int, int] = {}
+    for t in _judged_markers(log):
+        producer_id = int(t["producer_id"])
+        before = last_epoch.get(producer_id, -1)
+        last_epoch[producer_id] = int(t["coordinator_epoch"])
+        if not owner_complete(log, producer_id) or _decided(log, t) or contradicting_window(log, t) is not None:
+            continue
+        closed = t["first_offset"] >= 0
+        by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
+        yield _at_marker(
+            log,
+            "marker-without-decision",
+            "warning" if closed and not by_hand else "info",
+            f"No coordinator decided the {'COMMIT' if t['commit'] else 'ABORT'} of producer {producer_id} at offset "
+            f"{t['marker_offset']} of {log.name}"
+            + ("; it looks like an operator's abort" if by_hand and closed else "")
+            + ("; it closed nothing" if not closed else ""),
+            t,
+            previous_coordinator_epoch=before if before >= 0 else None,
+            confidence="likely",
+        )
+
+
+def _decided(log: LogView, t: np.void) -> bool:
+    """Whether some decision of the producer explains the marker; one still being sent counts, and so do repeats."""
+    history = log.cluster.coordinator
+    if history is None or marker_window(log, t) is not None or t["repeat"]:
+        return True
+    entries = history.by_producer.get(int(t["producer_id"]), [])
+    partition = entries[-1].partition if entries else None
+    times = [history.times.get(partition, -1)] if partition is not None else list(history.times.values())
+    clean = [history.clean.get(partition, False)] if partition is not None else list(history.clean.values())
+    stamp = int(t["marker_timestamp"])
+    return not all(arrived(at, ok, stamp, other_clock=True) for at, ok in zip(times, clean, strict=True))
+
+
+@rule("unknown-coordinator-epoch", family=FAMILY, severity="error; info while it may be in flight")
+def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
+    """A marker has a coordinator epoch that never was
+
+    Checks: a marker whose coordinator epoch lies above the last leader epoch of the __transaction_state partition that
+    owns its id.
+    Why it matters: the marker comes from another cluster, or was forged.
+    Can be wrong: __transaction_state was copied before the marker came (then said as in flight).
+    What to do: find out who wrote it.
+    Source: KIP-98; semantics 3.14 X11
+    """
+    history = log.cluster.coordinator
+    if history is None or log.topic == TOPIC:
+        return
+    told: set[tuple[int, int]] = set()
+    for t in _judged_markers(log):
+        entries = history.by_producer.get(int(t["producer_id"]), [])
+        at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
+        latest = history.leader_epochs.get(entries[-1].partition, -1) if entries else -1
+        if not entries or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
+            continue
+        told.add(at)
+        p = entries[-1].partition
+        stamp = int(t["marker_timestamp"])
+        seen = arrived(history.times.get(p, -1), history.clean.get(p, False), stamp, other_clock=True)
+        yield _at_marker(
+            log,
+            "unknown-coordinator-epoch",
+            "error" if seen else "info",
+            f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch "
+            f"{t['coordinator_epoch']}; the "
+            f"last one of {TOPIC}-{p} is {latest}",
+            t,
+            expected=latest,
+            found=t["coordinator_epoch"],
+            in_flight=None if seen else True,
+        )

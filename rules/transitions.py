@@ -1,0 +1,229 @@
+"""Rules on ``__transaction_state`` record by record: what the coordinators wrote of an id, step after step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from auditor.model.transaction_states import TransactionState, TransactionValue, transition_problem, value_problem
+from rules.finding import Finding
+from rules.history import CoordinatorHistory, Entry
+from rules.registry import rule
+from rules.view import LogView
+
+FAMILY = "coordinator"
+TOPIC = "__transaction_state"
+REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
+STATES = {state.value for state in TransactionState}
+
+
+def mine(log: LogView) -> list[tuple[str, list[Entry]]]:
+    """The ids of this partition of ``__transaction_state`` with their judged records; nothing for other logs."""
+    history = log.cluster.coordinator
+    if log.topic != TOPIC or history is None:
+        return []
+    out = []
+    for tid, entries in history.by_id.items():
+        own = [e for e in entries if e.partition == log.partition and e.offset >= log.leader.log_start]
+        if own:
+            out.append((tid, own))
+    return out
+
+
+def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Entry, **fields: Any) -> Finding:
+    """A finding that points at a record of ``__transaction_state``."""
+    fields.setdefault("last_offset", entry.offset)
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        offset=entry.offset,
+        producer_id=entry.producer_id if entry.producer_id >= 0 else None,
+        producer_epoch=entry.producer_epoch if entry.producer_epoch >= 0 else None,
+        transactional_id=entry.transactional_id,
+        time_ms=entry.time,
+        file=entry.file,
+        position=entry.position if entry.position >= 0 else None,
+        **fields,
+    )
+
+
+def value(entry: Entry) -> TransactionValue | None:
+    """A record as the model's value, None for a tombstone."""
+    if entry.state is None:
+        return None
+    return TransactionValue(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.timeout_ms,
+        TransactionState(entry.state),
+        entry.partitions,
+        entry.start,
+        entry.last_update,
+        client_tv=entry.client_version,
+    )
+
+
+def _steps(log: LogView) -> Iterator[tuple[Entry, Entry, list[str]]]:
+    """Neighbouring intact records of every id with what the model finds wrong in the step between them."""
+    history = log.cluster.coordinator
+    for _, entries in mine(log):
+        for old, new in itertools.pairwise(entries):
+            if history is None or not history.intact(old) or {old.state, new.state} - STATES - {None}:
+                continue
+            if old.state is None and new.state is None:
+                continue
+            yield old, new, transition_problem(value(old), value(new))
+
+
+def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
+    return {
+        "before": {
+            "offset": old.offset,
+            "state": old.state,
+            "producer_id": old.producer_id,
+            "epoch": old.producer_epoch,
+        },
+        "after": {
+            "offset": new.offset,
+            "state": new.state,
+            "producer_id": new.producer_id,
+            "epoch": new.producer_epoch,
+        },
+        "problems": problems,
+    }
+
+
+@rule("illegal-transition", family=FAMILY, severity="critical")
+def illegal_transition(log: LogView) -> Iterator[Finding]:
+    """A transactional id went from one state to another that cannot follow
+
+    Checks: two neighbouring records of one id, in a region never cleaned, whose states the coordinator never writes in
+    this order; a stored Dead or PrepareEpochFence, which live in memory only.
+    Why it matters: coordinator data was lost or altered; the decision of a transaction may be wrong or missing.
+    Can be wrong: an identical record repeated after a timed-out write (allowed for).
+    What to do: check elections of this __transaction_state partition; move its leadership so that it is loaded anew.
+    Source: KIP-98, KIP-890; TransactionState.validPreviousStates
+    """
+    for old, new, problems in _steps(log):
+        if "illegal_state" in problems:
+            yield at_entry(
+                log,
+                "illegal-transition",
+                "critical",
+                f"{new.transactional_id} went from {old.state} to {new.state or 'tombstone'} at offset {new.offset}",
+                new,
+                evidence=_facts(old, new, problems),
+            )
+    for _, entries in mine(log):
+        for entry in entries:
+            if entry.state in ("Dead", "PrepareEpochFence") or entry.state not in STATES | {None}:
+                yield at_entry(
+                    log,
+                    "illegal-transition",
+                    "critical",
+                    f"A record of {entry.transactional_id} has state {entry.state}, which is never written",
+                    entry,
+                    evidence={"found": entry.state, "status": entry.status},
+                )
+
+
+@rule("transition-invariant-broken", family=FAMILY, severity="error")
+def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
+    """A record of a transactional id contradicts the one before it
+
+    Checks: neighbouring records, in a region never cleaned: partitions shrink or differ at the decision, the time-out
+    changes outside of Empty, the start changes inside a transaction; a record by itself: Complete with partitions,
+    Empty with a start, any other state without one.
+    Why it matters: the coordinator's data was altered or mixed up.
+    Can be wrong: clocks that went back are legal and not told.
+    What to do: as for illegal-transition.
+    Source: TransactionMetadata.completeTransitionTo
+    """
+    for old, new, problems in _steps(log):
+        broken = [p for p in problems if p != "illegal_state" and p not in REGRESSIONS]
+        if broken and "illegal_state" not in problems:
+            yield at_entry(
+                log,
+                "transition-invariant-broken",
+                "error",
+                f"The record of {new.transactional_id} at offset {new.offset} breaks an invariant: {', '.join(broken)}",
+                new,
+                evidence=_facts(old, new, broken),
+            )
+    for _, entries in mine(log):
+        for entry in entries:
+            stored = value(entry) if entry.state in STATES else None
+            alone = [p for p in value_problem(stored) if p != "state_never_written"] if stored is not None else []
+            if entry.start < 0 and entry.record_time < 0:  # old text dumps print no start
+                alone = [p for p in alone if p != "start_missing"]
+            if alone:
+                yield at_entry(
+                    log,
+                    "transition-invariant-broken",
+                    "error",
+                    f"The record of {entry.transactional_id} at offset {entry.offset} is not sound: {', '.join(alone)}",
+                    entry,
+                    evidence={"state": entry.state, "problems": alone},
+                )
+
+
+@rule("state-epoch-regression", family=FAMILY, severity="critical")
+def state_epoch_regression(log: LogView) -> Iterator[Finding]:
+    """A transactional id's epoch went down, or rose as it never does
+
+    Checks: neighbouring records of one id with the same producer id and a lower epoch, or a rise that no step of the
+    protocol makes; another producer id without its epoch starting at 0.
+    Why it matters: the coordinator lost a bump: zombies of the higher epoch may pass.
+    Can be wrong: old state restored from a backup.
+    What to do: stop the producers of the id, compare with the epochs in the data.
+    Source: KIP-360; TransactionMetadata
+    """
+    for old, new, problems in _steps(log):
+        broken = [p for p in problems if p in REGRESSIONS]
+        if broken and "illegal_state" not in problems:
+            yield at_entry(
+                log,
+                "state-epoch-regression",
+                "critical",
+                f"{new.transactional_id} went from producer {old.producer_id} epoch {old.producer_epoch} to producer "
+                f"{new.producer_id} epoch {new.producer_epoch} at offset {new.offset}",
+                new,
+                evidence=_facts(old, new, broken),
+            )
+
+
+@rule("producer-id-reused", family=FAMILY, severity="critical")
+def producer_id_reused(log: LogView) -> Iterator[Finding]:
+    """One producer id has two owners, or came back
+
+    Checks: a producer id that records of two transactional ids have; a transactional id that returns to a producer id
+    it had before another.
+    Why it matters: producer ids are given out once. Shared ones make state of one application fence the other's.
+    Can be wrong: raw copies of two clusters in one input.
+    What to do: check ProducerIdsRecord in __cluster_metadata: the allocator was reset.
+    Source: KIP-98, KIP-730
+    """
+    history = log.cluster.coordinator
+    for tid, entries in mine(log):
+        previous: list[int] = []
+        for entry in entries:
+            if entry.state is None or (previous and previous[-1] == entry.producer_id):
+                continue
+            if entry.producer_id in previous:
+                yield _reused(log, entry, tid, f"{tid} returned to producer id {entry.producer_id}")
+            elif (other := _other_owner(history, entry)) is not None:
+                yield _reused(log, entry, other, f"Producer id {entry.producer_id} belongs to {other} and to {tid}")
+            previous.append(entry.producer_id)
+
+
+def _other_owner(history: CoordinatorHistory | None, entry: Entry) -> str | None:
+    """Another id that had this producer id first."""
+    entries = history.by_producer.get(entry.producer_id, []) if history is not None else []
+    owners = list(dict.fromkeys(e.transactional_id for e in sorted(entries, key=lambda e: e.time)))
+    return owners[0] if owners and owners[0] != entry.transactional_id else None
+
+
+def _reused(log: LogView, entry: Entry, other: str, message: str) -> Finding:
+    return at_entry(log, "producer-id-reused", "critical", message, entry, evidence={"other_transactional_id": other})
