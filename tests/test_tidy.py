@@ -164,6 +164,18 @@ def test_pages_name_what_exists(page: str) -> None:
         assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
 
 
+def test_the_map_names_every_module() -> None:
+    """ARCHITECTURE.md has each module under its folder, and none that is not there."""
+    named, folder = [], ""
+    for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Where to look")[2].splitlines():
+        if heading := re.match(r"`([\w/]+)/`, ", line):
+            folder = heading[1]
+        elif line.startswith("| `"):
+            named += [f"{folder}/{name}" for name in re.findall(r"`([\w/]+\.py)`", line.split("|")[1])]
+    modules = [name_of(p) for p in sources("auditor", "connectors", "rules", "dashboards") if p.stem != "__init__"]
+    assert sorted(named) == sorted(modules)
+
+
 def test_a_long_function_is_seen() -> None:
     body = "\n".join(["    pass"] * MAX_FUNCTION_LINES)
     assert long_functions(f"def long():\n{body}\n\ndef short():\n    pass\n") == ["long"]
