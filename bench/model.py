@@ -28,7 +28,8 @@ def rows(first: int, count: int, producers: int, transactions: bool) -> np.ndarr
     """Rows of batches of one record, the producers in turn, each with its own sequence; one batch a millisecond."""
     offset = np.arange(first, first + count)
     turn = offset // producers
-    out = np.zeros((col.FLAWS + 1, count), np.int64)
+    made = np.zeros((count, col.FLAWS + 1), np.int64)
+    out = made.T
     for column, value in FILLED.items():
         out[column] = value
     for column in (col.BASE_OFFSET, col.LAST_OFFSET, col.BASE_TIMESTAMP, col.MAX_TIMESTAMP):
@@ -44,7 +45,7 @@ def rows(first: int, count: int, producers: int, transactions: bool) -> np.ndarr
         out[col.BASE_SEQUENCE] = np.where(marker, -1, turn - turn // ROUND)
         out[col.CONTROL_TYPE] = np.where(marker, 1, -1)
         out[col.COORDINATOR_EPOCH] = np.where(marker, 0, -1)
-    return out
+    return made
 
 
 def replay_seconds(producers: int, batches: int, transactions: bool) -> float:
@@ -57,9 +58,9 @@ def replay_seconds(producers: int, batches: int, transactions: bool) -> float:
     for first in range(0, batches, ROWS):
         chunk, at = rows(first, min(ROWS, batches - first), producers, transactions), 0
         began = time.perf_counter()
-        while at < chunk.shape[1]:
-            replay = st.ensure_room(replay, chunk.shape[1] - at)
-            at = int(replay_batches(replay, chunk, at, chunk.shape[1]))
+        while at < len(chunk):
+            replay = st.ensure_room(replay, len(chunk) - at)
+            at = int(replay_batches(replay, chunk, at, len(chunk)))
             if replay.scalars[st.S_EVENTS]:
                 raise AssertionError(f"a sound history has events: {replay.log.events[0]}")
             replay.scalars[st.S_TRANSACTIONS] = 0

@@ -90,7 +90,7 @@ def _read(path: Path) -> int:
 
 def _walk(path: Path, *, crc: bool) -> int:
     with path.open("rb", buffering=0) as f:
-        return sum(c.rows.shape[1] for c in read_segment(f, path.stat().st_size, file=path.name, crc=crc))
+        return sum(len(c.rows) for c in read_segment(f, path.stat().st_size, file=path.name, crc=crc))
 
 
 def _rows(folder: Path) -> int:

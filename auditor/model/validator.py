@@ -148,7 +148,9 @@ def _check_records(
     batch: Batch, settings: TopicSettings, source_compression: str, now: int, metrics: ValidationMetrics
 ) -> tuple[Record, ...]:
     """Every record of a batch, all of them visited before the batch is refused; returns the records."""
-    records = batch.records if batch.magic < 2 else batch.records[: max(batch.declared_count, 0)]
+    records, declared = batch.records, batch.declared_count
+    if batch.magic >= 2 and declared < len(records):  # before it hands out the last one, the reader looks behind it
+        records = records[: max(declared - 1, 0)]
     errors = []
     for index, record in enumerate(records):
         if batch.magic < 2 and batch.compression != NONE and record.compressed:
@@ -157,7 +159,7 @@ def _check_records(
         error = INVALID_RECORD if claims_codec else _record_error(batch, record, settings, now, metrics)
         if error is not None:
             errors.append(RecordError(index, error))
-    if batch.magic >= 2 and 0 != batch.declared_count != len(batch.records):
+    if batch.magic >= 2 and 0 != declared != len(batch.records):
         raise Rejected(INVALID_RECORD)
     if errors:
         of_time = any(error.error == INVALID_TIMESTAMP for error in errors)

@@ -17,7 +17,7 @@ from auditor.packed import PackedColumns
 from auditor.replay import finish, records
 from auditor.replay import state as st
 from auditor.replay.chunks import read_chunks
-from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
+from auditor.replay.indexes import IndexChecks, OffsetCheck, TimeCheck
 from auditor.replay.kernel import replay_batches
 from auditor.replay.recovery import RecoveryScan
 from auditor.replay.snapshots import Chain, Stored
@@ -251,13 +251,14 @@ class CopyReader:
 
     def _segment(self, number: int, segment: SegmentFile, after: int) -> None:
         self.begin_segment(number, segment.name, segment.base_offset, after)
-        shape = SegmentShape() if segment.index or segment.timeindex else None
-        end = self._log(number, segment, after, shape)
+        checks = self._index_checks(segment)
+        end = self._log(number, segment, after, checks)
         self.end_segment()
-        self._indexes(number, segment, shape, end)
+        unread = [(first, last) for file, first, last in self.unread if file == segment.name]
+        self.keep(checks.events(number, end, int(self.replay.scalars[st.S_EXPECTED]), unread))
         self._txn_index(number, segment)
 
-    def _log(self, number: int, segment: SegmentFile, after: int, shape: SegmentShape | None) -> int:
+    def _log(self, number: int, segment: SegmentFile, after: int, checks: IndexChecks) -> int:
         """The segment's batches; returns the byte after the last whole one. ``after``: where the next one begins."""
         self.bytes["bytes_total"] += segment.size
         chunks = self.chunks(number)
@@ -270,10 +271,10 @@ class CopyReader:
             return 0
         end = 0
         for chunk in chunks:
-            if chunk.rows.shape[1]:
-                end = int(chunk.rows[walking.POSITION, -1] + chunk.rows[walking.SIZE, -1])
+            if len(chunk.rows):
+                end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
             scan.take(chunk)
-            self._chunk(segment, chunk, shape)
+            self._chunk(segment, chunk, checks)
         scan.finish()
         return end
 
@@ -288,23 +289,20 @@ class CopyReader:
 
         return read
 
-    def _chunk(self, segment: SegmentFile, chunk: Chunk, shape: SegmentShape | None) -> None:
-        self.bytes["bytes_decoded"] += int(chunk.rows[walking.SIZE].sum())
-        if shape is not None:
-            shape.add(BatchColumns(*chunk.rows))
+    def _chunk(self, segment: SegmentFile, chunk: Chunk, checks: IndexChecks) -> None:
+        self.bytes["bytes_decoded"] += int(chunk.rows[:, walking.SIZE].sum())
         if isinstance(self.facts.digests, PackedColumns):
-            crc_ok = chunk.rows[walking.FLAWS] & FLAW_CRC == 0
-            self.facts.digests.add(np.vstack([chunk.rows[DIGESTED], crc_ok]))
+            crc_ok = chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0
+            self.facts.digests.add(np.vstack([chunk.rows[:, DIGESTED].T, crc_ok]))
         clock = int(self.replay.scalars[st.S_BROKER_TIME])
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
+        found: list[np.ndarray] = []
         if chunk.summary is not None:
             number = int(self.replay.scalars[st.S_SEGMENT])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
             found = records.check(chunk.batches, chunk.summary, bounds, self.task)
-            for events in found:
-                if shape is not None and events["kind"][0] == Kind.BATCH_TIMESTAMP:
-                    shape.correct(events)
             self.keep(found)
+        checks.take(chunk.rows, [events for events in found if events["kind"][0] == Kind.BATCH_TIMESTAMP])
         if self.internal is not None:
             self.facts.errors += self.internal.add(segment.name, chunk)
         for error in chunk.errors:
@@ -320,11 +318,11 @@ class CopyReader:
         at = 0
         for error in errors:
             if error.reason != "zero_filled":
-                stop = int(np.searchsorted(b[walking.POSITION], error.position))
-                self.replay_batches(b[:, at:stop].copy())
+                stop = int(np.searchsorted(b[:, walking.POSITION], error.position))
+                self.replay_batches(b[at:stop])
                 self._note_unreadable(lost=not (newest and error.reason == "truncated"))
                 at = stop
-        self.replay_batches(b[:, at:].copy() if at else b)
+        self.replay_batches(b[at:])
 
     def _note_unreadable(self, *, lost: bool, until: int = 0) -> None:
         """Bytes that could not be read lie here, perhaps with what offsets up to ``until`` held."""
@@ -336,14 +334,14 @@ class CopyReader:
 
     def replay_batches(self, b: np.ndarray) -> None:
         """Replays the batches of a chunk (its ``rows``), stopping at each snapshot's offset to compare."""
-        at, rows = 0, b.shape[1]
+        at, rows = 0, len(b)
         while at < rows:
             stop = rows
             if self.chain.waiting:
-                behind = np.flatnonzero(b[walking.BASE_OFFSET, at:] >= self.chain.next_offset())
+                behind = np.flatnonzero(b[at:, walking.BASE_OFFSET] >= self.chain.next_offset())
                 stop = at + int(behind[0]) if len(behind) else rows
                 if stop == at:
-                    time = int(b[walking.MAX_TIMESTAMP, at])
+                    time = int(b[at, walking.MAX_TIMESTAMP])
                     self.chain.compare(self.replay, self.replay.scalars[st.S_UNREADABLE] < 0, time)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
@@ -370,19 +368,17 @@ class CopyReader:
                     dropped[int(kind)] = dropped.get(int(kind), 0) + len(mine) - room
                 self.events.append(mine[:room])
 
-    def _indexes(self, number: int, segment: SegmentFile, shape: SegmentShape | None, end: int) -> None:
-        if shape is None:
-            return
-        log_end = int(self.replay.scalars[st.S_EXPECTED])
+    def _index_checks(self, segment: SegmentFile) -> IndexChecks:
+        checks = IndexChecks()
         if (data := self._small(segment.index)) is not None and segment.index is not None:
             index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
             self._account(len(data), errors, index.zero_tail_bytes)
-            unread = [(first, last) for file, first, last in self.unread if file == segment.name]
-            self.keep(check_offset_index(index, shape, number, end, unread))
+            checks.offsets = OffsetCheck(index)
         if (data := self._small(segment.timeindex)) is not None and segment.timeindex is not None:
             times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
             self._account(len(data), errors, times.zero_tail_bytes)
-            self.keep(check_time_index(times, shape, number, log_end))
+            checks.times = TimeCheck(times)
+        return checks
 
     def _txn_index(self, number: int, segment: SegmentFile) -> None:
         data = self._small(segment.txnindex)

@@ -101,15 +101,15 @@ FLAW_NO_PRODUCER_FIELDS = columns.FLAW_NO_PRODUCER_FIELDS
 @compiled
 def _offsets(g, b, i, time):  # type: ignore[no-untyped-def]
     """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
-    s, base, last = g.scalars, b[col.BASE_OFFSET, i], b[col.LAST_OFFSET, i]
+    s, base, last = g.scalars, b[i, col.BASE_OFFSET], b[i, col.LAST_OFFSET]
     log_start = g.params[P_LOG_START]
     judged = last >= log_start
     expected = s[S_EXPECTED]
     if judged:
         if expected >= 0 and base < expected:
-            g.events[new_event(g, OFFSETS_NOT_INCREASING, b, i, b[col.MAX_TIMESTAMP, i], time)].a = expected - 1
+            g.events[new_event(g, OFFSETS_NOT_INCREASING, b, i, b[i, col.MAX_TIMESTAMP], time)].a = expected - 1
         elif base < s[S_SEGMENT_BASE] or (s[S_SEGMENT_NEXT] >= 0 and last >= s[S_SEGMENT_NEXT]):
-            row = new_event(g, OUTSIDE_SEGMENT, b, i, b[col.MAX_TIMESTAMP, i], time)
+            row = new_event(g, OUTSIDE_SEGMENT, b, i, b[i, col.MAX_TIMESTAMP], time)
             g.events[row].a = s[S_SEGMENT_BASE]
             g.events[row].b = s[S_SEGMENT_NEXT]
         if s[S_FIRST_TIME] < 0:
@@ -133,7 +133,7 @@ def _hole(g, b, i, expected, base, time):  # type: ignore[no-untyped-def]
         s[S_UNREADABLE_OFFSETS] += base - intact
     else:
         s[S_HOLES_INTACT] += base - intact
-        g.events[new_event(g, OFFSET_HOLE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = intact
+        g.events[new_event(g, OFFSET_HOLE, b, i, b[i, col.MAX_TIMESTAMP], time)].a = intact
 
 
 @compiled
@@ -143,11 +143,11 @@ def _count_offsets(g, b, i, first, last):  # type: ignore[no-untyped-def]
     span = last - first + 1
     if span <= 0:
         return
-    if b[col.ATTRIBUTES, i] & ATTR_CONTROL and b[col.MAGIC, i] == 2:
-        s[S_MARKER_OFFSETS] += min(span, max(b[col.RECORD_COUNT, i], 0))
+    if b[i, col.ATTRIBUTES] & ATTR_CONTROL and b[i, col.MAGIC] == 2:
+        s[S_MARKER_OFFSETS] += min(span, max(b[i, col.RECORD_COUNT], 0))
     else:
-        s[S_DATA_OFFSETS] += min(span, max(b[col.RECORD_COUNT, i], 0))
-    absent = span - min(span, max(b[col.RECORD_COUNT, i], 0))
+        s[S_DATA_OFFSETS] += min(span, max(b[i, col.RECORD_COUNT], 0))
+    absent = span - min(span, max(b[i, col.RECORD_COUNT], 0))
     if absent > 0:
         cleaned = max(0, min(last + 1, g.params[P_INTACT_FROM]) - first)
         s[S_HOLES_CLEANED] += min(absent, cleaned)
@@ -156,17 +156,17 @@ def _count_offsets(g, b, i, first, last):  # type: ignore[no-untyped-def]
 
 @compiled
 def _leader_epoch(g, b, i, time):  # type: ignore[no-untyped-def]
-    epoch = b[col.PARTITION_LEADER_EPOCH, i]
+    epoch = b[i, col.PARTITION_LEADER_EPOCH]
     if epoch < 0:
         return
     s = g.scalars
     if epoch < s[S_LEADER_EPOCH]:
-        g.events[new_event(g, LEADER_EPOCH_DECREASE, b, i, b[col.MAX_TIMESTAMP, i], time)].a = s[S_LEADER_EPOCH]
+        g.events[new_event(g, LEADER_EPOCH_DECREASE, b, i, b[i, col.MAX_TIMESTAMP], time)].a = s[S_LEADER_EPOCH]
     belied, n = False, len(g.epochs)
-    if n and b[col.BASE_OFFSET, i] >= g.epoch_starts[0]:
-        at = np.searchsorted(g.epoch_starts, b[col.BASE_OFFSET, i], side="right") - 1
-        if g.epochs[at] != epoch and b[col.BASE_OFFSET, i] >= g.params[P_LOG_START]:
-            g.events[new_event(g, LEADER_EPOCH_CHECKPOINT, b, i, b[col.MAX_TIMESTAMP, i], time)].a = g.epochs[at]
+    if n and b[i, col.BASE_OFFSET] >= g.epoch_starts[0]:
+        at = np.searchsorted(g.epoch_starts, b[i, col.BASE_OFFSET], side="right") - 1
+        if g.epochs[at] != epoch and b[i, col.BASE_OFFSET] >= g.params[P_LOG_START]:
+            g.events[new_event(g, LEADER_EPOCH_CHECKPOINT, b, i, b[i, col.MAX_TIMESTAMP], time)].a = g.epochs[at]
             belied = True
     if not belied:  # what follows is held against epochs that the checkpoint bears out
         s[S_LEADER_EPOCH] = max(s[S_LEADER_EPOCH], epoch)
@@ -174,26 +174,26 @@ def _leader_epoch(g, b, i, time):  # type: ignore[no-untyped-def]
 
 @compiled
 def _flaws(g, b, i, time):  # type: ignore[no-untyped-def]
-    flaws = b[col.FLAWS, i] & HEADER_FLAWS
+    flaws = b[i, col.FLAWS] & HEADER_FLAWS
     if g.params[P_SEQUENCES]:
-        flaws |= b[col.FLAWS, i] & FLAW_PRODUCER_SEQUENCE
+        flaws |= b[i, col.FLAWS] & FLAW_PRODUCER_SEQUENCE
     else:  # coordinators write sequence 0 without a producer id
         flaws &= ~FLAW_NO_PRODUCER_FIELDS
     if flaws:
-        g.events[new_event(g, HEADER_FLAW, b, i, b[col.MAX_TIMESTAMP, i], time)].a = flaws
-    if b[col.FLAWS, i] & FLAW_COUNT_BELOW_SPAN and b[col.LAST_OFFSET, i] >= g.params[P_INTACT_FROM]:
-        row = new_event(g, COUNT_BELOW_SPAN, b, i, b[col.MAX_TIMESTAMP, i], time)
-        g.events[row].a = b[col.RECORD_COUNT, i]
-        g.events[row].b = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i] + 1
+        g.events[new_event(g, HEADER_FLAW, b, i, b[i, col.MAX_TIMESTAMP], time)].a = flaws
+    if b[i, col.FLAWS] & FLAW_COUNT_BELOW_SPAN and b[i, col.LAST_OFFSET] >= g.params[P_INTACT_FROM]:
+        row = new_event(g, COUNT_BELOW_SPAN, b, i, b[i, col.MAX_TIMESTAMP], time)
+        g.events[row].a = b[i, col.RECORD_COUNT]
+        g.events[row].b = b[i, col.LAST_OFFSET] - b[i, col.BASE_OFFSET] + 1
 
 
 @compiled
 def _clock(g, b, i, control):  # type: ignore[no-untyped-def]
     """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
-    s, stamp = g.scalars, b[col.MAX_TIMESTAMP, i]
+    s, stamp = g.scalars, b[i, col.MAX_TIMESTAMP]
     s[S_ANY_TIME] = max(s[S_ANY_TIME], stamp)
     s[S_SEGMENT_ANY_TIME] = max(s[S_SEGMENT_ANY_TIME], stamp)
-    append_time = b[col.MAGIC, i] >= 1 and b[col.ATTRIBUTES, i] & ATTR_APPEND_TIME
+    append_time = b[i, col.MAGIC] >= 1 and b[i, col.ATTRIBUTES] & ATTR_APPEND_TIME
     if not (control or append_time or g.params[P_BROKER_TIMES]):
         return max(stamp, s[S_BROKER_TIME])
     if s[S_AHEAD_TIME] > stamp + AHEAD_MS and stamp >= 0:
@@ -235,32 +235,32 @@ def _marker(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     m = r.marked[_marked(r.log, r.marked, o)]
     if judged:
         old = check_epochs(r.log, b, i, o, r.born[row], time)
-        coordinator = b[col.COORDINATOR_EPOCH, i]
+        coordinator = b[i, col.COORDINATOR_EPOCH]
         if coordinator < m.coordinator_epoch and not old:
-            e = r.log.events[new_event(r.log, COORDINATOR_EPOCH_REGRESSION, b, i, b[col.MAX_TIMESTAMP, i], time)]
+            e = r.log.events[new_event(r.log, COORDINATOR_EPOCH_REGRESSION, b, i, b[i, col.MAX_TIMESTAMP], time)]
             e.a = m.coordinator_epoch
             e.b = coordinator
             e.c = m.coordinator_offset
         if coordinator >= m.coordinator_epoch:
             m.coordinator_epoch = coordinator
-            m.coordinator_offset = b[col.BASE_OFFSET, i]
+            m.coordinator_offset = b[i, col.BASE_OFFSET]
         m.markers += 1
     close_transaction(r, b, i, o)
-    model.apply_marker(r.producers, row, b[col.PRODUCER_EPOCH, i], b[col.COORDINATOR_EPOCH, i], b[col.MAX_TIMESTAMP, i])
-    m.offset = b[col.BASE_OFFSET, i]
-    m.epoch = b[col.PRODUCER_EPOCH, i]
-    m.time = b[col.MAX_TIMESTAMP, i]
-    m.commit = 1 if b[col.CONTROL_TYPE, i] == 1 else 0
+    model.apply_marker(r.producers, row, b[i, col.PRODUCER_EPOCH], b[i, col.COORDINATOR_EPOCH], b[i, col.MAX_TIMESTAMP])
+    m.offset = b[i, col.BASE_OFFSET]
+    m.epoch = b[i, col.PRODUCER_EPOCH]
+    m.time = b[i, col.MAX_TIMESTAMP]
+    m.commit = 1 if b[i, col.CONTROL_TYPE] == 1 else 0
     o.marker_fresh = 1
-    o.active_timestamp = max(o.active_timestamp, b[col.MAX_TIMESTAMP, i])
+    o.active_timestamp = max(o.active_timestamp, b[i, col.MAX_TIMESTAMP])
 
 
 @compiled
 def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     o = r.live[row]
-    epoch, transactional = b[col.PRODUCER_EPOCH, i], b[col.ATTRIBUTES, i] & ATTR_TRANSACTIONAL != 0
+    epoch, transactional = b[i, col.PRODUCER_EPOCH], b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL != 0
     if o.open_slot >= 0 and not transactional and judged:
-        e = r.log.events[new_event(r.log, PLAIN_IN_TRANSACTION, b, i, b[col.MAX_TIMESTAMP, i], time)]
+        e = r.log.events[new_event(r.log, PLAIN_IN_TRANSACTION, b, i, b[i, col.MAX_TIMESTAMP], time)]
         e.a = r.open[o.open_slot].first_offset
         e.d = o.data_leader_epoch
     if judged:
@@ -269,24 +269,24 @@ def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
             check_sequences(r, b, i, o, time)
         check_epochs(r.log, b, i, o, r.born[row], time)
         if transactional and epoch == RESERVED_EPOCH:
-            new_event(r.log, EPOCH_RESERVED, b, i, b[col.MAX_TIMESTAMP, i], time)
+            new_event(r.log, EPOCH_RESERVED, b, i, b[i, col.MAX_TIMESTAMP], time)
     if transactional:
         if o.open_slot < 0:
             open_transaction(r, b, i, o, time)
         extend_transaction(r.open[o.open_slot], b, i, time)
         o.transactional = 1
-    length = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i]
+    length = b[i, col.LAST_OFFSET] - b[i, col.BASE_OFFSET]
     last_sequence = -1
-    if b[col.BASE_SEQUENCE, i] >= 0 and length >= 0:
-        last_sequence = model.add_sequence(b[col.BASE_SEQUENCE, i], length)
+    if b[i, col.BASE_SEQUENCE] >= 0 and length >= 0:
+        last_sequence = model.add_sequence(b[i, col.BASE_SEQUENCE], length)
     model.apply_data(
         r.producers,
         row,
         epoch,
         last_sequence,
-        b[col.BASE_OFFSET, i],
-        b[col.LAST_OFFSET, i],
-        b[col.MAX_TIMESTAMP, i],
+        b[i, col.BASE_OFFSET],
+        b[i, col.LAST_OFFSET],
+        b[i, col.MAX_TIMESTAMP],
         transactional,
     )
     _remember(r, b, i, row, judged, last_sequence, time)
@@ -295,10 +295,10 @@ def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
 @compiled
 def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-untyped-def]
     """What the next batch of this producer will be compared with."""
-    o, epoch = r.live[row], b[col.PRODUCER_EPOCH, i]
+    o, epoch = r.live[row], b[i, col.PRODUCER_EPOCH]
     o.marker_fresh = 0
     o.ordinal = r.log.scalars[S_ORDINAL]
-    o.active_timestamp = b[col.MAX_TIMESTAMP, i]
+    o.active_timestamp = b[i, col.MAX_TIMESTAMP]
     if not judged:
         _remember_below(r.log, r.below, b, i, o, last_sequence)
         return
@@ -306,26 +306,26 @@ def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-unt
         _remember_first(r.log, b, i, r.born[row], time)
     if epoch > o.max_data_epoch:
         o.max_data_epoch = epoch
-        r.born[row].max_data_epoch_offset = b[col.BASE_OFFSET, i]
+        r.born[row].max_data_epoch_offset = b[i, col.BASE_OFFSET]
         r.born[row].max_data_epoch_time = time
     o.batches += 1
-    o.records += max(b[col.RECORD_COUNT, i], 0)
+    o.records += max(b[i, col.RECORD_COUNT], 0)
     o.data_epoch = epoch
     o.data_last_sequence = last_sequence
-    o.data_last_offset = b[col.LAST_OFFSET, i]
-    o.data_timestamp = b[col.MAX_TIMESTAMP, i]
+    o.data_last_offset = b[i, col.LAST_OFFSET]
+    o.data_timestamp = b[i, col.MAX_TIMESTAMP]
     o.data_time = time
-    o.data_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
+    o.data_leader_epoch = b[i, col.PARTITION_LEADER_EPOCH]
 
 
 @compiled
 def _remember_first(g, b, i, first, time):  # type: ignore[no-untyped-def]
-    first.first_offset = b[col.BASE_OFFSET, i]
-    first.first_sequence = b[col.BASE_SEQUENCE, i]
-    first.first_epoch = b[col.PRODUCER_EPOCH, i]
+    first.first_offset = b[i, col.BASE_OFFSET]
+    first.first_sequence = b[i, col.BASE_SEQUENCE]
+    first.first_epoch = b[i, col.PRODUCER_EPOCH]
     first.first_segment = g.scalars[S_SEGMENT]
-    first.first_position = b[col.POSITION, i]
-    first.first_timestamp = b[col.MAX_TIMESTAMP, i]
+    first.first_position = b[i, col.POSITION]
+    first.first_timestamp = b[i, col.MAX_TIMESTAMP]
     first.first_time = time
 
 
@@ -337,49 +337,49 @@ def _remember_below(g, below, b, i, o, last_sequence):  # type: ignore[no-untype
         below[o.below].batches = 0
     n = below[o.below]
     n.batches += 1
-    n.last_offset = b[col.LAST_OFFSET, i]
+    n.last_offset = b[i, col.LAST_OFFSET]
     n.last_sequence = last_sequence
-    n.epoch = b[col.PRODUCER_EPOCH, i]
-    n.timestamp = b[col.MAX_TIMESTAMP, i]
+    n.epoch = b[i, col.PRODUCER_EPOCH]
+    n.timestamp = b[i, col.MAX_TIMESTAMP]
 
 
 @compiled
 def _foreign(g, b, i):  # type: ignore[no-untyped-def]
     """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
     missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if g.params[P_SEQUENCES] else 0)
-    return b[col.FLAWS, i] & missing != 0
+    return b[i, col.FLAWS] & missing != 0
 
 
 @compiled
 def _batch(r, b, i):  # type: ignore[no-untyped-def]
     s = r.log.scalars
-    if b[col.FLAWS, i] & FLAW_CRC:  # nothing may rest on its content
-        if b[col.LAST_OFFSET, i] >= r.log.params[P_LOG_START]:
-            r.log.events[new_event(r.log, CRC, b, i, NOTHING, s[S_BROKER_TIME])].a = b[col.CRC, i]
+    if b[i, col.FLAWS] & FLAW_CRC:  # nothing may rest on its content
+        if b[i, col.LAST_OFFSET] >= r.log.params[P_LOG_START]:
+            r.log.events[new_event(r.log, CRC, b, i, NOTHING, s[S_BROKER_TIME])].a = b[i, col.CRC]
         s[S_ORDINAL] += 1
         s[S_UNREADABLE] = s[S_ORDINAL]
         s[S_UNREADABLE_AT] = s[S_EXPECTED]
         s[S_BATCHES] += 1
         return
-    control = b[col.MAGIC, i] == 2 and b[col.ATTRIBUTES, i] & ATTR_CONTROL != 0
-    marker = control and b[col.PRODUCER_ID, i] >= 0 and (b[col.CONTROL_TYPE, i] == 0 or b[col.CONTROL_TYPE, i] == 1)
+    control = b[i, col.MAGIC] == 2 and b[i, col.ATTRIBUTES] & ATTR_CONTROL != 0
+    marker = control and b[i, col.PRODUCER_ID] >= 0 and (b[i, col.CONTROL_TYPE] == 0 or b[i, col.CONTROL_TYPE] == 1)
     time = _clock(r.log, b, i, marker)
     judged = _offsets(r.log, b, i, time)
     if judged:
         _leader_epoch(r.log, b, i, time)
         if not r.log.params[P_KRAFT]:
             _flaws(r.log, b, i, time)
-            if b[col.MAGIC, i] == 2 and not control:
+            if b[i, col.MAGIC] == 2 and not control:
                 check_producer_clock(r.log, b, i, time)
     s[S_BATCHES] += 1
-    s[S_RECORDS] += max(b[col.RECORD_COUNT, i], 0)
-    if b[col.MAGIC, i] == 2 and b[col.PRODUCER_ID, i] >= 0:
+    s[S_RECORDS] += max(b[i, col.RECORD_COUNT], 0)
+    if b[i, col.MAGIC] == 2 and b[i, col.PRODUCER_ID] >= 0:
         if marker:
-            _marker(r, b, i, producer_row(r, b[col.PRODUCER_ID, i]), judged, time)
+            _marker(r, b, i, producer_row(r, b[i, col.PRODUCER_ID]), judged, time)
         elif not control and not _foreign(r.log, b, i):
-            _data(r, b, i, producer_row(r, b[col.PRODUCER_ID, i]), judged, time)
+            _data(r, b, i, producer_row(r, b[i, col.PRODUCER_ID]), judged, time)
     s[S_ORDINAL] += 1
-    s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b[col.LAST_OFFSET, i])
+    s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b[i, col.LAST_OFFSET])
 
 
 @compiled

@@ -14,6 +14,7 @@ import numpy as np
 
 from auditor.facts import CopyFacts
 from auditor.replay.copy import CopyReader, CopyTask
+from auditor.replay.indexes import IndexChecks
 from connectors.codec.batch import POSITION
 from connectors.codec.columns import BatchColumns
 from connectors.codec.segment import Chunk, read_segment
@@ -90,7 +91,7 @@ class LiveReader(CopyReader):
         ):  # fmt: skip
             placed = self._placed(chunk)
             self._note_holes(placed.batches)
-            self._chunk(self.segment, placed, None)
+            self._chunk(self.segment, placed, IndexChecks())
             if self.watch is not None:
                 self.watch(placed)
         self.size += len(whole)
@@ -104,7 +105,7 @@ class LiveReader(CopyReader):
             return [e._replace(position=e.position + self.size) for e in errors]
 
         rows = chunk.rows.copy()
-        rows[POSITION] += self.size
+        rows[:, POSITION] += self.size
         return replace(
             chunk, rows=rows, errors=moved(chunk.errors), body_errors=moved(chunk.body_errors),
             end=chunk.end + self.size,

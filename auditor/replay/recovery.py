@@ -35,22 +35,22 @@ _LAST_ENTRY, _ENTRIES, _OFFSET, _MAX_TIME, _MAX_TIME_OFFSET, _TIME_ENTRIES, _TIM
 @compiled
 def _append(b, i, s):  # type: ignore[no-untyped-def]
     """Appends to the indexes what recovery appends for row ``i``; False where an index refuses the offset."""
-    if b[walking.MAX_TIMESTAMP, i] > s[_MAX_TIME]:
-        s[_MAX_TIME] = b[walking.MAX_TIMESTAMP, i]
-        s[_MAX_TIME_OFFSET] = b[walking.LAST_OFFSET, i]
-    if b[walking.POSITION, i] - s[_LAST_ENTRY] <= INDEX_INTERVAL_BYTES:
+    if b[i, walking.MAX_TIMESTAMP] > s[_MAX_TIME]:
+        s[_MAX_TIME] = b[i, walking.MAX_TIMESTAMP]
+        s[_MAX_TIME_OFFSET] = b[i, walking.LAST_OFFSET]
+    if b[i, walking.POSITION] - s[_LAST_ENTRY] <= INDEX_INTERVAL_BYTES:
         return True
-    if s[_ENTRIES] > 0 and b[walking.LAST_OFFSET, i] <= s[_OFFSET]:
+    if s[_ENTRIES] > 0 and b[i, walking.LAST_OFFSET] <= s[_OFFSET]:
         return False
     s[_ENTRIES] += 1
-    s[_OFFSET] = b[walking.LAST_OFFSET, i]
+    s[_OFFSET] = b[i, walking.LAST_OFFSET]
     if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
         return False
     if s[_MAX_TIME] > s[_TIME]:
         s[_TIME_ENTRIES] += 1
         s[_TIME] = s[_MAX_TIME]
         s[_TIME_OFFSET] = s[_MAX_TIME_OFFSET]
-    s[_LAST_ENTRY] = b[walking.POSITION, i]
+    s[_LAST_ENTRY] = b[i, walking.POSITION]
     return True
 
 
@@ -67,11 +67,11 @@ def _refused_row(b, stop, s):  # type: ignore[no-untyped-def]
 def _all_plain(b, base, s):  # type: ignore[no-untyped-def]
     """The records of the batches where there is nothing to say of any of them, else -1 and ``s`` is spoilt."""
     records = 0
-    for i in range(b.shape[1]):
-        relative = b[walking.LAST_OFFSET, i] - base
-        if b[walking.FLAWS, i] & ODD or relative < 0 or relative > MAX_INT or not _append(b, i, s):
+    for i in range(len(b)):
+        relative = b[i, walking.LAST_OFFSET] - base
+        if b[i, walking.FLAWS] & ODD or relative < 0 or relative > MAX_INT or not _append(b, i, s):
             return -1
-        records += max(b[walking.RECORD_COUNT, i], 0)
+        records += max(b[i, walking.RECORD_COUNT], 0)
     return records
 
 
@@ -92,11 +92,11 @@ class RecoveryScan:
         """The next chunk: its batches and the bytes between them, in file order."""
         rows, at = chunk.rows, 0
         for error in sorted(chunk.errors, key=lambda e: e.position):
-            behind = int(np.searchsorted(rows[walking.POSITION], error.position))
-            self._batches(rows[:, at:behind].copy())
+            behind = int(np.searchsorted(rows[:, walking.POSITION], error.position))
+            self._batches(rows[at:behind])
             self._unread(error)
             at = behind
-        self._batches(rows[:, at:].copy() if at else rows)
+        self._batches(rows[at:])
 
     def finish(self) -> SegmentScan:
         """The scan, when the segment is at its end."""
@@ -106,7 +106,7 @@ class RecoveryScan:
         return self.scan
 
     def _batches(self, b: np.ndarray) -> None:
-        if not b.shape[1]:
+        if not len(b):
             return
         indexes = self.indexes.copy()
         plain = int(_all_plain(b, self.scan.base_offset, indexes)) if self.scan.cut < 0 else -1
@@ -115,10 +115,10 @@ class RecoveryScan:
             self.scan.records += plain
         else:
             self._odd_batches(b)
-        self.scan.next_offset = int(b[walking.LAST_OFFSET, -1]) + 1
+        self.scan.next_offset = int(b[-1, walking.LAST_OFFSET]) + 1
 
     def _odd_batches(self, rows: np.ndarray) -> None:
-        b = BatchColumns(*rows)
+        b = BatchColumns(*rows.T)
         sound = b.flaws & col.FLAW_CRC == 0
         if self.scan.cut < 0:
             self._recover(rows, b, sound)
@@ -185,6 +185,6 @@ class RecoveryScan:
         b = chunk.batches
         if len(b.position) != 1 or chunk.errors or b.flaws[0] & col.FLAW_CRC:
             return False
-        chunk.rows[walking.POSITION] += error.position
+        chunk.rows[:, walking.POSITION] += error.position
         self._batches(chunk.rows)
         return True

@@ -81,10 +81,10 @@ def _start_run(g, runs, o, epoch, first, length):  # type: ignore[no-untyped-def
 
 @compiled
 def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untyped-def]
-    row = new_event(r.log, kind, b, i, b[col.MAX_TIMESTAMP, i], time)
+    row = new_event(r.log, kind, b, i, b[i, col.MAX_TIMESTAMP], time)
     e = r.log.events[row]
     e.a = expected
-    e.b = b[col.BASE_SEQUENCE, i]
+    e.b = b[i, col.BASE_SEQUENCE]
     e.c = o.data_last_offset
     e.d = o.data_leader_epoch
     e.e = o.data_time
@@ -93,7 +93,7 @@ def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untype
         flags |= AFTER_UNREADABLE
     if o.open_slot >= 0 and r.open[o.open_slot].first_offset <= o.data_last_offset:
         flags |= IN_TRANSACTION
-    if o.data_leader_epoch != b[col.PARTITION_LEADER_EPOCH, i]:
+    if o.data_leader_epoch != b[i, col.PARTITION_LEADER_EPOCH]:
         flags |= STATE_MAY_BE_LOST
     e.f = flags
     return row
@@ -102,14 +102,14 @@ def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untype
 @compiled
 def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
     """The sequence rules for a judged data batch: what a leader with full knowledge would have refused."""
-    first, epoch = b[col.BASE_SEQUENCE, i], b[col.PRODUCER_EPOCH, i]
-    length = b[col.LAST_OFFSET, i] - b[col.BASE_OFFSET, i] + 1
+    first, epoch = b[i, col.BASE_SEQUENCE], b[i, col.PRODUCER_EPOCH]
+    length = b[i, col.LAST_OFFSET] - b[i, col.BASE_OFFSET] + 1
     if first < 0 or length <= 0:
         return
     last = model.add_sequence(first, length - 1)
     if o.batches == 0:
         if first != 0:
-            at = new_event(r.log, FIRST_NONZERO, b, i, b[col.MAX_TIMESTAMP, i], time)
+            at = new_event(r.log, FIRST_NONZERO, b, i, b[i, col.MAX_TIMESTAMP], time)
             r.log.events[at].b = first
             flags = KNOWN_BELOW if o.below >= 0 else 0
             if r.log.scalars[S_SEGMENT] == r.log.params[P_START_SEGMENT]:
@@ -129,7 +129,7 @@ def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
 
 @compiled
 def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyped-def]
-    epoch = b[col.PRODUCER_EPOCH, i]
+    epoch = b[i, col.PRODUCER_EPOCH]
     run_next = (o.run_start + o.run_length) % SEQUENCES
     expected = model.next_sequence(o.data_last_sequence)
     if first == run_next and o.run_length + length < SEQUENCES:
@@ -141,7 +141,7 @@ def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyp
         o.run_start = (o.run_start + length) % SEQUENCES
     elif _stored_before(r.runs, o, epoch, first, last):
         at = _sequence_event(r, SEQUENCE_OVERLAP, b, i, o, expected, time)
-        r.log.events[at].e = _cached_offset(r.producers, b[col.PRODUCER_ID, i], first)
+        r.log.events[at].e = _cached_offset(r.producers, b[i, col.PRODUCER_ID], first)
     elif first != expected:
         at = _sequence_event(r, SEQUENCE_GAP, b, i, o, expected, time)
         if (
@@ -149,7 +149,7 @@ def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyp
             and r.open[o.open_slot].gap_offset < 0
             and not (r.log.events[at].f & AFTER_UNREADABLE)
         ):
-            r.open[o.open_slot].gap_offset = b[col.BASE_OFFSET, i]
+            r.open[o.open_slot].gap_offset = b[i, col.BASE_OFFSET]
         _start_run(r.log, r.runs, o, epoch, first, length)
 
 
@@ -168,10 +168,10 @@ def _cached_offset(p, pid, first):  # type: ignore[no-untyped-def]
 @compiled
 def check_epochs(g, b, i, o, first, time):  # type: ignore[no-untyped-def]
     """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
-    epoch, stamp = b[col.PRODUCER_EPOCH, i], b[col.MAX_TIMESTAMP, i]
+    epoch, stamp = b[i, col.PRODUCER_EPOCH], b[i, col.MAX_TIMESTAMP]
     if epoch == o.max_epoch:
         return False
-    marker = b[col.ATTRIBUTES, i] & ATTR_CONTROL
+    marker = b[i, col.ATTRIBUTES] & ATTR_CONTROL
     if epoch < o.max_epoch:
         kind = MARKER_EPOCH_REGRESSION if marker else EPOCH_REGRESSION
         e = g.events[new_event(g, kind, b, i, stamp, time)]
@@ -180,9 +180,9 @@ def check_epochs(g, b, i, o, first, time):  # type: ignore[no-untyped-def]
         e.d = first.max_epoch_leader
         return True
     o.max_epoch = epoch
-    first.max_epoch_offset = b[col.BASE_OFFSET, i]
-    first.max_epoch_leader = b[col.PARTITION_LEADER_EPOCH, i]
-    if not marker and not b[col.ATTRIBUTES, i] & ATTR_TRANSACTIONAL and o.batches > 0:
+    first.max_epoch_offset = b[i, col.BASE_OFFSET]
+    first.max_epoch_leader = b[i, col.PARTITION_LEADER_EPOCH]
+    if not marker and not b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL and o.batches > 0:
         _count_epoch(g, b, i, first, time)
     return False
 
@@ -190,7 +190,7 @@ def check_epochs(g, b, i, o, first, time):  # type: ignore[no-untyped-def]
 @compiled
 def _count_epoch(g, b, i, first, time):  # type: ignore[no-untyped-def]
     """A new epoch of a producer without transactions: tells when there are many within a short time."""
-    stamp = b[col.MAX_TIMESTAMP, i]
+    stamp = b[i, col.MAX_TIMESTAMP]
     if first.epoch_window_count == 0 or stamp - first.epoch_window_start > STORM_WINDOW_MS:
         first.epoch_window_start = stamp
         first.epoch_window_count = 0
@@ -198,7 +198,7 @@ def _count_epoch(g, b, i, first, time):  # type: ignore[no-untyped-def]
     if first.epoch_window_count == STORM_EPOCHS:
         e = g.events[new_event(g, EPOCH_STORM, b, i, stamp, time)]
         e.a = first.epoch_window_count
-        e.b = b[col.PRODUCER_EPOCH, i] - STORM_EPOCHS + 1
+        e.b = b[i, col.PRODUCER_EPOCH] - STORM_EPOCHS + 1
 
 
 @compiled
@@ -207,23 +207,23 @@ def check_idle(g, b, i, o, time):  # type: ignore[no-untyped-def]
     limit = g.params[P_EXPIRY_MS]
     if o.active_timestamp < 0 or o.open_slot >= 0 or limit <= 0:
         return
-    idle = b[col.MAX_TIMESTAMP, i] - o.active_timestamp
+    idle = b[i, col.MAX_TIMESTAMP] - o.active_timestamp
     o.max_idle_ms = max(o.max_idle_ms, idle)
     if idle * 5 > limit * 4:
         o.idle_count += 1
-    same = b[col.PRODUCER_EPOCH, i] == o.data_epoch and b[col.BASE_SEQUENCE, i] > 0
-    if idle >= limit and same and b[col.BASE_SEQUENCE, i] == model.next_sequence(o.data_last_sequence):
-        e = g.events[new_event(g, IDLE_BEYOND_EXPIRY, b, i, b[col.MAX_TIMESTAMP, i], time)]
+    same = b[i, col.PRODUCER_EPOCH] == o.data_epoch and b[i, col.BASE_SEQUENCE] > 0
+    if idle >= limit and same and b[i, col.BASE_SEQUENCE] == model.next_sequence(o.data_last_sequence):
+        e = g.events[new_event(g, IDLE_BEYOND_EXPIRY, b, i, b[i, col.MAX_TIMESTAMP], time)]
         e.a = idle
-        e.b = b[col.BASE_SEQUENCE, i]
+        e.b = b[i, col.BASE_SEQUENCE]
         e.c = o.data_last_offset
 
 
 @compiled
 def check_producer_clock(g, b, i, time):  # type: ignore[no-untyped-def]
     """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
-    s, stamp, producer = g.scalars, b[col.MAX_TIMESTAMP, i], b[col.PRODUCER_ID, i]
-    if b[col.ATTRIBUTES, i] & ATTR_APPEND_TIME or g.params[P_BROKER_TIMES] or stamp < 0:
+    s, stamp, producer = g.scalars, b[i, col.MAX_TIMESTAMP], b[i, col.PRODUCER_ID]
+    if b[i, col.ATTRIBUTES] & ATTR_APPEND_TIME or g.params[P_BROKER_TIMES] or stamp < 0:
         return
     expires = producer >= 0 and g.params[P_EXPIRY_MS] > 0
     if s[S_BROKER_TIME] >= 0 and expires and stamp < s[S_BROKER_TIME] - g.params[P_EXPIRY_MS]:
@@ -231,8 +231,8 @@ def check_producer_clock(g, b, i, time):  # type: ignore[no-untyped-def]
     if stamp > s[S_AHEAD_TIME]:
         s[S_AHEAD_TIME] = stamp
         s[S_AHEAD_PRODUCER] = producer
-        s[S_AHEAD_EPOCH] = b[col.PRODUCER_EPOCH, i]
-        s[S_AHEAD_OFFSET] = b[col.BASE_OFFSET, i]
-        s[S_AHEAD_POSITION] = b[col.POSITION, i]
-        s[S_AHEAD_LAST] = b[col.LAST_OFFSET, i]
+        s[S_AHEAD_EPOCH] = b[i, col.PRODUCER_EPOCH]
+        s[S_AHEAD_OFFSET] = b[i, col.BASE_OFFSET]
+        s[S_AHEAD_POSITION] = b[i, col.POSITION]
+        s[S_AHEAD_LAST] = b[i, col.LAST_OFFSET]
         s[S_AHEAD_SEGMENT] = s[S_SEGMENT]

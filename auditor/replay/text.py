@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from auditor.facts import ABORTED, CopyFacts
 from auditor.replay.copy import INTERNAL_TOPICS, CopyReader, CopyTask
-from auditor.replay.indexes import SegmentShape, check_offset_index, check_time_index
+from auditor.replay.indexes import OffsetCheck, TimeCheck
 from auditor.replay.snapshots import Stored
 from connectors import schema
 from connectors.arrow import from_rows
@@ -133,17 +133,20 @@ def _countable(b: BatchColumns) -> BatchColumns:
 def _indexes(reader: CopyReader, copy: TextCopy, number: int) -> None:
     """What was dumped of the indexes beside a segment."""
     segment = copy.segments[number]
-    shape = SegmentShape()
-    shape.add(segment.batches)
     b = segment.batches
+    rows = rows_of(b)
     end = int(b.position[-1] + b.size[-1]) if len(b.position) else 0
     for index in (i for i in copy.indexes if i.base_offset == segment.base_offset):
         if isinstance(index.entries, AbortedTransactions):
             _aborted(reader, index, number)
         elif isinstance(index.entries, OffsetIndex):
-            reader.keep(check_offset_index(index.entries, shape, number, end))
+            offsets = OffsetCheck(index.entries)
+            offsets.take(rows)
+            reader.keep(offsets.events(number, end))
         else:
-            reader.keep(check_time_index(index.entries, shape, number, int(b.last_offset[-1]) + 1 if end else 0))
+            times = TimeCheck(index.entries)
+            times.take(rows)
+            reader.keep(times.events(number, int(b.last_offset[-1]) + 1 if end else 0))
 
 
 def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:

@@ -61,21 +61,21 @@ def _free_slot(q, s, slot):  # type: ignore[no-untyped-def]
 @compiled
 def open_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
     """The producer's first transactional batch after its last marker: a transaction begins in this partition."""
-    slot = _take_slot(r.queue, r.log.scalars, b[col.BASE_OFFSET, i])
+    slot = _take_slot(r.queue, r.log.scalars, b[i, col.BASE_OFFSET])
     o.open_slot = slot
     t = r.open[slot]
-    t.producer_id = b[col.PRODUCER_ID, i]
-    t.producer_epoch = b[col.PRODUCER_EPOCH, i]
-    t.first_offset = b[col.BASE_OFFSET, i]
+    t.producer_id = b[i, col.PRODUCER_ID]
+    t.producer_epoch = b[i, col.PRODUCER_EPOCH]
+    t.first_offset = b[i, col.BASE_OFFSET]
     t.second_offset = -1
-    t.first_timestamp = b[col.MAX_TIMESTAMP, i]
+    t.first_timestamp = b[i, col.MAX_TIMESTAMP]
     t.first_time = time
-    t.first_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
+    t.first_leader_epoch = b[i, col.PARTITION_LEADER_EPOCH]
     t.batches = 0
     t.records = 0
     t.bytes = 0
     t.segment = r.log.scalars[S_SEGMENT]
-    t.position = b[col.POSITION, i]
+    t.position = b[i, col.POSITION]
     t.gap_offset = -1
     t.marker_offset = -1
     t.marker_epoch = -1
@@ -93,16 +93,16 @@ def open_transaction(r, b, i, o, time):  # type: ignore[no-untyped-def]
 @compiled
 def extend_transaction(t, b, i, time):  # type: ignore[no-untyped-def]
     """Adds a data batch to the producer's open transaction."""
-    t.last_epoch = b[col.PRODUCER_EPOCH, i]
+    t.last_epoch = b[i, col.PRODUCER_EPOCH]
     if t.batches == 1:
-        t.second_offset = b[col.BASE_OFFSET, i]
-    t.last_offset = b[col.LAST_OFFSET, i]
-    t.last_timestamp = b[col.MAX_TIMESTAMP, i]
+        t.second_offset = b[i, col.BASE_OFFSET]
+    t.last_offset = b[i, col.LAST_OFFSET]
+    t.last_timestamp = b[i, col.MAX_TIMESTAMP]
     t.last_time = time
-    t.last_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
+    t.last_leader_epoch = b[i, col.PARTITION_LEADER_EPOCH]
     t.batches += 1
-    t.records += max(b[col.RECORD_COUNT, i], 0)
-    t.bytes += b[col.SIZE, i]
+    t.records += max(b[i, col.RECORD_COUNT], 0)
+    t.bytes += b[i, col.SIZE]
 
 
 @compiled
@@ -132,25 +132,25 @@ def close_transaction(r, b, i, o):  # type: ignore[no-untyped-def]
         _free_slot(r.queue, r.log.scalars, slot)
         o.open_slot = -1
         t.repeat = 0
-        t.last_stable_offset = b[col.LAST_OFFSET, i] + 1
+        t.last_stable_offset = b[i, col.LAST_OFFSET] + 1
         if r.log.scalars[S_OPEN] > 0:
             t.last_stable_offset = r.queue[Q_OFFSET, r.queue[Q_SLOT, 0]]
     else:
         _lone_marker(r.marked, b, i, o, t)
-    t.marker_offset = b[col.LAST_OFFSET, i]
-    t.marker_epoch = b[col.PRODUCER_EPOCH, i]
-    t.commit = 1 if b[col.CONTROL_TYPE, i] == 1 else 0
-    t.coordinator_epoch = b[col.COORDINATOR_EPOCH, i]
-    t.marker_timestamp = b[col.MAX_TIMESTAMP, i]
+    t.marker_offset = b[i, col.LAST_OFFSET]
+    t.marker_epoch = b[i, col.PRODUCER_EPOCH]
+    t.commit = 1 if b[i, col.CONTROL_TYPE] == 1 else 0
+    t.coordinator_epoch = b[i, col.COORDINATOR_EPOCH]
+    t.marker_timestamp = b[i, col.MAX_TIMESTAMP]
     t.marker_segment = r.log.scalars[S_SEGMENT]
-    t.marker_position = b[col.POSITION, i]
+    t.marker_position = b[i, col.POSITION]
 
 
 @compiled
 def _lone_marker(marked, b, i, o, t):  # type: ignore[no-untyped-def]
-    t.producer_id = b[col.PRODUCER_ID, i]
-    t.producer_epoch = b[col.PRODUCER_EPOCH, i]
-    t.last_epoch = b[col.PRODUCER_EPOCH, i]
+    t.producer_id = b[i, col.PRODUCER_ID]
+    t.producer_epoch = b[i, col.PRODUCER_EPOCH]
+    t.last_epoch = b[i, col.PRODUCER_EPOCH]
     t.first_offset = -1
     t.second_offset = -1
     t.last_offset = -1
@@ -159,7 +159,7 @@ def _lone_marker(marked, b, i, o, t):  # type: ignore[no-untyped-def]
     t.last_timestamp = -1
     t.last_time = -1
     t.first_leader_epoch = -1
-    t.last_leader_epoch = b[col.PARTITION_LEADER_EPOCH, i]
+    t.last_leader_epoch = b[i, col.PARTITION_LEADER_EPOCH]
     t.batches = 0
     t.records = 0
     t.bytes = 0
@@ -170,6 +170,6 @@ def _lone_marker(marked, b, i, o, t):  # type: ignore[no-untyped-def]
     t.from_snapshot = 0
     t.repeat = 0
     if o.marker_fresh:
-        m, commit = marked[o.marked], 1 if b[col.CONTROL_TYPE, i] == 1 else 0
-        t.repeat = 1 if m.epoch == b[col.PRODUCER_EPOCH, i] and m.commit == commit else 0
+        m, commit = marked[o.marked], 1 if b[i, col.CONTROL_TYPE] == 1 else 0
+        t.repeat = 1 if m.epoch == b[i, col.PRODUCER_EPOCH] and m.commit == commit else 0
     _note_last_marker(marked, o, t)

@@ -25,8 +25,9 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2 alone
 
-# The rows of what a walk fills: the columns of BatchColumns in their order, all as int64. One array, since a compiled
-# function pays for counting references to each array that it takes out of a tuple.
+# The columns of what a walk fills: those of BatchColumns in their order, all as int64, a batch in one line, since what
+# reads a batch reads many of them. One array, since a compiled function pays for counting references to each array that
+# it takes out of a tuple.
 (
     POSITION,
     SIZE,
@@ -66,20 +67,20 @@ def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, 
         flaws |= col.FLAW_CODEC_UNKNOWN
     if check and crc32(buf, at + 16, at + total) != crc:
         flaws |= col.FLAW_CRC
-    out[ATTRIBUTES, row] = attributes
-    out[BASE_OFFSET, row] = be64(buf, at)
-    out[LAST_OFFSET, row] = out[BASE_OFFSET, row]
-    out[RECORD_COUNT, row] = 1
-    out[PARTITION_LEADER_EPOCH, row] = -1
-    out[CRC, row] = crc
-    out[BASE_TIMESTAMP, row] = timestamp
-    out[MAX_TIMESTAMP, row] = timestamp
-    out[PRODUCER_ID, row] = -1
-    out[PRODUCER_EPOCH, row] = -1
-    out[BASE_SEQUENCE, row] = -1
-    out[CONTROL_TYPE, row] = -1
-    out[COORDINATOR_EPOCH, row] = -1
-    out[FLAWS, row] = flaws
+    out[row, ATTRIBUTES] = attributes
+    out[row, BASE_OFFSET] = be64(buf, at)
+    out[row, LAST_OFFSET] = out[row, BASE_OFFSET]
+    out[row, RECORD_COUNT] = 1
+    out[row, PARTITION_LEADER_EPOCH] = -1
+    out[row, CRC] = crc
+    out[row, BASE_TIMESTAMP] = timestamp
+    out[row, MAX_TIMESTAMP] = timestamp
+    out[row, PRODUCER_ID] = -1
+    out[row, PRODUCER_EPOCH] = -1
+    out[row, BASE_SEQUENCE] = -1
+    out[row, CONTROL_TYPE] = -1
+    out[row, COORDINATOR_EPOCH] = -1
+    out[row, FLAWS] = flaws
 
 
 @kernel
@@ -159,20 +160,20 @@ def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out
         flaws |= more
     if check and crc32c(buf, at + 21, at + total) != crc:
         flaws |= col.FLAW_CRC
-    out[ATTRIBUTES, row] = attributes
-    out[BASE_OFFSET, row] = be64(buf, at)
-    out[LAST_OFFSET, row] = out[BASE_OFFSET, row] + delta
-    out[RECORD_COUNT, row] = count
-    out[PARTITION_LEADER_EPOCH, row] = be32(buf, at + 12)
-    out[CRC, row] = crc
-    out[BASE_TIMESTAMP, row] = be64(buf, at + 27)
-    out[MAX_TIMESTAMP, row] = be64(buf, at + 35)
-    out[PRODUCER_ID, row] = producer
-    out[PRODUCER_EPOCH, row] = epoch
-    out[BASE_SEQUENCE, row] = sequence
-    out[CONTROL_TYPE, row] = kind
-    out[COORDINATOR_EPOCH, row] = coordinator_epoch
-    out[FLAWS, row] = flaws
+    out[row, ATTRIBUTES] = attributes
+    out[row, BASE_OFFSET] = be64(buf, at)
+    out[row, LAST_OFFSET] = out[row, BASE_OFFSET] + delta
+    out[row, RECORD_COUNT] = count
+    out[row, PARTITION_LEADER_EPOCH] = be32(buf, at + 12)
+    out[row, CRC] = crc
+    out[row, BASE_TIMESTAMP] = be64(buf, at + 27)
+    out[row, MAX_TIMESTAMP] = be64(buf, at + 35)
+    out[row, PRODUCER_ID] = producer
+    out[row, PRODUCER_EPOCH] = epoch
+    out[row, BASE_SEQUENCE] = sequence
+    out[row, CONTROL_TYPE] = kind
+    out[row, COORDINATOR_EPOCH] = coordinator_epoch
+    out[row, FLAWS] = flaws
 
 
 @kernel
@@ -202,11 +203,11 @@ def walk(
             return row, at, OVER_LIMIT
         if total > end - at:
             return row, at, MORE
-        if row >= out.shape[1]:
+        if row >= len(out):
             return row, at, FULL
-        out[POSITION, row] = position + at
-        out[SIZE, row] = total
-        out[MAGIC, row] = magic
+        out[row, POSITION] = position + at
+        out[row, SIZE] = total
+        out[row, MAGIC] = magic
         if magic == 2:
             _fill_batch(buf, at, total, check, row, out)
         else:
@@ -218,14 +219,17 @@ def walk(
 
 def walk_rows(count: int) -> np.ndarray:
     """Room for a walk's rows."""
-    return np.empty((len(BATCH_DTYPES), count), np.int64)
+    return np.empty((count, len(BATCH_DTYPES)), np.int64)
 
 
 def columns_of(filled: np.ndarray) -> BatchColumns:
     """A copy of a walk's rows in the types of BatchColumns."""
-    return BatchColumns(*(row.astype(dtype) for row, dtype in zip(filled, BATCH_DTYPES, strict=True)))
+    return BatchColumns(*(column.astype(dtype) for column, dtype in zip(filled.T, BATCH_DTYPES, strict=True)))
 
 
 def rows_of(columns: BatchColumns) -> np.ndarray:
     """Columns as a walk's rows: what :func:`columns_of` undoes."""
-    return np.array(columns, np.int64) if len(columns.position) else walk_rows(0)
+    rows = walk_rows(len(columns.position))
+    for column, values in zip(rows.T, columns, strict=True):
+        column[:] = values
+    return rows

@@ -140,19 +140,18 @@ class _Building:
 
     def take(self, window: _Window, rows: int, at: int) -> None:
         """Settle the rows that a walk up to ``at`` added, while their bytes are at hand."""
-        added = self.columns[:, self.rows : rows]
+        added = self.columns[self.rows : rows]
         self.bytes += at - window.at
         window.at = at
         self.rows = rows
-        closed = bool(((added[walking.MAGIC] < 2) | (added[walking.FLAWS] & FLAW_CONTROL_COMPRESSED)).any())
+        closed = bool(((added[:, walking.MAGIC] < 2) | (added[:, walking.FLAWS] & FLAW_CONTROL_COMPRESSED)).any())
         if not closed and self.summaries is None and self.raw is None:
             return
         fresh = walking.columns_of(added)
         if closed:
             for open_them in (open_wrappers, open_controls):
                 self._tell(fresh, open_them(window.data, window.origin, fresh, self.limits))
-            for row, column in zip(added, fresh, strict=True):
-                row[:] = column
+            added[:] = walking.rows_of(fresh)
         if self.summaries is not None:
             summary, failures = summarise(window.data, window.origin, fresh, self.limits)
             self.summaries.append(summary)
@@ -178,10 +177,10 @@ class _Building:
 
     def chunk(self, end: int) -> Chunk:
         """The chunk as it is, and begin the next one."""
-        if self.rows == self.columns.shape[1]:
+        if self.rows == len(self.columns):
             rows, self.columns = self.columns, walking.walk_rows(ROWS)
         else:
-            rows = self.columns[:, : self.rows].copy()
+            rows = self.columns[: self.rows].copy()
         done = Chunk(rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end)
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []

@@ -181,9 +181,9 @@ def facts_of(made: History, *, compacted: bool = False) -> CopyFacts:
     reader.begin(made.snapshots, np.array([0, 1, 3]), np.array([0, 1500, 4000]))
     rows = rows_of(made.columns())
     cut = len(made.rows) // 2
-    for number, (first, last) in enumerate(((0, cut), (cut, rows.shape[1]))):
+    for number, (first, last) in enumerate(((0, cut), (cut, len(rows)))):
         reader.begin_segment(number, f"{number}.log", segments[number].base_offset, half if number == 0 else -1)
         for at in range(first, last, CHUNK):
-            reader.replay_batches(rows[:, at : min(at + CHUNK, last)].copy())
+            reader.replay_batches(rows[at : min(at + CHUNK, last)])
         reader.end_segment()
     return reader.finish(list(made.snapshots))

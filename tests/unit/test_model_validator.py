@@ -65,6 +65,16 @@ def test_a_header_at_its_bounds_is_taken() -> None:
     assert run(batch(*records(1), base_sequence=-1)).offsets == range(70, 71)
 
 
+def test_the_last_declared_record_is_not_looked_at_where_more_follow() -> None:
+    """The reader sees the bytes behind it before it hands it out (differential seed 7403, a broker of 4.1)."""
+    first, keyless = Record(0, -1), Record(1, -1, has_key=False)
+    compacted = PLAIN._replace(compacted=True)
+    more = batch(first, keyless, Record(2, -1), last_offset_delta=1, declared_count=2)
+    assert refused(more, settings=compacted) == ("INVALID_RECORD", [], {})
+    fewer = batch(first, keyless, last_offset_delta=2, declared_count=3)
+    assert refused(fewer, settings=compacted) == ("INVALID_RECORD", [], {"no_key_compacted": 1})
+
+
 def test_old_formats_may_come_in_many_batches_but_not_in_two_formats() -> None:
     old = [batch(Record(index, magic=1), magic=1) for index in range(2)]
     format_1 = PLAIN._replace(target_magic=1)

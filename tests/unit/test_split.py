@@ -99,15 +99,15 @@ def test_every_chunk_comes_out_as_it_went_in() -> None:
 def test_any_number_comes_out_as_it_went_in() -> None:
     """Steps between the ends of the range overflow, and are undone by the same overflow."""
     ends = np.array([-(2**63), 2**63 - 1, 0, -1, 2**63 - 1, -(2**63), 127, -128, 2**31, -(2**31)], np.int64)
-    rows = np.array([np.roll(ends, k) for k in range(17)])
+    rows = np.array([np.roll(ends, k) for k in range(17)]).T
     errors = [DecodeError("f", 1, 2, "bad_size", "a detail")]
     back = unpacked(packed(Chunk(rows, errors, [], None, None, 77)))
     assert isinstance(back, Chunk)
     assert (back.rows == rows).all()
     assert (back.errors, back.body_errors, back.end, back.summary, back.raw) == (errors, [], 77, None, None)
-    empty = unpacked(packed(Chunk(rows[:, :0], [], errors, None, None, 0)))
+    empty = unpacked(packed(Chunk(rows[:0], [], errors, None, None, 0)))
     assert isinstance(empty, Chunk)
-    assert (empty.rows.shape, empty.errors, empty.body_errors) == ((17, 0), [], errors)
+    assert (empty.rows.shape, empty.errors, empty.body_errors) == ((0, 17), [], errors)
 
 
 def test_files_that_are_gone_or_kill_their_reader_are_told_as_ever(tmp_path: Path) -> None:
