@@ -218,6 +218,20 @@ def test_a_producer_without_id_may_be_ahead_too(tmp_path: Path) -> None:
     only(lab.findings(), "timestamp-out-of-range", log, batch, "warning")
 
 
+def test_nothing_is_ahead_of_brokers_whose_controllers_log_is_not_there(tmp_path: Path) -> None:
+    """No marker lies behind the batch; that a broker wrote nothing as late, only the controller's log makes sure."""
+    lab = Lab(tmp_path, *LOGS["4.1"])
+    log = lab.log("bay.case-0")
+    batch = log.last
+    assert batch["base_offset"] > log.markers()[-1].last
+    batch.set(max_time=batch["max_time"] + DAY_MS, base_time=batch["base_time"] + DAY_MS)
+    log.save()
+    only(lab.findings(), "timestamp-out-of-range", log, batch, "warning")
+    for path in lab.broker().glob("__cluster_metadata-0/*.log"):
+        path.unlink()
+    assert not {"timestamp-out-of-range", "producer-timestamp-skew"} & {f.rule for f in lab.findings()}
+
+
 FIELDS: dict[str, Callable[[Batch], Batch]] = {
     "no producer id": lambda b: b.set(producer_id=-1),
     "no epoch": lambda b: b.set(epoch=-1),

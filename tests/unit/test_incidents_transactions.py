@@ -113,6 +113,23 @@ def test_data_outside_of_what_its_transaction_has_hangs(bank: Bank) -> None:
     assert [a["rule"] for a in f.evidence["also"]] == ["partition-not-in-transaction"]
 
 
+@pytest.mark.parametrize("readable_behind", [False, True])
+def test_a_record_of_the_coordinator_that_cannot_be_read_may_be_the_newest(bank: Bank, readable_behind: bool) -> None:
+    """Here it is: the transaction goes on in it. With a later record of the id behind it, it no longer matters."""
+    bank.coordinator.state(CURED, "Ongoing", CURED_PRODUCER, LATER, LEDGER, start=LATER, version=99)
+    if readable_behind:
+        bank.coordinator.state(CURED, "Empty", (CURED_PRODUCER[0], 1), LATER + 1000)
+    bank.write(LATER + 5)
+    found = {f.rule: f for f in bank.findings()}
+    assert "unreadable-transaction-record" in found
+    f = found["hanging-transaction" if readable_behind else "long-open-transaction"]
+    assert (f.topic, f.partition, f.offset, f.producer_id) == ("bank.ledger", 4, 99, CURED_PRODUCER[0])
+    assert (f.severity, f.evidence["class"]) == (
+        ("critical", "hanging") if readable_behind else ("info", "undecidable")
+    )  # fmt: skip
+    assert ("hanging-transaction" in found) == readable_behind
+
+
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("name", ABORTED)
 def test_a_marker_that_never_came(tmp_path: Path, name: str, live: bool) -> None:

@@ -5,17 +5,31 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from auditor import cli, live
 from auditor.facts import CopyFacts
-from auditor.live_read import Abandoned
+from auditor.judge import judge_log
+from auditor.live_read import Abandoned, Reading
+from auditor.options import AuditOptions
 from auditor.replay.live import LiveReader, LiveTask, whole_batches
 from connectors.errors import AuditInputError
-from connectors.live import CONNECTION_OPTIONS, Budget, Listing
-from rules.view import LogView
+from connectors.live import (
+    CONNECTION_OPTIONS,
+    EARLIEST,
+    TOPIC,
+    Budget,
+    Fetched,
+    Listing,
+    LiveCluster,
+    Log,
+    Name,
+    Producer,
+)
+from rules.view import Cluster, LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs
 
@@ -84,6 +98,46 @@ def test_what_has_been_cleaned_is_told_by_the_batches_alone() -> None:
     assert reader.done(-1, 20).state["intact_from"] == 10
 
 
+class OneLog:
+    """What is asked of a cluster whose only log holds these bytes up to the offset 16."""
+
+    failures = ()
+
+    def __init__(self, data: bytes, settings: dict[str, str]) -> None:
+        self.data, self.settings = data, settings
+
+    def metadata(self) -> tuple[str, list[int], list[Log]]:
+        return "c", [1], [Log("t", 0, 1, 0, (1,), (1,))]
+
+    def configs(self, kind: int, names: list[str], node: int | None = None) -> dict[str, dict[str, str]]:
+        return {name: self.settings for name in names if kind == TOPIC}
+
+    def offsets(self, node: int, names: list[Name], spec: int, *_: int, **__: int) -> dict[Name, int]:
+        return dict.fromkeys(names, 0 if spec == EARLIEST else 16)
+
+    def producers(self, *_: object) -> dict[Name, list[Producer]]:
+        return {}
+
+    def transactions(self, *_: object) -> dict[str, Listing]:
+        return {}
+
+    def fetch(self, log: Log, offset: int, most: int) -> Fetched:
+        return Fetched(self.data, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("settings", "intact_from"),
+    [({"cleanup.policy": "delete"}, 0), ({"cleanup.policy": "compact"}, 10), ({"segment.ms": "1"}, 10), ({}, 10)],
+)
+def test_a_topic_whose_settings_are_not_told_may_have_been_cleaned(settings: dict[str, str], intact_from: int) -> None:
+    """Offsets 3 to 9 are not there: lost, or taken by the cleaner."""
+    held = segments.simple(0) + segments.simple(10) + segments.simple(13)
+    cluster, options = cast(LiveCluster, OneLog(held, settings)), AuditOptions(("c",), Path())
+    reading = Reading(cluster, options, Budget(1 << 20, 1 << 30), "start")
+    reading.run(lambda _: None)
+    assert [(facts.log_end, facts.state["intact_from"]) for facts in reading.facts] == [(16, intact_from)]
+
+
 def test_an_early_end_is_an_error_of_its_own() -> None:
     reader = LiveReader(LiveTask("t", 0, 1, "broker-1", None, "live", 0, 6))
     reader.take(segments.simple(0))
@@ -91,6 +145,8 @@ def test_an_early_end_is_an_error_of_its_own() -> None:
     assert [(e.reason, "offset 3 to 6" in e.detail) for e in facts.errors] == [("limit", True)]
     assert facts.state["ends_early"]
     assert facts.log_end == 3
+    rows = dict(judge_log([facts], Cluster(as_of=0, newest_time=0), []))
+    assert rows["log"]["notes"] == ["t-0: the log was not read to its end, so nothing is said of its end"]
 
 
 def test_a_budget_keeps_to_its_rate_and_its_bytes() -> None:

@@ -76,6 +76,17 @@ def test_an_open_transaction_below_the_log_start_is_left_to_its_coordinator_unti
     assert findings("transaction-pinned-at-log-start", view) == [severity]
 
 
+@pytest.mark.parametrize(("unreadable_at", "severity"), [(-1, "error"), (7, "error"), (25, "info")])
+def test_bytes_that_cannot_be_read_may_hold_the_marker_of_what_began_below_the_log_start(
+    unreadable_at: int, severity: str
+) -> None:
+    """The coordinator has completed it, so it seems to be forgotten here, unless what is lost lies behind its data."""
+    row = {"first_offset": 5, "last_offset": 9, "first_time": 500_000, "last_time": 500_000, "batches": 1}
+    state = {"unreadable_at": unreadable_at}
+    view = log(transaction(0, 500_000), row, log_start=20, log_end=30, state=state)
+    assert findings("transaction-pinned-at-log-start", view) == [severity]
+
+
 @pytest.mark.parametrize(("began", "severity"), [(500_500, "info"), (499_000, "warning")])
 def test_a_producer_that_wrote_before_the_log_began_is_no_stranger_to_it(began: int, severity: str) -> None:
     events = np.zeros(1, EVENT)
