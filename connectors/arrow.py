@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from connectors.schema import LOG_KEY
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
 JSON = {b"json": b"object"}  # metadata of a column of text that is JSON already
+KEPT_ROWS = 1 << 16  # of a column of one value that is kept for later; of a long text less
 MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year that SQL and Python know
 
 
@@ -37,7 +39,15 @@ def texts(values: Sequence[str | None]) -> pa.Array:
 
 
 def repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:
-    """One value for all rows."""
+    """One value for all rows; of not too many, a part of what is at hand from before."""
+    block = 1 << (rows - 1).bit_length() if rows else 0
+    if max(block, len(str(value)) * block // 64) > KEPT_ROWS:
+        return _repeated.__wrapped__(value, kind, rows)
+    return _repeated(value, kind, block).slice(0, rows)
+
+
+@lru_cache(maxsize=16)
+def _repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:
     if value is None:
         return pa.nulls(rows, kind)
     one = texts([value]) if isinstance(value, str) else array_of(np.array([value])).cast(kind)
@@ -50,8 +60,8 @@ def _bits(values: np.ndarray) -> pa.Buffer:
 
 def times(values: np.ndarray) -> pa.Array:
     """Milliseconds as numbers that become times: null for none (negative) and beyond year 9999."""
-    wide = values.astype(np.int64)
-    return array_of(wide, (wide < 0) | (wide > MAX_TIME_MS))
+    wide = values.astype(np.int64, copy=False)
+    return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS)  # what is negative is large
 
 
 def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Mapping[str, Any]) -> pa.RecordBatch:

@@ -68,27 +68,24 @@ def record_rows(
     """Rows of the records of ``batches``, a run at a time; with ``payload``, the columns ``key`` and ``value`` too."""
     wanted = pa.schema([*schema.RECORDS, *schema.PAYLOAD]) if payload else schema.RECORDS
     for run in runs:
-        records = run.records
-        batch = records.batch
-        base = batches.base_offset[batch]
+        records, of, present = run.records, batches.take(run.rows), run.summary.present
         columns: dict[str, Any] = {
             name: getattr(records, name)
-            for name in ("offset", "timestamp", "key_size", "value_size", "header_count", "flaws")
+            for name in ("offset", "timestamp", "key_size", "value_size", "header_count", "sequence", "flaws")
         }
         columns |= {
             "file": file,
-            "position": batches.position[batch],
-            "base_offset": base,
+            "position": np.repeat(of.position, present),
+            "base_offset": np.repeat(of.base_offset, present),
             "record_index": records.index,
-            "producer_id": batches.producer_id[batch],
-            "producer_epoch": batches.producer_epoch[batch],
-            "sequence": sequence_after(batches.base_sequence[batch], records.offset - base),
-            "is_control": (batches.attributes[batch] & CONTROL != 0) & (batches.magic[batch] == 2),
+            "producer_id": np.repeat(of.producer_id, present),
+            "producer_epoch": np.repeat(of.producer_epoch.astype(np.int32), present),
+            "is_control": np.repeat((of.attributes & CONTROL != 0) & (of.magic == 2), present),
         }
         if payload:
             columns["key"] = _bytes(records.payload, records.key_start, records.key_size)
             columns["value"] = _bytes(records.payload, records.value_start, records.value_size)
-        yield from_columns(wanted, key, len(batch), columns)
+        yield from_columns(wanted, key, len(records.offset), columns)
 
 
 def _bytes(payload: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:

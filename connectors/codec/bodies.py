@@ -9,27 +9,42 @@ import numpy as np
 
 from connectors.codec.batch import CODEC_MASK, HEADER
 from connectors.codec.columns import BatchColumns
-from connectors.codec.compression import Failure, decompress, decompress_into
+from connectors.codec.compression import NONE, Failure, decompress, decompress_into
 from connectors.codec.legacy import compressed_part
 from connectors.limits import MIB, Limits
 
-ARENA = 4 * MIB
+RUN_BYTES = 2 * MIB  # of plain bodies at a time: a core's own cache holds them until they are read
 
 
 class Bodies(NamedTuple):
-    """Plain bodies: that of batch ``rows[i]`` is ``data[starts[i]:ends[i]]``; of an uncompressed message, the whole."""
+    """Plain bodies: that of batch ``rows[i]`` is ``data[starts[i]:ends[i]]``; of an uncompressed message, the whole.
+
+    ``stop``: all batches before this row have been told, here, before, or as failures.
+    """
 
     data: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+    stop: int
+
+
+def runs(sizes: np.ndarray) -> Iterator[slice]:
+    """Cut rows of these sizes in bytes into runs that stay within RUN_BYTES where more than one row is in them."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    start = 0
+    while start < len(sizes):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + RUN_BYTES, side="right")))
+        yield slice(start, stop)
+        start = stop
 
 
 class _Arena:
-    """Room for decompressed bodies, used again and again."""
+    """Room for plain bodies, used again and again."""
 
     def __init__(self) -> None:
-        self.data = np.empty(ARENA, np.uint8)
+        self.data = np.empty(RUN_BYTES, np.uint8)
         self.used = 0
         self.rows: list[int] = []
         self.starts: list[int] = []
@@ -37,7 +52,7 @@ class _Arena:
     def add(self, row: int, codec: int, stored: np.ndarray, magic: int, limits: Limits) -> int | Failure | None:
         """Decompress one more body; None where only the room is too small."""
         cap = limits.decompressed_cap(len(stored))
-        room = min(cap, ARENA - self.used)
+        room = min(cap, RUN_BYTES - self.used)
         size = decompress_into(codec, stored, self.data[self.used : self.used + room], magic=magic)
         if isinstance(size, Failure):
             return None if size.reason == "bomb_limit" and room < cap else size
@@ -46,10 +61,10 @@ class _Arena:
         self.used += size
         return size
 
-    def empty(self) -> Bodies:
+    def empty(self, stop: int) -> Bodies:
         """All bodies in it; it begins anew with the next one added."""
         starts = np.array(self.starts, np.int64)
-        full = Bodies(self.data, np.array(self.rows, np.int64), starts, np.append(starts[1:], self.used))
+        full = Bodies(self.data, np.array(self.rows, np.int64), starts, np.append(starts[1:], self.used), stop)
         self.rows, self.starts, self.used = [], [], 0
         return full
 
@@ -57,33 +72,37 @@ class _Arena:
 def plain_bodies(
     buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits, failures: list[tuple[int, Failure]]
 ) -> Iterator[Bodies]:
-    """The bodies of ``batches``: first those stored plain, then the others, decompressed, each in the order of rows.
+    """The bodies of ``batches`` in the order of rows; once at least, and ``stop`` of the last is the number of rows.
 
     ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. What comes is valid until the next
-    one. Batches that cannot be opened are added to ``failures`` by row. Memory: an arena of 4 MiB, or the largest body.
+    one. Batches that cannot be opened are added to ``failures`` by row. Where all are stored plain, they are not moved.
+    Memory: 2 MiB, or the largest body.
     """
     starts = batches.position - origin
     ends = starts + batches.size
     plain = (batches.attributes & CODEC_MASK == 0) | ((batches.magic == 2) & (batches.record_count <= 0))
-    rows = np.flatnonzero(plain)
-    yield Bodies(buf, rows, starts[rows] + HEADER * (batches.magic[rows] == 2), ends[rows])
+    if plain.all():
+        yield Bodies(buf, np.arange(len(plain)), starts + HEADER * (batches.magic == 2), ends, len(plain))
+        return
     arena = _Arena()
-    for row in np.flatnonzero(~plain).tolist():
-        codec, magic = int(batches.attributes[row]) & CODEC_MASK, int(batches.magic[row])
-        stored = compressed_part(buf[starts[row] : ends[row]], magic)
+    codecs = np.where(plain, NONE, batches.attributes & CODEC_MASK)
+    for row, (codec, magic, start, end) in enumerate(
+        zip(codecs.tolist(), batches.magic.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    ):
+        stored = buf[start:end] if codec == NONE and magic < 2 else compressed_part(buf[start:end], magic)
         if isinstance(stored, Failure):
             failures.append((row, stored))
             continue
         size = arena.add(row, codec, stored, magic, limits)
         if size is None and arena.rows:
-            yield arena.empty()
+            yield arena.empty(row)
             size = arena.add(row, codec, stored, magic, limits)
         if size is None:
             alone = decompress(codec, stored, magic=magic, limits=limits)
             if not isinstance(alone, Failure):
-                yield Bodies(alone, np.array([row]), np.array([0]), np.array([len(alone)]))
+                yield Bodies(alone, np.array([row]), np.array([0]), np.array([len(alone)]), row + 1)
                 continue
             size = alone
         if isinstance(size, Failure):
             failures.append((row, size))
-    yield arena.empty()
+    yield arena.empty(len(plain))

@@ -108,7 +108,9 @@ class RecordColumns(NamedTuple):
     """Single records: one row a record, in log order. Sizes are bytes, -1 for null.
 
     ``batch`` is the row of its batch in the BatchColumns beside it, ``index`` its position in the batch.
-    ``key_start`` and ``value_start`` point into ``payload`` (empty unless payload was asked for; then -1 for null).
+    ``sequence`` is the producer's, -1 where the batch has none. ``key_start`` and ``value_start`` (-1 for null) point
+    into ``payload``; so does ``header_start``, to the number of headers (-1 for magic 0/1). All three are -1 and
+    ``payload`` is empty unless payload was asked for.
     """
 
     batch: np.ndarray  # int32
@@ -119,6 +121,19 @@ class RecordColumns(NamedTuple):
     value_size: np.ndarray  # int32
     header_count: np.ndarray  # int32
     flaws: np.ndarray  # int32, bits RECORD_*
+    sequence: np.ndarray  # int32
     key_start: np.ndarray  # int64
     value_start: np.ndarray  # int64
+    header_start: np.ndarray  # int64
     payload: np.ndarray  # uint8
+
+
+_RECORD_DTYPES = ("i4", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i4")
+_START_DTYPES = ("i8", "i8", "i8")  # of what points into the payload
+
+
+def empty_records(rows: int = 0, payload: bool = False) -> RecordColumns:
+    """Uninitialised columns of ``rows`` rows; without ``payload``, those that would point into it have none."""
+    columns = [np.empty(rows, dtype) for dtype in _RECORD_DTYPES]
+    columns += [np.empty(rows if payload else 0, dtype) for dtype in _START_DTYPES]
+    return RecordColumns._make([*columns, np.empty(0, np.uint8)])

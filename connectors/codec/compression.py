@@ -59,6 +59,8 @@ def decompress_into(codec: int, data: np.ndarray, out: np.ndarray, *, magic: int
             return _snappy(data, out)
         if codec == LZ4:
             return _lz4(data, out, check_header=magic > 0)
+        if codec == NONE:
+            return _copy(data, out)
     except cramjam.DecompressionError as error:
         if OUT_OF_ROOM in str(error):
             return _too_large(out)
@@ -68,6 +70,13 @@ def decompress_into(codec: int, data: np.ndarray, out: np.ndarray, *, magic: int
 
 def _too_large(out: np.ndarray) -> Failure:
     return Failure("bomb_limit", f"more than {len(out)} bytes after decompression")
+
+
+def _copy(data: np.ndarray, out: np.ndarray) -> int | Failure:
+    if len(data) > len(out):
+        return _too_large(out)
+    out[: len(data)] = data
+    return len(data)
 
 
 def _snappy(data: np.ndarray, out: np.ndarray) -> int | Failure:
@@ -152,10 +161,7 @@ def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Fail
 
 def _lz4_block(block: np.ndarray, out: np.ndarray, max_block: int, *, raw: bool) -> int | Failure:
     if raw:
-        if len(block) > len(out):
-            return _too_large(out)
-        out[: len(block)] = block
-        return len(block)
+        return _copy(block, out)
     if len(out) >= max_block:
         return int(cramjam.lz4.decompress_block_into(block.data, out[:max_block].data))
     room = np.empty(max_block, np.uint8)  # little is left: a block that is too long must not look like a broken one

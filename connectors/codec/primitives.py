@@ -103,6 +103,9 @@ def varint(buf: np.ndarray, index: int, end: int) -> tuple[np.int64, int]:
     if index < end and buf[index] < 0x80:  # one byte: nearly all
         byte = np.int64(buf[index])
         return (byte >> 1) ^ -(byte & 1), index + 1
+    if index + 1 < end and buf[index + 1] < 0x80:  # two: nearly all others
+        pair = np.int64(buf[index] & 0x7F) | np.int64(buf[index + 1]) << 7
+        return (pair >> 1) ^ -(pair & 1), index + 2
     value, after = varlong(buf, index, min(end, index + 5))
     if value < -(2**31) or value >= 2**31:
         return np.int64(0), -1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from connectors.codec import columns as col
-from connectors.codec.batch import CODEC_MASK
+from connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME
 from connectors.codec.bodies import Bodies, plain_bodies
-from connectors.codec.columns import BatchColumns, RecordSummary
+from connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from connectors.codec.compiled import kernel
 from connectors.codec.compression import Failure
 from connectors.codec.legacy import next_message
@@ -16,27 +16,79 @@ from connectors.limits import Limits
 
 DTYPES = ("i4", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i8")
 NOTHING = (0, -1, -1, -1, 0, -1, 0, -1, 0)  # of a batch without records
+_NO_ROWS = empty_records()
 
 
 @kernel
-def _summarise_records(buf: np.ndarray, at: int, end: int, row: int, batches: BatchColumns, out: RecordSummary) -> None:
-    """Fill the summary of a batch (magic 2) from its body. Behind the declared records only sound ones count."""
+def _put(
+    to: int,
+    at: tuple[int, int, int, int],
+    key: tuple[int, int],
+    value: tuple[int, int],
+    more: tuple[int, int, int, int],
+    shift: int,
+    out: RecordColumns,
+) -> None:
+    """Fill row ``to``.
+
+    ``at`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
+    headers, where that stands, flaws. Starts are told less ``shift``, and not at all where there is no room.
+    """
+    out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = at
+    out.key_size[to] = key[1]
+    out.value_size[to] = value[1]
+    out.sequence[to], out.header_count[to], header_start, out.flaws[to] = more
+    if out.key_start.size:
+        out.key_start[to] = key[0] - shift if key[1] >= 0 else -1
+        out.value_start[to] = value[0] - shift if value[1] >= 0 else -1
+        out.header_start[to] = header_start - shift if header_start >= 0 else -1
+
+
+@kernel
+def _sequence(base: int, delta: int) -> int:
+    """That of the record ``delta`` offsets behind the first: after 2147483647 comes 0, and none (-1) stays none."""
+    following = base + delta
+    if base == -1:
+        return -1
+    return following - 2**31 if following >= 2**31 else following
+
+
+@kernel
+def _read_records(
+    buf: np.ndarray, bounds: tuple[int, int], row: int, batches: BatchColumns, summary: RecordSummary,
+    place: tuple[int, int], out: RecordColumns,
+) -> int:  # fmt: skip
+    """Read a batch (magic 2) from the body within ``bounds``: its summary, and its records from row ``place[0]`` of
+    ``out`` on; how many. Rows that ``out`` has no room for are not filled. Behind the declared records only sound ones
+    count.
+    """
+    at, end = bounds
+    to, shift = place
     declared = np.int64(batches.record_count[row])
-    span = batches.last_offset[row] - batches.base_offset[row]
+    base_offset, base_sequence = batches.base_offset[row], np.int64(batches.base_sequence[row])
+    base, append_time = batches.base_timestamp[row], batches.attributes[row] & LOG_APPEND_TIME != 0
+    span = batches.last_offset[row] - base_offset
     first, least, most, previous = np.int64(-1), np.int64(2**63 - 1), np.int64(-(2**63)), np.int64(-1)
     count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
     while at < end:
-        at, delta_ms, delta, _ks, key_size, _vs, _v, _headers, flaws = next_record(buf, at, end)
-        unreadable = at < 0 or (count >= declared and flaws != 0)
-        if count >= declared:
-            flaws = col.RECORD_BYTES_LEFT
-        elif not unreadable and (delta <= previous or delta > span):
+        at, delta_ms, delta, key_start, key_size, value_start, value_size, headers, flaws = next_record(buf, at, end)
+        late = count >= declared
+        unreadable = at < 0 or (late and flaws != 0)
+        if at >= 0 and (delta <= previous or delta > span):
             flaws |= col.RECORD_OFFSET_DELTA
+        if late:
+            flaws |= col.RECORD_BYTES_LEFT
         if flaws and culprit < 0:
             culprit = count
-        all_flaws |= flaws
+        all_flaws |= col.RECORD_BYTES_LEFT if late else flaws
         if unreadable:
             break
+        if to + count < out.offset.size:
+            header_start = value_start + max(value_size, 0) if value_start >= 0 else np.int64(-1)
+            when = batches.max_timestamp[row] if append_time else base + delta_ms
+            more = (_sequence(base_sequence, delta), headers, header_start, flaws)
+            whose = (row, count, base_offset + delta, when)
+            _put(to + count, whose, (key_start, key_size), (value_start, value_size), more, shift, out)
         previous = max(previous, delta)
         first = delta_ms if count == 0 else first
         least, most = min(least, delta_ms), max(most, delta_ms)
@@ -47,21 +99,26 @@ def _summarise_records(buf: np.ndarray, at: int, end: int, row: int, batches: Ba
     if count != declared:
         all_flaws |= col.RECORD_COUNT_MISMATCH
         culprit = culprit if culprit >= 0 else count
-    base = batches.base_timestamp[row]
-    _store(row, count, (base + first, base + least, base + most), (nulls, first_null), (all_flaws, culprit), out)
+    _store(row, count, (base + first, base + least, base + most), (nulls, first_null), (all_flaws, culprit), summary)
+    return count
 
 
 @kernel
-def _summarise_messages(
-    buf: np.ndarray, at: int, end: int, row: int, batches: BatchColumns, out: RecordSummary
-) -> None:
-    """Fill the summary of a message, or of a wrapper from the messages inside."""
+def _read_messages(
+    buf: np.ndarray, bounds: tuple[int, int], row: int, batches: BatchColumns, summary: RecordSummary,
+    place: tuple[int, int], out: RecordColumns,
+) -> int:  # fmt: skip
+    """The same for a message, or for a wrapper from the messages inside."""
+    at, end = bounds
+    to, shift = place
     magic = np.int64(batches.magic[row])
     wrapped = batches.attributes[row] & CODEC_MASK != 0
-    first, least, most, last = np.int64(-1), np.int64(2**63 - 1), np.int64(-(2**63)), np.int64(-1)
+    append_time = magic == 1 and batches.attributes[row] & LOG_APPEND_TIME != 0
+    start = stamp = last = np.int64(-1)
+    least, most = np.int64(2**63 - 1), np.int64(-(2**63))
     count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
     while at < end:
-        at, offset, timestamp, _ks, key_size, _vs, _v, flaws = next_message(buf, at, end, magic)
+        at, offset, timestamp, key_start, key_size, value_start, value_size, flaws = next_message(buf, at, end, magic)
         if not wrapped:
             flaws &= col.RECORD_LENGTH  # its checksum and codec are the batch's own
         elif at >= 0 and count > 0 and offset <= last:
@@ -72,7 +129,12 @@ def _summarise_messages(
         if at < 0:
             break
         last = offset
-        first = timestamp if count == 0 else first
+        if count == 0:
+            start, stamp = offset, timestamp
+        if to + count < out.offset.size:
+            when = batches.max_timestamp[row] if append_time else timestamp
+            whose = (row, count, batches.base_offset[row] + offset - start, when)
+            _put(to + count, whose, (key_start, key_size), (value_start, value_size), (-1, 0, -1, flaws), shift, out)
         least, most = min(least, timestamp), max(most, timestamp)
         if key_size < 0:
             first_null = count if nulls == 0 else first_null
@@ -85,7 +147,8 @@ def _summarise_messages(
     if count == 0:
         all_flaws |= col.RECORD_COUNT_MISMATCH
         culprit = 0
-    _store(row, count, (first, least, most), (nulls, first_null), (all_flaws, culprit), out)
+    _store(row, count, (stamp, least, most), (nulls, first_null), (all_flaws, culprit), summary)
+    return count
 
 
 @kernel
@@ -106,17 +169,26 @@ def _store(
 
 
 @kernel
-def _summarise(bodies: Bodies, batches: BatchColumns, out: RecordSummary) -> None:
-    """Fill the summaries of the batches that ``bodies`` has."""
+def read_bodies(
+    bodies: Bodies, batches: BatchColumns, summary: RecordSummary, shift: int, most: int, out: RecordColumns
+) -> int:
+    """Fill the summaries of the batches that ``bodies`` has, and ``out`` with their records; how many those are.
+
+    There may be more than ``out`` has room for, which are not filled. Of a batch of more than ``most`` records none is.
+    Key, value and header starts are indexes of ``bodies.data`` less ``shift``.
+    """
+    to = 0
     for i in range(bodies.rows.size):
         row, start, end = bodies.rows[i], bodies.starts[i], bodies.ends[i]
         if start < 0 or end > bodies.data.size or start > end:
             raise ValueError("a body outside of its buffer")
-        out.plain_size[row] = end - start
+        summary.plain_size[row] = end - start
         if batches.magic[row] == 2:
-            _summarise_records(bodies.data, start, end, row, batches, out)
+            count = _read_records(bodies.data, (start, end), row, batches, summary, (to, shift), out)
         else:
-            _summarise_messages(bodies.data, start, end, row, batches, out)
+            count = _read_messages(bodies.data, (start, end), row, batches, summary, (to, shift), out)
+        to += count if count <= most else 0
+    return to
 
 
 def empty_summary(rows: int) -> RecordSummary:
@@ -135,7 +207,7 @@ def summarise(
     summary = empty_summary(len(batches.position))
     failures: list[tuple[int, Failure]] = []
     for bodies in plain_bodies(buf, origin, batches, limits, failures):
-        _summarise(bodies, batches, summary)
+        read_bodies(bodies, batches, summary, 0, 0, _NO_ROWS)
     for row, _failure in failures:
         summary.flaws[row] |= col.RECORD_UNDECOMPRESSABLE
         summary.first_flaw[row] = 0

@@ -93,12 +93,38 @@ def test_more_plain_bytes_than_the_arena_holds() -> None:
     assert all(size < plain < size + 32 for size, plain in zip(sizes, chunk.summary.plain_size.tolist(), strict=True))
     assert chunk.raw is not None
     runs = list(decode_records(chunk.raw, chunk.batches, payload=True))
-    assert [run.rows for run in runs] == [slice(0, 8), slice(8, 10)]
+    starts = [0, 2, 3, 4, 5, 6, 7, 8, 9]  # what is larger than 2 MiB with its record's own bytes stands alone
+    assert [run.rows for run in runs] == [slice(a, b) for a, b in zip(starts, [*starts[1:], 10], strict=True)]
     assert [s for run in runs for s in run.records.value_size.tolist()] == sizes
     assert [b for run in runs for b in run.records.batch.tolist()] == list(range(10))
     for run in runs:
         for start, size in zip(run.records.key_start, run.records.key_size, strict=True):
             assert run.records.payload[start : start + size].tobytes() == b"k0"
+
+
+def test_more_records_than_batches_declare() -> None:
+    """Room is made for what is declared at first, and of no more than the bytes can hold."""
+    bodies = [(three(0, 1, 2), 2), (three(0), 1), (varint(0) * 9, 9), (three(0, 1), 2**31 - 1), (three(0, 1), -1)]
+    data = b"".join(batch(body, count, delta=8, base_offset=10 * i) for i, (body, count) in enumerate(bodies))
+    (chunk,) = chunks(data, raw=True)
+    assert chunk.raw is not None
+    (run,) = decode_records(chunk.raw, chunk.batches)
+    assert run.summary.present.tolist() == [3, 1, 9, 2, 2]
+    assert run.records.batch.tolist() == [0] * 3 + [1] + [2] * 9 + [3] * 2 + [4] * 2
+    assert run.records.offset.tolist() == [0, 1, 2, 10, *[19] * 9, 30, 31, 40, 41]
+    late, unread = col.RECORD_BYTES_LEFT, col.RECORD_LENGTH | col.RECORD_OFFSET_DELTA
+    assert run.records.flaws.tolist() == [0, 0, late, 0, *[unread] * 9, 0, 0, late, late]
+
+
+def test_sequences_of_records() -> None:
+    """After 2147483647 comes 0, with holes too; without a producer there is none."""
+    data = batch(three(0, 1, 3), 3, delta=3, producer_id=5, epoch=0, sequence=2**31 - 2) + batch(
+        three(0, 1), 2, base_offset=4
+    )
+    (chunk,) = chunks(data + message(6, b"k", b"v"), raw=True)
+    assert chunk.raw is not None
+    (run,) = decode_records(chunk.raw, chunk.batches)
+    assert run.records.sequence.tolist() == [2**31 - 2, 2**31 - 1, 1, -1, -1, -1]
 
 
 def test_codecs_mixed_keep_log_order() -> None:
