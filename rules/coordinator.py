@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditor.model.hashing import partition_for
+from rules import commands
 from rules.finding import Finding, iso
 from rules.history import COORDINATOR_CHECK_MS, Entry
 from rules.registry import rule
@@ -89,8 +90,7 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
                 "over_ms": over,
                 "partitions": sorted(entry.partitions),
             },
-            remedy=f"kafka-transactions.sh --bootstrap-server B describe --transactional-id "
-            f"'{entry.transactional_id}' ; "
+            remedy=f"{commands.describe_id(entry.transactional_id)} ; "
             f"kafka-topics.sh --bootstrap-server B --describe --topic {TOPIC}",
         )
 

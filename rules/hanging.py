@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from rules import commands
 from rules.finding import Finding
 from rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from rules.registry import rule
@@ -15,20 +15,6 @@ FAMILY = "transactions"
 RESTORE = "do not abort, for it was decided COMMIT: restore the marker from a replica that has it"
 STUCK_RECORDS = 100_000
 STUCK_RECORDS_CRITICAL = 1_000_000
-
-
-def abort_command(topic: str, partition: int, offset: int) -> str:
-    """The command that closes a hanging transaction; the auditor prints it and never runs it."""
-    return (
-        f"kafka-transactions.sh --bootstrap-server B abort --topic {shlex.quote(topic)} --partition {partition} "
-        f"--start-offset {offset}"
-    )
-
-
-def describe_command(topic: str, partition: int) -> str:
-    """The command that shows the open transactions of a partition as its leader knows them."""
-    where = f"--topic {shlex.quote(topic)} --partition {partition}"
-    return f"kafka-transactions.sh --bootstrap-server B describe-producers {where}"
 
 
 def who(t: OpenTransaction) -> str:
@@ -85,7 +71,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
                 f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
                 "files may have been copied at different times"
             )
-        confirm = f"Confirm: {describe_command(log.topic, log.partition)} ; then: "
+        confirm = f"Confirm: {commands.describe_producers(log.topic, log.partition)} ; then: "
         committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
         yield _open_finding(
             log,
@@ -95,7 +81,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
             message,
             evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
                       "decided": "COMMIT" if committed else None},
-            remedy=confirm + (RESTORE if committed else abort_command(log.topic, log.partition, offset)),
+            remedy=confirm + (RESTORE if committed else commands.abort(log.topic, log.partition, offset)),
         )  # fmt: skip
 
 
@@ -125,11 +111,11 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
             f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
             f"{t.age_ms / 1000:.0f} s: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
-            remedy=f"kafka-transactions.sh --bootstrap-server B find-hanging --topic {shlex.quote(log.topic)}"
+            remedy=f"{commands.find_hanging(log.topic)} ; "
             + (
-                f" ; kafka-transactions.sh --bootstrap-server B describe --transactional-id {shlex.quote(t.owner)}"
+                commands.describe_id(t.owner)
                 if t.owner is not None
-                else f" ; {describe_command(log.topic, log.partition)}"
+                else commands.describe_producers(log.topic, log.partition)
             ),
         )
 
@@ -163,7 +149,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
         f"for {t.age_ms / 1000:.0f} s",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
-        remedy=describe_command(log.topic, log.partition),
+        remedy=commands.describe_producers(log.topic, log.partition),
     )
 
 
@@ -191,6 +177,6 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
                 f"{log.leader.log_start} of {log.name}, and is still open: the last stable offset is pinned",
                 evidence={"log_start": log.leader.log_start},
-                remedy=f"Confirm: {describe_command(log.topic, log.partition)} ; then: "
-                f"{abort_command(log.topic, log.partition, offset)}",
+                remedy=f"Confirm: {commands.describe_producers(log.topic, log.partition)} ; then: "
+                f"{commands.abort(log.topic, log.partition, offset)}",
             )

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
 from connectors.errors import DecodeError
+from rules import commands
 from rules.finding import Finding
 from rules.registry import rule
 from rules.view import LogView, is_ahead_of_all, runs, tails
@@ -51,7 +52,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "records_behind_it": max(0, copy.log_end - int(e["base_offset"])),
                 },
                 remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
-                f"look first at kafka-dump-log.sh --files {copy.file(int(e['segment']))} --deep-iteration",
+                f"look first at {commands.dump(copy.file(int(e['segment'])), '--deep-iteration')}",
             )
 
 

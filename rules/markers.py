@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rules import commands
 from rules.finding import Finding, iso
 from rules.history import SKEW_MS, Window
 from rules.open_transactions import open_transactions
@@ -115,8 +116,7 @@ def _missing(log: LogView, window: Window) -> Finding:
         else (
             "Do not abort: restore the marker from a replica that has it"
             if prepare.commit
-            else f"kafka-transactions.sh --bootstrap-server B abort --topic {log.topic} --partition {log.partition} "
-            f"--start-offset {row['first_offset']}"
+            else commands.abort(log.topic, log.partition, row["first_offset"])
         ),
     )
 

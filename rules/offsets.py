@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.model.offsets import GroupPartition
+from rules import commands
 from rules.finding import Finding, lowered
 from rules.group_offsets import Commit
-from rules.hanging import abort_command, describe_command, who
+from rules.hanging import who
 from rules.offset_watch import watched
 from rules.open_transactions import OpenTransaction, open_transactions
 from rules.registry import rule
@@ -16,10 +17,6 @@ from rules.view import LogView, arrived
 
 FAMILY = "consumer offsets"
 SHOWN = 20  # partitions or groups that a finding lists
-RESET = (
-    "kafka-consumer-groups.sh --bootstrap-server B --group {group} --topic {topic}:{partition} "
-    "--reset-offsets --to-offset {to} --execute"
-)
 
 
 def _at(log: LogView, rule_id: str, severity: str, c: Commit, message: str, **more: Any) -> Finding:
@@ -113,8 +110,8 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
             "start_offset": offset,
             "confidence": "undecidable" if doubt else "proved" if t.klass in ("hanging", "orphan") else "likely",
         },
-        remedy=f"Confirm: {describe_command(log.topic, log.partition)} ; then: "
-        f"{abort_command(log.topic, log.partition, offset)}",
+        remedy=f"Confirm: {commands.describe_producers(log.topic, log.partition)} ; then: "
+        f"{commands.abort(log.topic, log.partition, offset)}",
     )
 
 
@@ -260,7 +257,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
                 "aborted_record_offset": aborted.record_offset,
                 "confidence": "likely",
             },
-            remedy=RESET.format(group=c.place.group, topic=c.topic, partition=c.partition, to=start.value),
+            remedy=commands.reset_offset(c.place.group, c.topic, c.partition, start.value),
         )
 
 
@@ -302,10 +299,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
                 "in_flight": True if late else None,
                 "confidence": "undecidable" if doubt else "proved",
             },
-            remedy=RESET.format(
-                group=c.place.group,
-                topic=c.topic,
-                partition=c.partition,
-                to=bounds.log_end if above else bounds.log_start,
+            remedy=commands.reset_offset(
+                c.place.group, c.topic, c.partition, bounds.log_end if above else bounds.log_start
             ),
         )

@@ -17,6 +17,7 @@ from auditor.facts import (
     Ahead,
     Kind,
 )
+from rules import commands
 from rules.finding import Finding, iso, lowered
 from rules.registry import rule
 from rules.view import LogView, at_ahead, is_ahead_of_all, runs
@@ -116,8 +117,7 @@ def _in_committed(log: LogView, e: np.void) -> bool:
 
 
 def _dump(log: LogView, e: np.void) -> str:
-    segment = log.leader.file(int(e["segment"])) or "SEGMENT"
-    return f"kafka-dump-log.sh --files {segment} --print-data-log"
+    return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
 
 
 @rule("duplicate-sequence-range", family=FAMILY, severity="error")
@@ -320,8 +320,8 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
                 "batches": len(run),
                 "leader_epochs": [e["d"], e["leader_epoch"]],
             },
-            remedy=f"kafka-transactions.sh --bootstrap-server B describe-producers --topic {log.topic} --partition "
-            f"{log.partition}; stop the client that mixes both; watch ReplicaFetcherManager lag",
+            remedy=f"{commands.describe_producers(log.topic, log.partition)}; stop the client that mixes both; watch "
+            "ReplicaFetcherManager lag",
         )
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from auditor.facts import Kind
+from rules import commands
 from rules.finding import Finding, iso
-from rules.hanging import FAMILY, abort_command
+from rules.hanging import FAMILY
 from rules.open_transactions import unreadable_behind
 from rules.registry import rule
 from rules.view import LogView
@@ -78,7 +79,7 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
                 "closed_by_marker_at": t["marker_offset"] if t["marker_offset"] >= 0 else None,
                 "records": t["records"],
             },
-            remedy=abort_command(log.topic, log.partition, offset) if severity == "critical" and fate == HANGS else "",
+            remedy=commands.abort(log.topic, log.partition, offset) if severity == "critical" and fate == HANGS else "",
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.facts import Ahead, Kind
 from connectors.codec import columns as col
+from rules import commands
 from rules.finding import Finding, iso
 from rules.registry import rule
 from rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, runs, tails
@@ -156,7 +157,7 @@ def _invalid(log: LogView, run: list[np.void], what: list[str], rule_id: str, **
             **error_code("INVALID_RECORD"),
             **evidence,
         },
-        remedy=f"kafka-dump-log.sh --files {log.leader.file(int(e['segment']))} --deep-iteration",
+        remedy=commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
     )
 
 

@@ -1,0 +1,40 @@
+"""The commands of Kafka that findings give to copy: printed, never run. Names in them come from untrusted input."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
+
+
+def abort(topic: str, partition: int, offset: int) -> str:
+    """Closes the hanging transaction that begins at an offset."""
+    return f"{TRANSACTIONS} abort --topic {quote(topic)} --partition {partition} --start-offset {offset}"
+
+
+def describe_producers(topic: str, partition: int) -> str:
+    """Shows the open transactions of a partition as its leader knows them."""
+    return f"{TRANSACTIONS} describe-producers --topic {quote(topic)} --partition {partition}"
+
+
+def describe_id(transactional_id: str) -> str:
+    """Shows a transactional id as its coordinator knows it."""
+    return f"{TRANSACTIONS} describe --transactional-id {quote(transactional_id)}"
+
+
+def find_hanging(topic: str) -> str:
+    """Lists the transactions of a topic that hang."""
+    return f"{TRANSACTIONS} find-hanging --topic {quote(topic)}"
+
+
+def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
+    """Lets a group go on elsewhere in a partition."""
+    return (
+        f"kafka-consumer-groups.sh --bootstrap-server B --group {quote(group)} --topic {quote(f'{topic}:{partition}')} "
+        f"--reset-offsets --to-offset {offset} --execute"
+    )
+
+
+def dump(file: str | None, how: str) -> str:
+    """Prints a segment: ``how`` is the option that says how deep."""
+    return f"kafka-dump-log.sh --files {quote(file or 'SEGMENT')} {how}"
