@@ -24,7 +24,8 @@ SETTINGS = {
     "transaction.state.log.segment.bytes": "1048576",
     "offsets.topic.segment.bytes": "1048576",
     "num.network.threads": "2",
-    "num.io.threads": "3",
+    # Who asks for a producer id holds a thread while the broker asks its controller, itself, for more (KAFKA-14694).
+    "num.io.threads": "16",
 }
 
 
