@@ -20,10 +20,10 @@ demo: setup ## audit a small log directory of a real broker and write its report
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not cluster and not browser"
 
-test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits
+test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker
 
-test-live: setup ## auditor live against real brokers 2.8, 3.6 and 4.1: a hang made, found, closed, gone (about 8 minutes)
+test-live: setup ## auditor live against real brokers 2.8, 3.6 and 4.1: a hang made, found, closed, gone (about 3 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_live.py
 
 test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
