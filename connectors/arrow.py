@@ -21,11 +21,14 @@ MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last
 # no use. So columns are made of buffers, wherever they do not come as rows.
 
 
-def array_of(values: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    """A column of numbers or truth values without a copy; ``null`` says which rows are null."""
+def array_of(values: np.ndarray, null: np.ndarray | None = None, kind: pa.DataType | None = None) -> pa.Array:
+    """A column of numbers or truth values without a copy, or of a ``kind`` of the same bytes.
+
+    ``null`` says which rows are null.
+    """
     valid = None if null is None or not null.any() else _bits(~null)
     data = _bits(values) if values.dtype == bool else pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
+    return pa.Array.from_buffers(kind or pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
@@ -58,10 +61,10 @@ def _bits(values: np.ndarray) -> pa.Buffer:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
-def times(values: np.ndarray) -> pa.Array:
-    """Milliseconds as numbers that become times: null for none (negative) and beyond year 9999."""
+def times(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
+    """Milliseconds as numbers, or times in ms, of a ``kind``: null for none (negative) and beyond year 9999."""
     wide = values.astype(np.int64, copy=False)
-    return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS)  # what is negative is large
+    return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS, kind)  # what is negative is large
 
 
 def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
@@ -72,7 +75,7 @@ def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Mapping[str, A
 
 def _array(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     if isinstance(value, np.ndarray):
-        value = times(value) if pa.types.is_timestamp(kind) else array_of(value)
+        value = times(value, kind) if pa.types.is_timestamp(kind) else array_of(value)
     if isinstance(value, pa.Array):
         return value if value.type == kind else value.cast(kind)
     return repeated(value, kind, rows)

@@ -7,6 +7,7 @@ Sources: ``org.apache.kafka.common.compress``; snappy-java's ``SnappyInputStream
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import cramjam
@@ -21,6 +22,8 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 XERIAL_MAGIC = bytes.fromhex("82534e4150505900")
 XERIAL_HEADER = 16  # magic, int32 version, int32 oldest compatible version
 LZ4_MAGIC = 0x184D2204
+LZ4_HEADER = 15  # bytes, 8 of them the content size, which few write
+LZ4_CONTENT_SIZE = 0x08
 LZ4_RAW_BLOCK = 0x80000000
 OUT_OF_ROOM = "failed to write whole buffer"  # what cramjam says when the output does not fit
 
@@ -117,26 +120,29 @@ class _Lz4Frame(NamedTuple):
     checksums: bool
 
 
-def _lz4_header(data: np.ndarray, check_header: bool) -> _Lz4Frame | Failure:
+@lru_cache(maxsize=64)  # a producer's frames all begin alike
+def _lz4_header(head: bytes, check_header: bool) -> _Lz4Frame | Failure:
     """Read a frame's header, with Kafka's restrictions: version 1, independent blocks, no dictionary."""
-    if len(data) < 7 or struct.unpack_from("<I", data.data)[0] != LZ4_MAGIC:
+    if len(head) < 7 or struct.unpack_from("<I", head)[0] != LZ4_MAGIC:
         return Failure("bad_compression", "lz4: no frame")
-    flags, sizes = int(data[4]), int(data[5])
+    flags, sizes = head[4], head[5]
     if flags >> 6 != 1 or flags & 0x03 or sizes & 0x8F or sizes >> 4 < 4:
         return Failure("bad_compression", f"lz4: frame descriptor {flags:02x} {sizes:02x} is not supported")
     if not flags & 0x20:
         return Failure("bad_compression", "lz4: blocks depend on each other")
-    end = 14 if flags & 0x08 else 6  # a content size of 8 bytes may follow
-    if len(data) <= end:
+    end = 14 if flags & LZ4_CONTENT_SIZE else 6
+    if len(head) <= end:
         return Failure("bad_compression", "lz4: the header is cut")
-    if check_header and (int(xxh32(data, 4, end)) >> 8) & 0xFF != data[end]:
+    if check_header and (int(xxh32(np.frombuffer(bytearray(head), np.uint8), 4, end)) >> 8) & 0xFF != head[end]:
         return Failure("bad_compression", "lz4: the header's checksum is wrong")
     return _Lz4Frame(end + 1, 1 << (2 * (sizes >> 4) + 8), bool(flags & 0x10))
 
 
 def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Failure:
     """The first frame; what follows it is ignored, as Kafka does."""
-    frame = _lz4_header(data, check_header)
+    head = data[:LZ4_HEADER].tobytes()
+    sized = len(head) > 4 and head[4] & LZ4_CONTENT_SIZE
+    frame = _lz4_header(head if sized else head[: LZ4_HEADER - 8], check_header)
     if isinstance(frame, Failure):
         return frame
     at, written = frame.start, 0

@@ -93,7 +93,8 @@ def _records(
     if found > room:
         records = empty_records(found, payload)
         read_bodies(bodies, batches, summary, first, limits.max_records, records)
-    records = RecordColumns._make(column[:found] for column in records)
+    if found < room:
+        records = RecordColumns._make(column[:found] for column in records)
     if payload:
         return records._replace(payload=bodies.data[first : bodies.ends.max(initial=first)].copy())
     unknown = np.broadcast_to(np.int64(-1), found)
