@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from auditor.plan import divide, spread
 from auditor.replay.copy import CopyTask, read_copy
 from auditor.replay.text import TextTask, read_text_copies
 from auditor.split import read_parts, replay_parts
+from auditor.streams import LOG, Row, by_log, in_batches, logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,8 +57,8 @@ def _read_whole(spark: SparkSession, tasks: list[CopyTask | TextTask], parts: in
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            for copies in read_each(shipped.value[number], read_task):
-                yield from map(_row, copies)
+            copies = itertools.chain.from_iterable(read_each(shipped.value[number], read_task))
+            yield from in_batches(map(_row, copies), FACTS_ARROW)
 
     return spark.range(0, len(lists), 1, max(1, len(lists))).mapInArrow(read, FACTS)
 
@@ -70,17 +72,14 @@ def _read_in_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> Da
     shipped = spark.sparkContext.broadcast(tasks)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from map(_row, replay_parts(batches, shipped.value))
+        yield from in_batches(map(_row, replay_parts(batches, shipped.value)), FACTS_ARROW)
 
     return read_parts(spark, tasks, parts).mapInArrow(replay, FACTS)
 
 
-def _row(facts: CopyFacts) -> pa.RecordBatch:
+def _row(facts: CopyFacts) -> Row:
     key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
-    values = (*key, pickle.dumps(brief(facts), 5), pickle.dumps(facts, 5))
-    return pa.RecordBatch.from_arrays(
-        [pa.array([v], f.type) for v, f in zip(values, FACTS_ARROW, strict=True)], schema=FACTS_ARROW
-    )
+    return (*key, pickle.dumps(brief(facts), 5), pickle.dumps(facts, 5))
 
 
 def collect_briefs(facts: DataFrame) -> list[Brief]:
@@ -90,20 +89,23 @@ def collect_briefs(facts: DataFrame) -> list[Brief]:
 
 
 def judged(spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluster], rule_ids: list[str]) -> DataFrame:
-    """The plan of the second job: one exchange by log, then all copies of a log in one place, judged there."""
+    """The plan of the second job: one exchange by log, then one log after the other, judged with all its copies."""
     shipped = spark.sparkContext.broadcast((clusters, rule_ids))
 
-    def judge(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from auditor.judge import judge_log
 
         known, ids = shipped.value
-        copies = [pickle.loads(row) for batch in batches for row in batch.column("facts").to_pylist()]
-        rows = list(judge_log(copies, known[key[0].as_py()], ids))
-        kinds, texts = [kind for kind, _ in rows], [json.dumps(row, ensure_ascii=False) for _, row in rows]
-        arrays = [pa.array(kinds, pa.string()), pa.array(texts, pa.string())]
-        yield pa.RecordBatch.from_arrays(arrays, schema=JUDGED_ARROW)
 
-    return facts.drop("brief").groupBy("join_key", "topic", "partition").applyInArrow(judge, JUDGED)
+        def rows() -> Iterator[Row]:
+            for (join_key, *_), copies in logs(batches):
+                facts = [pickle.loads(found) for (found,) in copies]
+                for kind, row in judge_log(facts, known[join_key], ids):
+                    yield kind, json.dumps(row, ensure_ascii=False)
+
+        yield from in_batches(rows(), JUDGED_ARROW)
+
+    return by_log(facts.select(*LOG, "facts")).mapInArrow(judge, JUDGED)
 
 
 def judge_logs(

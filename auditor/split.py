@@ -19,6 +19,7 @@ from auditor.isolation import died_before, read_apart, read_each
 from auditor.plan import segment_tasks, spread
 from auditor.replay.chunks import PackedRow, SegmentTask, read_packed, unpacked
 from auditor.replay.copy import CopyReader, CopyTask, read_copy
+from auditor.streams import in_batches
 from connectors import gate
 from connectors.codec.segment import Chunk
 from connectors.errors import DecodeError
@@ -45,9 +46,8 @@ def read_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> DataFr
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         how = list_packed if died_before() else read_packed
         for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            for row in itertools.chain.from_iterable(read_each(shipped.value[number], how)):
-                arrays = [pa.array([v], f.type) for v, f in zip(row, CHUNKS_ARROW, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=CHUNKS_ARROW)
+            rows = itertools.chain.from_iterable(read_each(shipped.value[number], how))
+            yield from in_batches(rows, CHUNKS_ARROW)
 
     chunks = spark.range(0, len(lists), 1, len(lists)).mapInArrow(read, CHUNKS)
     return chunks.repartitionById(len(tasks), "copy").sortWithinPartitions("copy", "segment", "chunk")

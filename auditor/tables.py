@@ -19,6 +19,7 @@ import pyarrow as pa
 from auditor import deadly, metadata, publish
 from auditor.facts import CopyFacts
 from auditor.packed import PackedRows
+from auditor.streams import LOG, by_log, logs
 from connectors import schema
 from connectors.arrow import Key, array_of, for_spark, from_columns, from_rows, texts
 from connectors.errors import DecodeError
@@ -114,14 +115,13 @@ def from_facts(spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluste
     shipped = spark.sparkContext.broadcast(clusters)
     rows_of: Callable[[LogView, CopyFacts], pa.RecordBatch] = _states if table == "producer_states" else _transactions
 
-    def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        copies = [pickle.loads(row) for batch in batches for row in batch.column("facts").to_pylist()]
-        log = LogView(copies, shipped.value[key[0].as_py()])
-        for copy in log.copies:
-            yield for_spark(rows_of(log, copy))
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for (join_key, *_), found in logs(batches):
+            log = LogView([pickle.loads(copy) for (copy,) in found], shipped.value[join_key])
+            for copy in log.copies:
+                yield for_spark(rows_of(log, copy))
 
-    grouped = facts.drop("brief").groupBy("join_key", "topic", "partition")
-    return grouped.applyInArrow(work, spark_schema(OF_FACTS[table]))
+    return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(OF_FACTS[table]))
 
 
 def _key(copy: CopyFacts) -> Key:

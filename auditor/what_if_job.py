@@ -19,6 +19,7 @@ from auditor.replay.copy import CopyTask
 from auditor.replay.policies import VERDICT
 from auditor.replay.under import CopyWorlds, Settings, replay_copy
 from auditor.scan import JUDGED, JUDGED_ARROW, LISTS_PER_CORE
+from auditor.streams import LOG, Row, by_log, in_batches, logs
 from connectors.schema import LOG_KEY, TIME
 from rules import registry
 from rules.view import Cluster, LogView
@@ -63,12 +64,10 @@ def read_worlds(
     shipped = spark.sparkContext.broadcast(lists)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for w in read_each(shipped.value[number], _replay):
-                    values = (w.join_key, w.topic, w.partition, "worlds", pickle.dumps(w, 5))
-                    arrays = [pa.array([v], f.type) for v, f in zip(values, PARTS_ARROW, strict=True)]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=PARTS_ARROW)
+        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
+            worlds = read_each(shipped.value[number], _replay)
+            rows = ((w.join_key, w.topic, w.partition, "worlds", pickle.dumps(w, 5)) for w in worlds)
+            yield from in_batches(rows, PARTS_ARROW)
 
     return spark.range(0, len(lists), 1, max(1, len(lists))).mapInArrow(read, PARTS)
 
@@ -83,19 +82,19 @@ def judge(
     """Rows of kind finding, verdict, copy and log; the last as far as telling what could not be read needs it."""
     shipped = spark.sparkContext.broadcast(clusters)
 
-    def work(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: dict[str, list[Any]] = {"facts": [], "worlds": []}
-        for batch in batches:
-            for kind, part in zip(batch.column("kind").to_pylist(), batch.column("part").to_pylist(), strict=True):
-                parts[kind].append(pickle.loads(part))
-        rows = list(judge_log(parts["facts"], parts["worlds"], shipped.value[key[0].as_py()]))
-        kinds, texts = [kind for kind, _ in rows], [json.dumps(row, ensure_ascii=False) for _, row in rows]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(kinds, pa.string()), pa.array(texts, pa.string())], schema=JUDGED_ARROW
-        )
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def rows() -> Iterator[Row]:
+            for (join_key, *_), found in logs(batches):
+                parts: dict[str, list[Any]] = {"facts": [], "worlds": []}
+                for kind, part in found:
+                    parts[kind].append(pickle.loads(part))
+                for kind, row in judge_log(parts["facts"], parts["worlds"], shipped.value[join_key]):
+                    yield kind, json.dumps(row, ensure_ascii=False)
 
-    known = facts.selectExpr("join_key", "topic", "partition", "'facts' AS kind", "facts AS part")
-    judged = known.unionAll(worlds).groupBy("join_key", "topic", "partition").applyInArrow(work, JUDGED).toArrow()
+        yield from in_batches(rows(), JUDGED_ARROW)
+
+    known = facts.selectExpr(*LOG, "'facts' AS kind", "facts AS part")
+    judged = by_log(known.unionAll(worlds)).mapInArrow(work, JUDGED).toArrow()
     out: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("finding", "verdict", "copy", "log")}
     for kind, text in zip(judged.column("kind").to_pylist(), judged.column("row").to_pylist(), strict=True):
         out[kind].append(json.loads(text))

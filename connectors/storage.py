@@ -20,6 +20,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
@@ -261,7 +262,7 @@ def read_head(where: Place, name: str, count: int, *, start: int = 0) -> bytes |
     if isinstance(opened, DecodeError):
         return opened
     data = bytearray()
-    piece = memoryview(bytearray(min(count, 1 << 20)))
+    piece = np.empty(min(count, 1 << 20), np.uint8).data  # not zeroed: most files are far smaller
     try:
         opened.seek(start)
         while len(data) < count and (got := opened.readinto(piece[: count - len(data)])):

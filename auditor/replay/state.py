@@ -172,8 +172,8 @@ class Replay(NamedTuple):
         return self.log.scalars
 
 
-EVENTS_AT_ONCE = 4096
-TRANSACTIONS_AT_ONCE = 8192
+EVENTS_AT_ONCE = 512
+TRANSACTIONS_AT_ONCE = 1024
 EVENTS_PER_BATCH = 12  # the most that one batch can raise
 
 

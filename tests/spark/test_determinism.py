@@ -75,6 +75,6 @@ def test_judging_costs_one_exchange(spark: SparkSession) -> None:
     judged = scan.judged(spark, facts, {}, [])
     plan_text = judged._jdf.queryExecution().executedPlan().toString()
     facts.unpersist()
-    assert plan_text.count("Exchange hashpartitioning") == 1
-    assert plan_text.count("FlatMapGroupsInArrow") == 1
+    assert plan_text.count("Exchange ") == 1
+    assert plan_text.count("MapInArrow") == 2  # reading copies, judging logs
     assert "BroadcastExchange" not in plan_text
