@@ -8,6 +8,7 @@ every file of this project that it imports, so that no upgrade ever runs old cod
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import os
 import re
@@ -22,6 +23,11 @@ from typing import Any
 import numba
 from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+if "scipy.linalg" not in sys.modules:  # which numba loads for linear algebra that no kernel here does: 0.2 s a process
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    importlib.import_module("numba.np.arraymath")
+    del sys.modules["scipy.linalg"]
 
 _IMPORT = re.compile(r"^from ((?:auditor|connectors)[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.M)
 
