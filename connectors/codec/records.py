@@ -53,9 +53,7 @@ def decode_records(
     for rows in runs(batches.size):
         some = batches.take(rows)
         some = some._replace(position=np.cumsum(some.size, dtype=np.int64) - some.size)
-        buf = np.frombuffer(
-            bytearray().join(raw[rows]), np.uint8
-        )  # kernels are compiled for arrays that can be written
+        buf = np.frombuffer(bytearray().join(raw[rows]), np.uint8)  # as in iter_records
         for run in _decoded(buf, some, limits, payload):
             yield _moved(run, rows.start) if rows.start else run
 
