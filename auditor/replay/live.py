@@ -48,6 +48,11 @@ class LiveTask:
     cleaning_unknown: bool = False
 
     @property
+    def may_be_cleaned(self) -> bool:
+        """Whether records may be missing because the cleaner took them."""
+        return self.compacted or self.cleaning_unknown
+
+    @property
     def file(self) -> str:
         """What stands for the files of the log."""
         return f"{self.topic}-{self.partition}/*.log"
@@ -72,8 +77,9 @@ class LiveReader(CopyReader):
         super().__init__(
             CopyTask(
                 NOWHERE, copy, task.cluster_id, task.broker_id, task.join_key, clean_shutdown=False,
-                log_start=task.start, cleaner_offset=task.end if task.compacted else None, compacted=task.compacted,
-                expiration_ms=task.expiration_ms, before_ms=task.before_ms, records=task.records, limits=task.limits,
+                log_start=task.start, cleaner_offset=task.end if task.may_be_cleaned else None,
+                compacted=task.compacted, cleaning_unknown=task.cleaning_unknown, expiration_ms=task.expiration_ms,
+                before_ms=task.before_ms, records=task.records, limits=task.limits,
             )
         )  # fmt: skip
         none = np.empty(0, np.int64)
@@ -134,7 +140,7 @@ class LiveReader(CopyReader):
         facts.log_end = max(facts.log_end, self.live.end if why_early is None else self.next_offset)
         facts.high_watermark = min(high_watermark, facts.log_end)
         facts.state["live"] = True
-        if self.live.compacted or self.live.cleaning_unknown:
+        if self.live.may_be_cleaned:
             facts.state["intact_from"] = max(self.holes_end, self.live.start)
         if why_early is not None:
             facts.state["ends_early"] = True

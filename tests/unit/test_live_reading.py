@@ -31,7 +31,7 @@ from connectors.live import (
 )
 from rules.view import Cluster, LogView
 from tests import corpora, segments
-from tests.facts import corpus_logs
+from tests.facts import corpus_logs, judge, log_of
 
 CORPORA = ("hanging-36", "healthy-41")
 
@@ -126,16 +126,24 @@ class OneLog:
 
 
 @pytest.mark.parametrize(
-    ("settings", "intact_from"),
-    [({"cleanup.policy": "delete"}, 0), ({"cleanup.policy": "compact"}, 10), ({"segment.ms": "1"}, 10), ({}, 10)],
+    ("settings", "intact_from", "rules"),
+    [
+        ({"cleanup.policy": "delete"}, 0, ["offset-hole"]),
+        ({"cleanup.policy": "compact"}, 10, []),
+        ({"segment.ms": "1"}, 10, []),
+        ({}, 10, []),
+    ],
 )
-def test_a_topic_whose_settings_are_not_told_may_have_been_cleaned(settings: dict[str, str], intact_from: int) -> None:
+def test_a_topic_whose_settings_are_not_told_may_have_been_cleaned(
+    settings: dict[str, str], intact_from: int, rules: list[str]
+) -> None:
     """Offsets 3 to 9 are not there: lost, or taken by the cleaner."""
     held = segments.simple(0) + segments.simple(10) + segments.simple(13)
     cluster, options = cast(LiveCluster, OneLog(held, settings)), AuditOptions(("c",), Path())
     reading = Reading(cluster, options, Budget(1 << 20, 1 << 30), "start")
     reading.run(lambda _: None)
     assert [(facts.log_end, facts.state["intact_from"]) for facts in reading.facts] == [(16, intact_from)]
+    assert [f.rule for f in judge([log_of(reading.facts)], "offset-hole")] == rules
 
 
 def test_an_early_end_is_an_error_of_its_own() -> None:
