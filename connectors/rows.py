@@ -15,7 +15,7 @@ from connectors import internal, names, schema
 from connectors.arrow import Key, from_columns, from_rows
 from connectors.batch_rows import batch_rows, record_rows
 from connectors.codec import checkpoint, index
-from connectors.codec.records import decode_records
+from connectors.codec.records import decode_stored
 from connectors.codec.segment import Chunk, SeekableFile, read_segment
 from connectors.codec.snapshot import decode_snapshot
 from connectors.errors import DecodeError
@@ -119,7 +119,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
             stop=piece.stop,
             limits=how.limits,
             records=how.deep,
-            raw=collected is not None or "records" in wanted,
+            raw=collected is not None,
+            held="records" in wanted,
             crc="batches" in wanted,
         )
         for chunk in chunks:
@@ -144,8 +145,8 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
     name, key = piece.file.name, piece.key
     if "batches" in wanted:
         yield "batches", batch_rows(key, name, chunk.batches)
-    if "records" in wanted and chunk.raw is not None:
-        runs = decode_records(chunk.raw, chunk.batches, limits=how.limits, payload=how.payload)
+    if chunk.held is not None:
+        runs = decode_stored(chunk.held, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
         for rows in record_rows(key, name, chunk.batches, runs, how.payload):
             yield "records", rows
     bodies = chunk.body_errors

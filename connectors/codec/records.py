@@ -54,16 +54,21 @@ def decode_records(
         some = batches.take(rows)
         some = some._replace(position=np.cumsum(some.size, dtype=np.int64) - some.size)
         buf = np.frombuffer(bytearray().join(raw[rows]), np.uint8)  # as in iter_records
-        for run in _decoded(buf, some, limits, payload):
+        for run in decode_stored(buf, 0, some, limits=limits, payload=payload):
             yield _moved(run, rows.start) if rows.start else run
 
 
-def _decoded(buf: np.ndarray, batches: BatchColumns, limits: Limits, payload: bool) -> Iterator[Decoded]:
-    """The records of batches whose stored bytes are at their positions in ``buf``."""
+def decode_stored(
+    buf: np.ndarray, origin: int, batches: BatchColumns, *, limits: Limits = DEFAULT_LIMITS, payload: bool = False
+) -> Iterator[Decoded]:
+    """The same of batches whose stored bytes are in ``buf``; ``origin`` is the file position of ``buf[0]``.
+
+    Where all are stored plain, they are one run.
+    """
     failed: list[tuple[int, Failure]] = []
     summary = empty_summary(len(batches.position))
     start = 0
-    for bodies in plain_bodies(buf, 0, batches, limits, failed):
+    for bodies in plain_bodies(buf, origin, batches, limits, failed):
         records = _records(bodies, batches, summary, limits, payload)
         rows = slice(start, bodies.stop)
         failures = dict(failed)

@@ -23,6 +23,7 @@ from connectors.errors import BREAKS_OFF, DecodeError
 from connectors.limits import DEFAULT_LIMITS, MIB, Limits
 
 BUFFER = MIB
+HELD_BUFFER = 4 * MIB  # where chunks show it
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
@@ -49,6 +50,7 @@ class Chunk:
     that are in no batch; ``body_errors`` tell of batches that are rows but whose content could not be opened (wrappers;
     with records, any batch), with the batch's position and size. ``summary`` and ``raw`` (each batch's stored bytes)
     are aligned with ``batches``, None unless asked for. ``end`` is the file position after the last byte accounted for.
+    ``held`` are bytes of the file from ``origin`` on, all batches' among them, valid until the next chunk.
     """
 
     rows: np.ndarray
@@ -57,6 +59,8 @@ class Chunk:
     summary: RecordSummary | None
     raw: list[bytes] | None
     end: int
+    held: np.ndarray | None = None
+    origin: int = 0
 
     @cached_property
     def batches(self) -> BatchColumns:
@@ -67,10 +71,10 @@ class Chunk:
 class _Window:
     """A buffer over a file: ``data[at:end]`` is not yet walked, ``origin`` is the file position of ``data[0]``."""
 
-    def __init__(self, f: SeekableFile, start: int, size: int) -> None:
+    def __init__(self, f: SeekableFile, start: int, size: int, room: int = BUFFER) -> None:
         self.f = f
         self.size = size
-        self.data = np.empty(max(1, min(BUFFER, size - start)), np.uint8)
+        self.data = np.empty(max(1, min(room, size - start)), np.uint8)
         self.at = self.end = 0
         self.origin = start
         self.failure: OSError | None = None
@@ -175,13 +179,14 @@ class _Building:
         """Whether it is time to hand the chunk out."""
         return self.rows == ROWS or self.bytes >= (CHUNK_BYTES if self.raw is None else RAW_CHUNK_BYTES)
 
-    def chunk(self, end: int) -> Chunk:
-        """The chunk as it is, and begin the next one."""
+    def chunk(self, end: int, window: _Window | None = None) -> Chunk:
+        """The chunk as it is, with what a window holds, and begin the next one."""
         if self.rows == len(self.columns):
             rows, self.columns = self.columns, walking.walk_rows(ROWS)
         else:
             rows = self.columns[: self.rows].copy()
-        done = Chunk(rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end)
+        held = (window.data, window.origin) if window else ()
+        done = Chunk(rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end, *held)
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []
         self.rows = self.bytes = 0
@@ -199,18 +204,20 @@ def read_segment(
     limits: Limits = DEFAULT_LIMITS,
     records: bool = False,
     raw: bool = False,
+    held: bool = False,
     crc: bool = True,
 ) -> Iterator[Chunk]:
     """The batches of a segment that begin in ``[start, stop)``, in chunks, of which there is at least one.
 
     ``f`` is the file, ``size`` its length in bytes as listed (what it grows beyond is left alone), ``file`` its name
     for errors. ``start`` must be a batch's position; the batch that begins before ``stop`` is read whole. ``records``
-    reads all records for the summary, ``raw`` hands out the stored bytes, ``crc=False`` leaves checksums unchecked.
+    reads all records for the summary, ``raw`` hands out the stored bytes, ``held`` shows them where they lie, a buffer
+    a chunk, ``crc=False`` leaves checksums unchecked.
     Batch sizes and error lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is
-    given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``. Memory: a buffer of 1 MiB,
-    or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``, also the chunk.
+    given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``. Memory: a buffer of 1 MiB
+    (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``, also the chunk.
     """
-    window = _Window(f, start, size)
+    window = _Window(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)
     building = _Building(file, limits, records=records, raw=raw)
     handed_out = False
@@ -227,8 +234,8 @@ def read_segment(
             building.columns,
         )
         building.take(window, rows, at)
-        if building.is_full():
-            yield building.chunk(window.position)
+        if building.is_full() or (held and building.rows):
+            yield building.chunk(window.position, window if held else None)
             handed_out = True
         if window.position >= until or why == walking.FULL or (why == walking.MORE and _read_on(window)):
             continue

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from connectors.codec import columns as col
-from connectors.codec.records import Record, decode_records, iter_records
+from connectors.codec.records import Record, decode_records, decode_stored, iter_records
 from connectors.codec.segment import read_segment
 from connectors.errors import DecodeError
 from connectors.limits import MIB, Limits
@@ -282,6 +282,23 @@ def test_chunks_are_bounded_and_join_to_the_whole() -> None:
     assert np.concatenate([c.batches.base_offset for c in found]).tolist() == list(range(0, 60_000, 3))
     assert sum(int(c.summary.present.sum()) for c in found if c.summary) == 60_000
     assert [c.end for c in found][-1] == len(data) == accounted(found)
+
+
+def test_bytes_are_held_until_the_next_chunk() -> None:
+    """Batches that share a buffer, fill it, are larger than it, or stand behind bytes that are no batch."""
+    sizes = [100, 3 * MIB, 100, 5 * MIB, 2 * MIB, 100]
+    parts = [simple(i, 1, 4 * (i % 2), value=bytes(size)) for i, size in enumerate(sizes)]
+    parts.insert(2, batch(b"", 0, magic=3))
+    data = b"".join(parts)
+    found: list[Any] = []
+    for chunk in read_segment(File(data), len(data), file="s.log", held=True):
+        assert chunk.held is not None
+        for position, size in zip(chunk.batches.position.tolist(), chunk.batches.size.tolist(), strict=True):
+            at = position - chunk.origin
+            assert chunk.held[at : at + size].tobytes() == data[position : position + size]
+        for run in decode_stored(chunk.held, chunk.origin, chunk.batches):
+            found += zip(run.records.offset.tolist(), run.records.value_size.tolist(), strict=True)
+    assert found == list(enumerate(sizes))
 
 
 def test_splits_meet_at_any_batch() -> None:
