@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bench import sides
-from bench.inputs import Kind, Made, make, space
+from bench.inputs import Kind, make, space
 from bench.plan import Plan
 from bench.table import Row, ratio
 from connectors.inventory import discover
@@ -18,6 +18,7 @@ from connectors.rows import How, read_piece
 TARGETS = {"none": ("64k", 40.0), "lz4": ("64k-lz4", 12.0), "zstd": ("64k-zstd", 8.0)}
 RECORD_BYTES = {"64k": 250, "64k-lz4": 111, "64k-zstd": 66}  # stored bytes a record of each, about
 WANTED = frozenset({"records"})
+PARTITIONS = 4
 
 
 def into_columns(folder: Path) -> int:
@@ -26,51 +27,57 @@ def into_columns(folder: Path) -> int:
         piece, WANTED, How()))  # fmt: skip
 
 
-def seconds(made: Made) -> float:
+def seconds(partition: Path, records: int) -> float:
     """Seconds of :func:`into_columns` in a fresh process with its kernels loaded, on one core."""
-    command = [sys.executable, "-m", "bench.records", str(made.folder)]
+    command = [sys.executable, "-m", "bench.records", str(partition)]
     found, took = subprocess.run(command, cwd=sides.ROOT, capture_output=True, text=True, check=True).stdout.split()
-    if int(found) != made.records:
-        raise RuntimeError(f"{made.records} records were written, {found} read")
+    if int(found) != records:
+        raise RuntimeError(f"{records} records were written, {found} read")
     return float(took)
 
 
 def measure(plan: Plan) -> list[Row]:
-    """Two rows a codec: into columns on one core, and the whole command."""
-    start = statistics.median(sides.audit([plan.tiny()], "--records").seconds for _ in range(plan.runs))
-    return [row for codec in TARGETS for row in _codec(codec, plan, start)]
+    """Two rows a codec: one partition into columns on one core; the whole command, by what two more partitions take."""
+    return [row for codec in TARGETS for row in _codec(codec, plan)]
 
 
-def _codec(codec: str, plan: Plan, start: float) -> list[Row]:
+def _codec(codec: str, plan: Plan) -> list[Row]:
     name, target = TARGETS[codec]
-    size = plan.records * RECORD_BYTES[name]
+    size = PARTITIONS * plan.records * RECORD_BYTES[name]
     with space(plan.root, size) as folder:
-        made = make(folder, Kind(name), size)
+        made = make(folder, Kind(name, PARTITIONS), size)
         sides.warm([made])
-        seen = sides.dumped(made.logs[:1], "--deep-iteration")
-        if seen != made.counts[made.logs[0]]:
-            raise RuntimeError(f"DumpLogSegments saw {seen} batches and records, not {made.counts[made.logs[0]]}")
+        partitions = sorted({log.parent for log in made.logs})
+        first = [log for log in made.logs if log.parent == partitions[0]]
+        batches, records = (sum(made.counts[log][k] for log in first) for k in range(2))
+        if (seen := sides.dumped(first, "--deep-iteration")) != (batches, records):
+            raise RuntimeError(f"DumpLogSegments saw {seen} batches and records, not {batches, records}")
         kept: dict[str, list[sides.Audited]] = {}
         t = sides.medians(
             sides.in_turn(
                 {
-                    "columns": lambda: seconds(made),
-                    "audit": sides.auditing(kept, "audit", [made.folder], "--records"),
-                    "dump": lambda: sides.dump(made.logs, "--deep-iteration"),
+                    "columns": lambda: seconds(partitions[0], records),
+                    "half": sides.auditing(kept, "half", partitions[: PARTITIONS // 2], "--records"),
+                    "all": sides.auditing(kept, "all", partitions, "--records"),
+                    "dump": lambda: sides.dump(first, "--deep-iteration"),
                 },
                 plan.runs,
             )
         )
-    if any(run.summary["records"] != made.records for run in kept["audit"]):
+    if any(run.summary["records"] != made.records for run in kept["all"]):
         raise RuntimeError("the auditor did not see every record")
-    rate = {name: made.records / (took - (start if name == "audit" else 0)) / 1e6 for name, took in t.items()}
-    dump = f"DumpLogSegments --deep-iteration {rate['dump']:.2f}"
-    private = max(run.private for run in kept["audit"]) >> 20
+    columns, dump = records / t["columns"] / 1e6, records / t["dump"] / 1e6
+    half, whole = (statistics.median(run.work for run in kept[name]) for name in ("half", "all"))
+    more = made.records - kept["half"][0].summary["records"]
+    audit = more / (whole - half) / 1e6 if whole > half else float("inf")
+    private = max(run.private for run in kept["all"]) >> 20
+    theirs = f"DumpLogSegments --deep-iteration {dump:.2f}"
+    figures = f"{audit:.1f} M records/s, {theirs}"
     return [
-        ratio(f"records into columns (Arrow), one core, {codec}", target, rate["columns"] / rate["dump"],
-              f"{rate['columns']:.1f} M records/s, {dump}"),
-        Row(f"`auditor audit --records`, local[2], start aside, {codec}", "", f"**{rate['audit'] / rate['dump']:.1f} "
-            f"times** ({rate['audit']:.1f} M records/s, {dump})", None, f"worker: {private} MiB private"),
+        ratio(f"records into columns (Arrow), one core, {codec}", target, columns / dump,
+              f"{columns:.1f} M records/s, {theirs}"),
+        Row(f"`auditor audit --records`, local[2], by what {more / 1e6:.0f} M more records take, {codec}", "",
+            f"**{audit / dump:.1f} times** ({figures})", None, f"worker: {private} MiB private"),
     ]  # fmt: skip
 
 

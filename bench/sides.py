@@ -33,6 +33,12 @@ class Audited(NamedTuple):
     private: int
     tables: dict[str, int]  # rows, with --tables
 
+    @property
+    def work(self) -> float:
+        """Seconds of its two jobs, without Spark's start before them."""
+        timings: dict[str, float] = self.summary["timings"]
+        return timings["read and replay"] + timings["judge"]
+
 
 def audit(paths: Sequence[Path], *options: str, master: str = "local[2]", env: dict[str, str] | None = None) -> Audited:
     """The whole command as a user would run it. Raises where it fails or finds anything worse than info."""

@@ -101,7 +101,7 @@ def _rows(
     cold: float,
 ) -> list[Row]:  # fmt: skip
     sizes, dump_sizes = inputs.gib(), inputs.dump_gib()
-    steps = {run: statistics.median(map(_work, kept)) for run, kept in runs.items()}
+    steps = {run: statistics.median(one.work for one in kept) for run, kept in runs.items()}
     command, work = (sides.slope(by["audit"], by["audit all"], sizes) for by in (t, steps))
     one = sides.slope(steps["one core"], steps["one core all"], sizes)
     ours = max(command, work)  # a start varies by more than some GiB take, and must not make the slope look better
@@ -131,12 +131,6 @@ def _rows(
         at_most(f"{name}: rules against reading and replay, {gib[1]:.2g} GiB", 0.5, rules, ""),
         at_most(f"{name}: private memory of a Python worker", 256, private, " MiB"),
     ]  # fmt: skip
-
-
-def _work(run: sides.Audited) -> float:
-    """Seconds of an audit's two jobs, without Spark's start before them."""
-    timings: dict[str, float] = run.summary["timings"]
-    return timings["read and replay"] + timings["judge"]
 
 
 def _command(
