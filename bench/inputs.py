@@ -25,7 +25,7 @@ from connectors.codec.crc32c import crc32c
 from connectors.errors import AuditInputError
 from tests.segments import record
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 SEGMENT_BYTES = GIB
 BUFFER = 32 << 20
 THREADS = 2

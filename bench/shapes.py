@@ -8,7 +8,7 @@ import sys
 import time
 
 from bench import sides
-from bench.inputs import Kind, Made, make, space
+from bench.inputs import MIB, Kind, Made, make, space
 from bench.plan import Plan
 from bench.table import Row, at_most, ratio
 
@@ -30,9 +30,8 @@ def shapes(plan: Plan) -> list[Row]:
         logs = [path for one in made.values() for path in one.logs]
         kept: dict[str, list[sides.Audited]] = {}
         cases = {name: sides.auditing(kept, name, [one.folder]) for name, one in made.items()}
-        t = sides.medians(
-            sides.in_turn(cases | {"start": sides.auditing(kept, "start", [plan.tiny()])}, plan.runs, logs)
-        )
+        cases["start"] = sides.auditing(kept, "start", [make(folder / "start", SHAPES[SMALL_CASE], MIB).folder])
+        t = sides.medians(sides.in_turn(cases, plan.runs, logs))
     each = {name: (t[name] - t["start"]) / one.batches * 1e6 for name, one in made.items()}
     return [row for name, one in made.items() for row in _shape(name, one, each, kept[name])]
 

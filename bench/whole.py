@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import sides
-from bench.inputs import GIB, Kind, Made, make, space
+from bench.inputs import GIB, MIB, Kind, Made, make, space
 from bench.plan import Plan
 from bench.table import Row, at_most, ratio
 
@@ -25,12 +25,16 @@ class Target(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What is read: by the auditor and ``cat`` one disk or all; by Kafka's tool these or, where it is slow, less."""
+    """What is read: by the auditor and ``cat`` one disk or all; by Kafka's tool these or, where it is slow, less.
+
+    What an audit of ``tiny`` takes is its start.
+    """
 
     small: list[Made]
     large: list[Made]
     dump_small: list[Path]
     dump_large: list[Path]
+    tiny: Made
 
     def gib(self) -> tuple[int, int]:
         """Bytes of both for the auditor."""
@@ -52,7 +56,9 @@ def measure(name: str, kind: Kind, target: Target, plan: Plan, *, slow_dump: boo
         made = [make(folder, kind, disk, number) for number in range(DISKS)]
         theirs = make(folder / "dump", kind._replace(partitions=PROCESSES), own) if own else made[0]
         every = theirs.logs if own else [path for one in made for path in one.logs]
-        inputs = Inputs(made[:1], made, theirs.logs[:1] if own else theirs.logs, every)
+        inputs = Inputs(
+            made[:1], made, theirs.logs[:1] if own else theirs.logs, every, make(folder / "tiny", kind, MIB)
+        )
         sides.warm([*made, theirs])
         if (seen := sides.dumped(theirs.logs[:1])[0]) != (wanted := theirs.counts[theirs.logs[0]][0]):
             raise RuntimeError(f"DumpLogSegments saw {seen} batches of {wanted}")
@@ -80,7 +86,7 @@ def _times(inputs: Inputs, plan: Plan) -> tuple[dict[str, list[sides.Audited]], 
             "dump nowhere": lambda: sides.dump(inputs.dump_small, nowhere=True),
             "dump nowhere all": lambda: sides.dump(inputs.dump_large, nowhere=True),
             "dumps": lambda: sides.dump(inputs.dump_large, processes=PROCESSES),
-            "start": sides.auditing(kept, "start", [plan.tiny()]),
+            "start": sides.auditing(kept, "start", [inputs.tiny.folder]),
         },
         plan.runs,
         every,
@@ -113,14 +119,14 @@ def _rows(
     timings = [run.summary["timings"] for run in runs["audit all"]]
     rules = statistics.median(x["judge"] / x["read and replay"] for x in timings)
     private = max(run.private for kept in runs.values() for run in kept) >> 20
-    warm = "" if cold < sides.WARM else f"{cold:.0%} of the bytes came from the disk, not from the page cache"
+    warm = "" if cold < sides.WARM else f"; {cold:.0%} of the bytes came from the disk, not from the page cache"
     return [
         ratio(
             f"{name}: whole audit, local[2], seconds per further GiB between {gib[0]:.2g} and {gib[1]:.2g} GiB, "
             f"against DumpLogSegments", target.dump, theirs / ours, f"{ours:.3f} against {theirs:.2f} s/GiB",
-            warm or f"by the whole command {command:.3f}, by its two jobs {work:.3f}: the larger counts. "
+            f"by the whole command {command:.3f}, by its two jobs {work:.3f}: the larger counts. "
             f"DumpLogSegments between {dump_sizes[0] / GIB:.2g} and {dump_sizes[1] / GIB:.2g} GiB; into /dev/null "
-            f"{nowhere:.2f} s/GiB, {nowhere / ours:.1f} times",
+            f"{nowhere:.2f} s/GiB, {nowhere / ours:.1f} times{warm}",
         ),
         Row(f"{name}: the same against `cat`", "as fast" if target.cat else "", f"**{ours / cat:.2f} of its time** "
             f"({ours:.3f} against {cat:.3f} s/GiB)", ours <= cat if target.cat else None),
