@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
     @property
     def records(self) -> int:
-        """Records of each partition for ``--records``, of 250 bytes each."""
+        """Records into columns, of 250 bytes each."""
         return 4_000_000 if self.full else 1_000_000
 
     @property
