@@ -129,8 +129,12 @@ class _Folder(_CacheLocator):
         return _digest(self.function.__module__)
 
     def get_disambiguator(self) -> str:
-        """Tells functions of one name in one file apart."""
-        return str(self.function.__code__.co_firstlineno)
+        """Tells functions of one name in one file apart, and versions of them, so that these never share a file.
+
+        numba writes a function's index before its code: a process that was killed in between, or another that reads
+        just then, would take the code of an earlier version for that of this one.
+        """
+        return f"{self.function.__code__.co_firstlineno}-{self.get_source_stamp()[:16]}"
 
 
 class _Implementation(CompileResultCacheImpl):
