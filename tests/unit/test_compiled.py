@@ -23,6 +23,17 @@ def add(x):
 SHOW = """from connectors.kernels import add
 print(add(1), len(add.stats.cache_hits), len(add.stats.cache_misses), add.stats.cache_path)
 """
+# Ends after the index of the kernel is written and before its code is.
+KILLED = """import os
+from numba.core.caching import IndexDataCacheFile
+IndexDataCacheFile._save_data = lambda *_: os._exit(9)
+"""
+LINEAR_ALGEBRA = """import sys
+from connectors.kernels import add
+add(1)
+print("scipy.linalg" in sys.modules)
+import scipy.linalg
+"""
 
 
 @pytest.fixture
@@ -37,13 +48,17 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def run(project: Path, home: Path, **environment: str) -> tuple[int, int, int, str]:
-    """Result, cache hits, cache misses and folder of the kernel called in a new process."""
+def started(project: Path, home: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``code`` in a new process that finds the project and that home."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "XDG"))}
     clean |= {"PYTHONPATH": str(project), "HOME": str(home), "TMPDIR": str(home.parent)} | environment
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW], env=clean, cwd=home.anchor, capture_output=True, text=True, check=True
-    )
+    return subprocess.run([sys.executable, "-c", code], env=clean, cwd=home.anchor, capture_output=True, text=True)
+
+
+def run(project: Path, home: Path, **environment: str) -> tuple[int, int, int, str]:
+    """Result, cache hits, cache misses and folder of the kernel called in a new process."""
+    done = started(project, home, SHOW, **environment)
+    assert done.returncode == 0, done.stderr
     result, hits, misses, folder = done.stdout.split(maxsplit=3)
     return int(result), int(hits), int(misses), folder.strip()
 
@@ -66,6 +81,19 @@ def test_a_constant_of_another_file_makes_old_code_void(project: Path, tmp_path:
     assert run(project, tmp_path)[0] == 2
     (project / "connectors" / "constants.py").write_text(CONSTANTS.replace("1", "5"))
     assert run(project, tmp_path)[:3] == (6, 0, 1)
+
+
+def test_a_process_that_dies_while_it_keeps_its_code_leaves_no_old_code_behind(project: Path, tmp_path: Path) -> None:
+    """numba writes the index first: in it stood the new version's stamp, beside the old version's code."""
+    assert run(project, tmp_path)[0] == 2
+    (project / "connectors" / "constants.py").write_text(CONSTANTS.replace("1", "5"))
+    assert started(project, tmp_path, KILLED + SHOW).returncode == 9
+    assert run(project, tmp_path)[0] == 6
+
+
+def test_linear_algebra_is_loaded_by_nobody_but_who_asks_for_it(project: Path, tmp_path: Path) -> None:
+    done = started(project, tmp_path, LINEAR_ALGEBRA)
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr
 
 
 def test_times_of_files_do_not_matter(project: Path, tmp_path: Path) -> None:
