@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from auditor.options import LEVELS, POLICIES, AuditOptions, parse_time
-from connectors.errors import AuditInputError
-from connectors.limits import DEFAULT_LIMITS
+from auditor.base.errors import AuditInputError
+from auditor.base.limits import DEFAULT_LIMITS
+from auditor.pipeline.options import LEVELS, POLICIES, AuditOptions, parse_time
 
 DEMO = Path(__file__).parent / "demo"
 OTHER_COMMANDS = ("decode", "what_if", "sql", "live", "watch", "history", "dashboard")
@@ -66,8 +66,8 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     rules.set_defaults(run=_rules)
     asked = (command or "").replace("-", "_")
     for name in (asked,) if asked in OTHER_COMMANDS else OTHER_COMMANDS:
-        if importlib.util.find_spec(f"auditor.{name}") is not None:
-            importlib.import_module(f"auditor.{name}").add_parser(commands)
+        if importlib.util.find_spec(f"auditor.commands.{name}") is not None:
+            importlib.import_module(f"auditor.commands.{name}").add_parser(commands)
     return top
 
 
@@ -110,7 +110,7 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
     run_id = args.run_id
     if args.history is not None:
-        from auditor import runs
+        from auditor.outputs import runs
 
         run_id = run_id or runs.new_run_id()
         runs.folder_of(args.history, run_id)
@@ -123,7 +123,7 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
 
 
 def _audit(args: argparse.Namespace) -> int:
-    from auditor import alerts
+    from auditor.outputs import alerts
 
     alerts.check(args.alert)
     return run_audit(
@@ -136,7 +136,8 @@ def run_audit(
     options: AuditOptions, *, quiet: bool, as_json: bool, alert: Sequence[str] = (), alert_on: str = "error"
 ) -> int:
     """Audits, prints the findings, sends alerts where asked to, returns the exit status."""
-    from auditor import alerts, audit
+    from auditor.outputs import alerts
+    from auditor.pipeline import audit
 
     progress = Progress(quiet or not sys.stderr.isatty())
     result = audit.run(options, progress.say)
@@ -150,9 +151,9 @@ def run_audit(
 
 def show(result: object, as_json: bool) -> None:
     """Prints the findings of an audit: a table for people, or the lines of findings.jsonl."""
-    from auditor.audit import Audit
-    from auditor.publish import summarise
-    from dashboards.terminal import print_findings
+    from auditor.dashboards.terminal import print_findings
+    from auditor.outputs.publish import summarise
+    from auditor.pipeline.audit import Audit
 
     assert isinstance(result, Audit)
     if as_json:
@@ -197,8 +198,8 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _rules(args: argparse.Namespace) -> int:
-    from rules import registry
-    from rules.page import catalogue, page
+    from auditor.rules import registry
+    from auditor.rules.rule_page import catalogue, page
 
     known = registry.load()
     if args.id is None:

@@ -6,8 +6,13 @@ import os
 import sys
 from pathlib import Path
 
-if __package__ in (None, ""):  # run as a file: the packages lie beside this one, unless --py-files brought them
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
+if __package__ in (
+    None,
+    "",
+):  # run as a file: the package is the folder that this one lies in, unless --py-files brought it
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [p for p in sys.path if Path(p).resolve() != here]  # else its modules could be imported by two names
+    sys.path.append(str(here.parent))
 
 from auditor.cli import main
 

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from auditor.base.errors import AuditInputError
 from bench import java, model, records, shapes, table, where, whole
 from bench.inputs import Kind
 from bench.plan import Plan, from_environment
-from connectors.errors import AuditInputError
 
 KEPT = java.BUILD.parent / "bench.json"  # rows of earlier groups
 GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from auditor.base.errors import AuditInputError
+from auditor.connectors.codec.crc32c import crc32c
 from bench.freeze import HERE, batches
-from connectors.codec.crc32c import crc32c
-from connectors.errors import AuditInputError
 from tests.segments import record
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -9,7 +9,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from connectors.errors import AuditInputError
+from auditor.base.errors import AuditInputError
 from tests.broker.jars import BUILD, classpath
 
 HERE = Path(__file__).parent

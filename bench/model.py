@@ -7,14 +7,14 @@ import time
 
 import numpy as np
 
+from auditor.connectors.codec import batch as col
+from auditor.connectors.codec.segment import ROWS
 from auditor.replay import state as st
 from auditor.replay.kernel import replay_batches
 from bench.java import compiled
 from bench.plan import Plan
 from bench.sides import in_turn, medians
 from bench.table import Row, ratio
-from connectors.codec import batch as col
-from connectors.codec.segment import ROWS
 
 DAY_MS = 86_400_000
 ROUND = 10  # batches of a producer's transaction, the marker among them

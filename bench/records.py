@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from auditor.connectors.inventory import discover
+from auditor.connectors.pieces import plan as pieces
+from auditor.connectors.rows import How, read_piece
 from bench import sides
 from bench.inputs import Kind, Made, make, space
 from bench.plan import Plan
 from bench.table import Row, ratio
-from connectors.inventory import discover
-from connectors.pieces import plan as pieces
-from connectors.rows import How, read_piece
 
 TARGETS = {"none": ("64k", 40.0), "lz4": ("64k-lz4", 12.0), "zstd": ("64k-zstd", 8.0)}
 RECORD_BYTES = {"64k": 250, "64k-lz4": 111, "64k-zstd": 66}  # stored bytes a record of each, about

@@ -18,13 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from auditor import audit, context, plan, scan, session
-from auditor.judge import judge_log
-from auditor.options import AuditOptions
+from auditor.connectors.inventory import discover
+from auditor.pipeline import audit, context, plan
+from auditor.pipeline.judge import judge_log
+from auditor.pipeline.options import AuditOptions
+from auditor.spark import scan, session
 from bench import inputs
 from bench.inputs import GIB, PROPERTIES, Kind, make, space
 from bench.sides import Memory
-from connectors.inventory import discover
 
 TIB = 1 << 40
 KINDS = {"400-byte batches": Kind("400", partitions=1), "64 KiB batches": Kind("64k", partitions=1)}

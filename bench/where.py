@@ -12,20 +12,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from auditor.audit import open_input
-from auditor.options import AuditOptions
-from auditor.plan import copy_tasks
-from auditor.replay.copy import CopyTask, read_copy
+from auditor.connectors.codec.segment import BUFFER, read_segment
+from auditor.connectors.inventory import discover
+from auditor.connectors.pieces import plan as pieces
+from auditor.connectors.rows import How, read_piece
+from auditor.pipeline.audit import open_input
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.plan import copy_tasks
+from auditor.replay.copy_reader import CopyTask, read_copy
 from bench import sides
 from bench.inputs import GIB, Kind, Made, make, space
 from bench.plan import Plan
-from connectors.codec.segment import BUFFER, read_segment
-from connectors.inventory import discover
-from connectors.pieces import plan as pieces
-from connectors.rows import How, read_piece
 
 BATCHES = frozenset({"batches"})
-KERNELS = "from pathlib import Path; from auditor.warm import warm; from auditor.cli import DEMO; warm(DEMO / 'logs')"
+KERNELS = (
+    "from pathlib import Path; from auditor.spark.warm import warm; from auditor.cli import DEMO; warm(DEMO / 'logs')"
+)
 
 
 def measure(plan: Plan) -> str:
@@ -148,7 +150,7 @@ def _starts() -> str:
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"NUMBA_CACHE_DIR": folder}
         compiled, loaded = (_took(lambda: _python(KERNELS, env)) for _ in range(2))
-    nothing, imported = _took(lambda: _python("pass")), _took(lambda: _python("import auditor.replay.copy"))
+    nothing, imported = _took(lambda: _python("pass")), _took(lambda: _python("import auditor.replay.copy_reader"))
     java = _took(lambda: subprocess.run(["java", "-Xshare:auto", "-version"], capture_output=True, check=True))
     return (
         f"all kernels compiled and the demo read {compiled:.1f} s (once, at set-up), loaded and read {loaded:.1f} s; "

@@ -1,4 +1,4 @@
-"""From columns and rows to the Arrow tables of :mod:`connectors.schema`."""
+"""From columns and rows to the Arrow tables of :mod:`auditor.connectors.schema`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from connectors.schema import LOG_KEY
+from auditor.connectors.schema import LOG_KEY
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
 JSON = {b"json": b"object"}  # metadata of a column of text that is JSON already

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from connectors import schema
-from connectors.arrow import Key, array_of, from_columns, texts
-from connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
-from connectors.codec.columns import FLAW_CRC, BatchColumns
-from connectors.codec.records import Decoded
+from auditor.connectors import schema
+from auditor.connectors.arrow import Key, array_of, from_columns, texts
+from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from auditor.connectors.codec.columns import FLAW_CRC, BatchColumns
+from auditor.connectors.codec.records import Decoded
 
 DELETE_HORIZON = 0x40  # KIP-534
 CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bits of the attributes

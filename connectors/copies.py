@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from connectors import names, startup, storage
-from connectors.codec.checkpoint import decode_partition_metadata
-from connectors.codec.tail import end_offset
-from connectors.errors import DecodeError
-from connectors.files import Copy, DataFile, SegmentFile
-from connectors.names import DataName
-from connectors.startup import Found
-from connectors.storage import Place
+from auditor.base.errors import DecodeError
+from auditor.connectors import names, startup, storage
+from auditor.connectors.codec.checkpoint import decode_partition_metadata
+from auditor.connectors.codec.tail import end_offset
+from auditor.connectors.files import Copy, DataFile, SegmentFile
+from auditor.connectors.names import DataName
+from auditor.connectors.startup import Found
+from auditor.connectors.storage import Place
 
 NOT_KAFKAS = "no file of Kafka's"
 _MAX_METADATA_BYTES = 1 << 16

@@ -1,6 +1,6 @@
 """What an inventory is made of: plain data about log directories, copies of partitions and their files.
 
-:func:`connectors.inventory.discover` fills it; it travels to Spark workers as it is.
+:func:`auditor.connectors.inventory.discover` fills it; it travels to Spark workers as it is.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from connectors.codec.checkpoint import MetaProperties
-from connectors.errors import DecodeError
-from connectors.storage import Place
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.checkpoint import MetaProperties
+from auditor.connectors.storage import Place
 
 
 class DataFile(NamedTuple):
@@ -67,7 +67,8 @@ class Copy:
 
 
 class TextFile(NamedTuple):
-    """A text dump: path relative to its log directory, size in bytes, ``kind`` as connectors.text.sniff says."""
+    """A text dump: path relative to its log directory, size in bytes, ``kind`` as auditor.connectors.text.sniff
+    says."""
 
     name: str
     size: int

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from connectors import names, storage
-from connectors.codec.checkpoint import MetaProperties, decode_meta_properties, decode_offset_checkpoint
-from connectors.codec.lines import decode_properties, parse_int
-from connectors.codec.settings import may_show
-from connectors.errors import DecodeError
-from connectors.files import BrokerSettings, DataFile, LogDir
-from connectors.limits import Limits
-from connectors.naming import is_above
-from connectors.storage import Place
+from auditor.base.errors import DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors import names, storage
+from auditor.connectors.codec.checkpoint import MetaProperties, decode_meta_properties, decode_offset_checkpoint
+from auditor.connectors.codec.settings import may_show
+from auditor.connectors.codec.text_lines import decode_properties, parse_int
+from auditor.connectors.files import BrokerSettings, DataFile, LogDir
+from auditor.connectors.naming import is_above
+from auditor.connectors.storage import Place
 
 _MAX_PROPERTIES_BYTES = 1 << 20
 

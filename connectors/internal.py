@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from connectors import schema
-from connectors.arrow import Key, from_rows
-from connectors.codec.batch import CONTROL, TRANSACTIONAL
-from connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
-from connectors.codec.records import Record, records_of
-from connectors.codec.segment import Chunk
-from connectors.codec.structs import Problem
-from connectors.codec.transaction_log import decode_transaction_log
-from connectors.errors import DecodeError
-from connectors.limits import Limits
+from auditor.base.errors import DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors import schema
+from auditor.connectors.arrow import Key, from_rows
+from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
+from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
+from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec.structs import Problem
+from auditor.connectors.codec.transaction_log import decode_transaction_log
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from connectors import identity
-from connectors.copies import BuiltCopy, folder_copy, loose_copy
-from connectors.errors import AuditInputError
-from connectors.files import Copy, Inventory, LogDir, Skipped, Unreadable
-from connectors.limits import DEFAULT_LIMITS, Limits
-from connectors.names import CLEAN_SHUTDOWN
-from connectors.naming import Naming
-from connectors.tree import Draft, Drafts, drafts
+from auditor.base.errors import AuditInputError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import identity
+from auditor.connectors.copies import BuiltCopy, folder_copy, loose_copy
+from auditor.connectors.files import Copy, Inventory, LogDir, Skipped, Unreadable
+from auditor.connectors.names import CLEAN_SHUTDOWN
+from auditor.connectors.naming import Naming
+from auditor.connectors.tree import Draft, Drafts, drafts
 
 _ASIDE = {
     "deleted": "folder of a deleted partition",

@@ -8,20 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors import names
-from connectors.arrow import JSON, from_rows
-from connectors.batch_rows import CONTROL
-from connectors.codec import checkpoint
-from connectors.codec.cluster_metadata import BROKER_RESOURCE
-from connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
-from connectors.codec.records import records_of
-from connectors.codec.segment import read_segment
-from connectors.codec.settings import may_show
-from connectors.codec.structs import Problem
-from connectors.errors import DecodeError
-from connectors.rows import FilePiece, How, Rows
-from connectors.schema import DECODE_ERRORS, LOG_KEY, TIME
-from connectors.storage import open_file, read_file
+from auditor.base.errors import DecodeError
+from auditor.connectors import names
+from auditor.connectors.arrow import JSON, from_rows
+from auditor.connectors.batch_rows import CONTROL
+from auditor.connectors.codec import checkpoint
+from auditor.connectors.codec.cluster_metadata import BROKER_RESOURCE
+from auditor.connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
+from auditor.connectors.codec.records import records_of
+from auditor.connectors.codec.segment import read_segment
+from auditor.connectors.codec.settings import may_show
+from auditor.connectors.codec.structs import Problem
+from auditor.connectors.rows import FilePiece, How, Rows
+from auditor.connectors.schema import DECODE_ERRORS, LOG_KEY, TIME
+from auditor.connectors.storage import open_file, read_file
 
 FIELDS = pa.field("fields", pa.string(), metadata=JSON)
 METADATA_RECORDS = pa.schema(

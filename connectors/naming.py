@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Mapping
 
-from connectors.storage import Place
+from auditor.connectors.storage import Place
 
 
 def common_folder(places: Iterable[Place]) -> Place | None:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from connectors import internal, names
-from connectors.arrow import Key
-from connectors.codec.index import decode_offset_index
-from connectors.errors import DecodeError
-from connectors.files import Copy, DataFile, Inventory, LogDir
-from connectors.rows import ErrorPiece, FilePiece, Piece, TextPiece
-from connectors.storage import read_file
+from auditor.base.errors import DecodeError
+from auditor.connectors import internal, names
+from auditor.connectors.arrow import Key
+from auditor.connectors.codec.index import decode_offset_index
+from auditor.connectors.files import Copy, DataFile, Inventory, LogDir
+from auditor.connectors.rows import ErrorPiece, FilePiece, Piece, TextPiece
+from auditor.connectors.storage import read_file
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 MAX_PIECES = 8  # of one segment: each walks the headers before it, so more of them would cost more than they give

@@ -1,4 +1,4 @@
-"""From a file to rows of the decoded tables (:mod:`connectors.schema`), as Arrow record batches.
+"""From a file to rows of the decoded tables (:mod:`auditor.connectors.schema`), as Arrow record batches.
 
 What Spark's data sources and ``auditor decode`` share. Nothing raises on bad bytes: they are rows of ``decode_errors``.
 """
@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from connectors import internal, names, schema
-from connectors.arrow import Key, from_columns, from_rows
-from connectors.batch_rows import batch_rows, record_rows
-from connectors.codec import checkpoint, index
-from connectors.codec.records import decode_stored
-from connectors.codec.segment import Chunk, SeekableFile, read_segment
-from connectors.codec.snapshot import decode_snapshot
-from connectors.errors import DecodeError
-from connectors.files import DataFile, TextFile
-from connectors.internal import InternalRows
-from connectors.limits import DEFAULT_LIMITS, Limits
-from connectors.storage import Place, open_file, read_file
-from connectors.text.folder import read_texts
-from connectors.text.logs import TextCopy
+from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import internal, names, schema
+from auditor.connectors.arrow import Key, from_columns, from_rows
+from auditor.connectors.batch_rows import batch_rows, record_rows
+from auditor.connectors.codec import checkpoint, index
+from auditor.connectors.codec.records import decode_stored
+from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
+from auditor.connectors.codec.snapshot import decode_snapshot
+from auditor.connectors.files import DataFile, TextFile
+from auditor.connectors.internal import InternalRows
+from auditor.connectors.storage import Place, open_file, read_file
+from auditor.connectors.text.folder import read_texts
+from auditor.connectors.text.logs import TextCopy
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]  # table, and rows of it
 Content = tuple[pa.RecordBatch | None, list[DecodeError]]

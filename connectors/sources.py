@@ -7,7 +7,7 @@ Options: ``path`` (or ``load``'s argument; several as a JSON list in ``paths``),
 one task reads), ``topics`` (a JSON list of globs; internal topics always come along), ``includePayload`` (true: keys
 and values in ``kafka_log_records``), ``deep`` (true: batches whose records cannot be opened are in
 ``kafka_decode_errors`` too), ``refused`` (a JSON object: paths of files not to open, and why), ``maxBatchBytes``,
-``maxBatchRatio``. Columns: those of :mod:`connectors.schema`. Bytes
+``maxBatchRatio``. Columns: those of :mod:`auditor.connectors.schema`. Bytes
 that cannot be read are rows of ``kafka_decode_errors``; no task fails for them. Cost: each table lists the paths by
 itself.
 
@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from connectors.errors import AuditInputError
-from connectors.limits import DEFAULT_LIMITS
+from auditor.base.errors import AuditInputError
+from auditor.base.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from connectors.rows import How, Piece
+    from auditor.connectors.rows import How, Piece
 
 TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many tasks:
 TASKS = 8
@@ -60,9 +60,9 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
-        from connectors.gate import guarded
-        from connectors.inventory import discover
-        from connectors.pieces import plan, size, spread
+        from auditor.connectors.gate import guarded
+        from auditor.connectors.inventory import discover
+        from auditor.connectors.pieces import plan, size, spread
 
         with guarded(self.refused):
             inventory = discover(self.paths, self.how.limits)
@@ -76,9 +76,9 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
-        from connectors.arrow import for_spark
-        from connectors.gate import guarded
-        from connectors.rows import read_piece
+        from auditor.connectors.arrow import for_spark
+        from auditor.connectors.gate import guarded
+        from auditor.connectors.rows import read_piece
 
         assert isinstance(partition, PiecesPartition)
         with guarded(self.refused):
@@ -100,7 +100,7 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns."""
-        from connectors.rows import table_schema
+        from auditor.connectors.rows import table_schema
 
         return spark_schema(table_schema(self.table, self._how().payload))
 
@@ -116,7 +116,7 @@ class TableSource(DataSource):
         return TableReader(self.table, listed, topics, split_size, self._how(), refused)
 
     def _how(self) -> How:
-        from connectors.rows import How
+        from auditor.connectors.rows import How
 
         limits = DEFAULT_LIMITS._replace(
             max_batch_bytes=self._number("maxBatchBytes", DEFAULT_LIMITS.max_batch_bytes, 1 << 10),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from connectors.names import SEGMENT_KINDS, DataName
+from auditor.connectors.names import SEGMENT_KINDS, DataName
 
 DELETED = "already deleted, waiting for removal"
 CLEANED = "unfinished output of a compaction: dropped at start-up"

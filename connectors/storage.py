@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from connectors import gate
-from connectors.errors import AuditInputError, DecodeError
-from connectors.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import gate
 
 # What drivers raise for what cannot be read; Arrow says of some names of objects that they are invalid.
 REFUSED = (OSError, ValueError, pa.ArrowException)

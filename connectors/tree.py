@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from connectors import names, storage
-from connectors.errors import AuditInputError, DecodeError
-from connectors.files import TextFile
-from connectors.limits import DEFAULT_LIMITS, Limits
-from connectors.names import DataName
-from connectors.storage import Entry, Place, Unused
-from connectors.text.sniff import HEAD_BYTES, sniff
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import names, storage
+from auditor.connectors.files import TextFile
+from auditor.connectors.names import DataName
+from auditor.connectors.storage import Entry, Place, Unused
+from auditor.connectors.text.sniff import HEAD_BYTES, sniff
 
 SMALL_FILES = (names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS)
 REMOTE_CACHE = "cache of the tiered storage's indexes"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboards.text import SEVERITIES, Finding, log_name, plural, size
+from auditor.dashboards.wording import SEVERITIES, Finding, log_name, plural, size
 
 # What a class means, in one sentence an on-call engineer understands.
 CLASSES = {

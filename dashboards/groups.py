@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboards.text import SEVERITIES, Finding, clip, value
+from auditor.dashboards.wording import SEVERITIES, Finding, clip, value
 
 MAX_ROWS = 2500
 MAX_ROWS_PER_RULE = 250

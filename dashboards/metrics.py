@@ -14,7 +14,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from dashboards import answers, shapes
+from auditor.dashboards import answers, shapes
 
 _STATES = ("decoded", "skipped", "unreadable")
 

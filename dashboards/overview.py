@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from dashboards import page, shapes
-from dashboards.text import SEVERITIES, instant, plural
+from auditor.dashboards import page, shapes
+from auditor.dashboards.wording import SEVERITIES, instant, plural
 
 WIDTH, LEFT, LANE, BAR = 960.0, 76.0, 52.0, 34.0
 MAX_RUNS = 60  # drawn, and looked into for who is named how often

@@ -14,7 +14,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dashboards import text, timeline
+from auditor.dashboards import timeline, wording
 
 
 def render(template: str, **content: object) -> str:
@@ -28,7 +28,7 @@ def render(template: str, **content: object) -> str:
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("dashboards"),
+        loader=PackageLoader("auditor.dashboards"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
@@ -36,7 +36,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     names = ("number", "size", "duration", "instant", "value", "plural", "log_name", "offsets", "who", "pieces", "clip")
-    environment.filters |= {name: getattr(text, name) for name in names}
+    environment.filters |= {name: getattr(wording, name) for name in names}
     environment.globals["in_words"] = timeline.in_words
     return environment
 
@@ -45,13 +45,13 @@ def _finalize(content: object) -> object:
     """What every expression of a template passes through before it is escaped: hidden characters become visible."""
     if content is None:
         return "–"
-    return text.visible(content) if isinstance(content, str) and not isinstance(content, Markup) else content
+    return wording.visible(content) if isinstance(content, str) and not isinstance(content, Markup) else content
 
 
 @functools.cache
 def _asset(name: str) -> Markup:
     """A style sheet or script of the package, trusted: it is part of this program and holds no data."""
-    return Markup(files("dashboards").joinpath("static", name).read_text(encoding="utf-8"))
+    return Markup(files("auditor.dashboards").joinpath("static", name).read_text(encoding="utf-8"))
 
 
 def _content_policy(style: str, script: str) -> str:

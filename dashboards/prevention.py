@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dashboards.text import SEVERITIES
+from auditor.dashboards.wording import SEVERITIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards import answers, groups, page, prevention, shapes, text, timeline
+from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, wording
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
 
@@ -24,8 +24,8 @@ def render_report(
 
     ``findings`` have the contract's fields, in the contract's order; ``summary`` is what summary.json holds;
     ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a
-    partition to be drawn. Long input is cut (see :mod:`dashboards.groups` and the limits here) and the page says by how
-    much. The shapes are those of :mod:`dashboards.shapes`; a key that is missing counts as null.
+    partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.groups` and the limits here) and the page
+    says by how much. The shapes are those of :mod:`auditor.dashboards.shapes`; a key that is missing counts as null.
     Cost: linear in the input; the page stays below 20 MB.
     """
     findings, summary = shapes.whole(findings, shapes.FINDING), shapes.summary(summary)
@@ -57,15 +57,15 @@ def render_report(
 def _verdict(held: Sequence[answers.Blocked], counts: Mapping[str, int], summary: Mapping[str, Any]) -> tuple[str, str]:
     """The tone of the page (bad, warn, unsure, good) and its headline."""
     bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
-    grave = " and ".join(text.plural(count, f"{name} finding") for name, count in bad.items())
+    grave = " and ".join(wording.plural(count, f"{name} finding") for name, count in bad.items())
     if held:
-        return "bad", f"{text.plural(len(held), 'partition')} {'is' if len(held) == 1 else 'are'} blocked"
+        return "bad", f"{wording.plural(len(held), 'partition')} {'is' if len(held) == 1 else 'are'} blocked"
     if bad:
         return "bad" if "critical" in bad else "warn", f"Nothing is blocked, but there {_are(bad)} {grave}"
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         return "unsure", "Nothing is blocked in what could be read; part of the input could not be read"
     if counts.get("warning"):
-        return "warn", f"Nothing is blocked; {text.plural(counts['warning'], 'warning')}"
+        return "warn", f"Nothing is blocked; {wording.plural(counts['warning'], 'warning')}"
     return "good", "Nothing is blocked, and nothing is wrong in what was read"
 
 
@@ -84,5 +84,5 @@ def _pictures(
         known.setdefault(entry.name, {})[key] = {**entry.row, "blocks": entry.blocks}
         if entry.blocks:
             blocking.add(entry.name)
-    order = sorted(timelines, key=lambda row: text.log_name(row) not in blocking)[:MAX_TIMELINES]
-    return [(row, timeline.draw(row, known.get(text.log_name(row), {}))) for row in order]
+    order = sorted(timelines, key=lambda row: wording.log_name(row) not in blocking)[:MAX_TIMELINES]
+    return [(row, timeline.draw(row, known.get(wording.log_name(row), {}))) for row in order]

@@ -10,8 +10,20 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from dashboards import answers, shapes
-from dashboards.text import SEVERITIES, Finding, clip, instant, log_name, number, offsets, plural, size, visible, who
+from auditor.dashboards import answers, shapes
+from auditor.dashboards.wording import (
+    SEVERITIES,
+    Finding,
+    clip,
+    instant,
+    log_name,
+    number,
+    offsets,
+    plural,
+    size,
+    visible,
+    who,
+)
 
 TOP = 40
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboards.text import clip, duration, instant, offsets
+from auditor.dashboards.wording import clip, duration, instant, offsets
 
 WIDTH = 960.0
 LEFT, RIGHT = 12.0, 948.0

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.facts import CopyFacts
-from rules.finding import Finding
-from rules.registry import CATALOGUE, rule
-from rules.view import DAY_MS, LogView
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules.finding import Finding
+from auditor.rules.registry import CATALOGUE, rule
+from auditor.rules.view import DAY_MS, LogView
 
 FAMILY = "capacity"
 BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references: an estimate (semantics 2.6)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts import CopyFacts, SnapshotLink
-from rules.finding import Finding
-from rules.registry import rule
-from rules.view import LogView
+from auditor.facts.copy_facts import CopyFacts, SnapshotLink
+from auditor.rules.finding import Finding
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView
 
 FAMILY = "segment integrity"
 TOP = 20  # differences of one snapshot shown in its evidence

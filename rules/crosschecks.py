@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rules.finding import Finding, iso
-from rules.history import SKEW_MS, CoordinatorHistory, Entry
-from rules.markers import FAMILY, TOPIC
-from rules.registry import rule
-from rules.view import LogView, arrived
-from rules.windows import marker_window, owner_complete, skew
+from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Entry
+from auditor.rules.finding import Finding, iso
+from auditor.rules.markers import FAMILY, TOPIC
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, arrived
+from auditor.rules.windows import marker_window, owner_complete, skew
 
 
 @rule("partition-not-in-transaction", family=FAMILY, severity="error")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.facts import Kind
-from rules.finding import Finding
-from rules.registry import rule
-from rules.view import LogView, runs
+from auditor.facts.copy_facts import Kind
+from auditor.rules.finding import Finding
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, runs
 
 FAMILY = "epochs"
 NEAR_EXHAUSTION = 30_000

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rules import registry
+from auditor.rules import registry
 
 OF_ONE_COPY = frozenset({"segment integrity", "replicas"})  # families whose findings are about one file or copy
 PARTS = (

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
-from rules.view import LogView
+from auditor.rules.view import LogView
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER = 2, 3, 5  # key types of group records

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rules import commands
-from rules.finding import Finding
-from rules.open_transactions import OpenTransaction, lost_ends, open_transactions
-from rules.registry import rule
-from rules.view import HOUR_MS, LogView
+from auditor.rules import commands
+from auditor.rules.finding import Finding
+from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
+from auditor.rules.registry import rule
+from auditor.rules.view import HOUR_MS, LogView
 
 FAMILY = "transactions"
 RESTORE = "do not abort, for it was decided COMMIT: restore the marker from a replica that has it"

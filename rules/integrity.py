@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
-from connectors.errors import DecodeError
-from rules import commands
-from rules.finding import Finding
-from rules.registry import rule
-from rules.view import LogView, is_ahead_of_all, runs, tails
+from auditor.base.errors import DecodeError
+from auditor.facts.copy_facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
+from auditor.rules import commands
+from auditor.rules.finding import Finding
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, is_ahead_of_all, runs, tails
 
 FAMILY = "segment integrity"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)

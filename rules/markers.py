@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rules import commands
-from rules.finding import Finding, iso
-from rules.history import SKEW_MS, Window
-from rules.open_transactions import open_transactions
-from rules.registry import rule
-from rules.view import LogView, arrived
-from rules.windows import contradicting_window, marker_window, owner_complete, skew, unmarked_windows
+from auditor.rules import commands
+from auditor.rules.coordinator_history import SKEW_MS, Window
+from auditor.rules.finding import Finding, iso
+from auditor.rules.open_transactions import open_transactions
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, arrived
+from auditor.rules.windows import contradicting_window, marker_window, owner_complete, skew, unmarked_windows
 
 FAMILY = "cross-checks"
 TOPIC = "__transaction_state"

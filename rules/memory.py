@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rules.finding import Finding
-from rules.history import SKEW_MS
-from rules.registry import rule
-from rules.view import LogView
+from auditor.rules.coordinator_history import SKEW_MS
+from auditor.rules.finding import Finding
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView
 
 TRANSACTION_STATE = "__transaction_state"
 LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")

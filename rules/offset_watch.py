@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from auditor.model.offsets import GroupPartition
-from rules.group_offsets import CONSUMER_OFFSETS, Commit, Generation, Story, tell
-from rules.view import LogView
+from auditor.rules.group_offsets import CONSUMER_OFFSETS, Commit, Generation, Story, tell
+from auditor.rules.view import LogView
 
 
 def since(generation: Generation | None) -> int:

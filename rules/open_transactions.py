@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rules.history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, Entry, Window
-from rules.view import LogView, arrived
-from rules.windows import SAME_CLOCK_MS, recorded, skew, unmarked_behind
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, Entry, Window
+from auditor.rules.view import LogView, arrived
+from auditor.rules.windows import SAME_CLOCK_MS, recorded, skew, unmarked_behind
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts import CopyFacts
-from rules.view import LogView
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules.view import LogView
 
 COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.facts import (
+from auditor.facts.copy_facts import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
     IN_TRANSACTION,
@@ -17,10 +17,10 @@ from auditor.facts import (
     Ahead,
     Kind,
 )
-from rules import commands
-from rules.finding import Finding, iso, lowered
-from rules.registry import rule
-from rules.view import LogView, at_ahead, is_ahead_of_all, runs
+from auditor.rules import commands
+from auditor.rules.finding import Finding, iso, lowered
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rules.finding import Finding
+from auditor.rules.finding import Finding
 
 if TYPE_CHECKING:
-    from rules.view import LogView
+    from auditor.rules.view import LogView
 
 Check = Callable[["LogView"], Iterable[Finding]]
 
@@ -79,7 +79,7 @@ def _page(text: str) -> tuple[str, dict[str, str]]:
 
 def load() -> dict[str, Rule]:
     """The whole catalogue, every family imported, in the order of the families and of their pages."""
-    from rules import families
+    from auditor.rules import families
 
     families.load()
     return dict(sorted(CATALOGUE.items(), key=lambda item: FAMILIES.index(item[1].family)))

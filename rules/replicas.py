@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts import CopyFacts
-from rules.finding import Finding
-from rules.pairs import COMPARED, Gap, Pair, row_of, watermark
-from rules.pairs import pairs as replica_pairs
-from rules.registry import rule
-from rules.view import LogView, arrived
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules.finding import Finding
+from auditor.rules.pairs import COMPARED, Gap, Pair, row_of, watermark
+from auditor.rules.pairs import pairs as replica_pairs
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, arrived
 
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence

@@ -8,8 +8,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from rules.finding import Finding, highest
-from rules.history import SKEW_MS
+from auditor.rules.coordinator_history import SKEW_MS
+from auditor.rules.finding import Finding, highest
 
 UNDER_HANGING = {
     "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start", "late-write-after-marker",

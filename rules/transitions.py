@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.model.transaction_states import TransactionState, TransactionValue, transition_problem, value_problem
-from rules.finding import Finding
-from rules.history import CoordinatorHistory, Entry
-from rules.registry import rule
-from rules.view import LogView
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry
+from auditor.rules.finding import Finding
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView
 
 FAMILY = "coordinator"
 TOPIC = "__transaction_state"

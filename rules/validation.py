@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts import Ahead, Kind
-from connectors.codec import columns as col
-from rules import commands
-from rules.finding import Finding, iso
-from rules.registry import rule
-from rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, runs, tails
+from auditor.connectors.codec import columns as col
+from auditor.facts.copy_facts import Ahead, Kind
+from auditor.rules import commands
+from auditor.rules.finding import Finding, iso
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, runs, tails
 
 FAMILY = "record validation"
 HOUR_MS = 3_600_000

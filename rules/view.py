@@ -8,10 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
-from connectors.errors import BREAKS_OFF, DecodeError
-from rules.finding import Finding, iso
-from rules.history import COORDINATOR_CHECK_MS, LEAST_MARGIN_MS, SKEW_MS, CoordinatorHistory, Entry
+from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
+from auditor.rules.coordinator_history import (
+    COORDINATOR_CHECK_MS,
+    LEAST_MARGIN_MS,
+    SKEW_MS,
+    CoordinatorHistory,
+    Entry,
+)
+from auditor.rules.finding import Finding, iso
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 

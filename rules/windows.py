@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rules.history import SKEW_MS, CoordinatorHistory, Window
-from rules.view import LogView, arrived
+from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Window
+from auditor.rules.view import LogView, arrived
 
 CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock

@@ -33,6 +33,6 @@ install --require-hashes -r requirements-build.lock
 install --require-hashes --no-build-isolation -r requirements.lock
 install --no-build-isolation --no-deps --no-index -e .
 echo "setup: compiling what reads logs to machine code, keeping the classes of Spark; this takes a minute once"
-.venv/bin/python -m auditor.warm
+.venv/bin/python -m auditor.spark.warm
 touch .venv/.ready
 echo "setup: ready"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rules import registry
-from rules.finding import Finding
+from auditor.rules import registry
+from auditor.rules.finding import Finding
 from tests.facts import judge, logs_below
 
 

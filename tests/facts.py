@@ -6,15 +6,16 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from auditor import context, metadata, plan, policy, scan
-from auditor.facts import CopyFacts
-from auditor.metadata import ClusterSettings
-from auditor.options import AuditOptions
-from connectors.inventory import discover
-from rules import registry
-from rules.finding import Finding
-from rules.resolve import resolve
-from rules.view import Cluster, LogView
+from auditor.connectors.inventory import discover
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline import cluster_settings, context, plan, policy_choice
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.options import AuditOptions
+from auditor.rules import registry
+from auditor.rules.finding import Finding
+from auditor.rules.resolve import resolve
+from auditor.rules.view import Cluster, LogView
+from auditor.spark import scan
 from tests import corpora
 
 
@@ -22,14 +23,14 @@ def logs_below(path: Path, *, records: bool = False, as_of: int | None = None, w
     """Every log below a folder as the rules see it, read in this process: what an audit does, but for Spark."""
     options = AuditOptions((str(path),), Path(), policy=wanted, records=records, as_of=as_of)
     inventory = discover([str(path)], options.limits)
-    settings, _ = metadata.read_settings(inventory, options.limits)
+    settings, _ = cluster_settings.read_settings(inventory, options.limits)
     copies = [facts for task in plan.copy_tasks(inventory, settings, options) for facts in scan.read_task(task)]
     briefs = [context.brief(facts) for facts in copies]
     clusters = context.build(briefs, settings, as_of, records)
     for log_dir in inventory.log_dirs:
         versions = {1} if context.writes_version_1(briefs, log_dir.join_key) else set()
         known = settings.get(log_dir.join_key, ClusterSettings())
-        clusters[log_dir.join_key].policy[log_dir.name] = policy.choose(log_dir, known, versions, wanted).policy
+        clusters[log_dir.join_key].policy[log_dir.name] = policy_choice.choose(log_dir, known, versions, wanted).policy
     by_log: dict[tuple[str, str, int], list[CopyFacts]] = {}
     for facts in copies:
         by_log.setdefault(facts.log_key, []).append(facts)

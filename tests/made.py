@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.facts import PRODUCER, TRANSACTION, CopyFacts
+from auditor.connectors import schema
+from auditor.connectors.arrow import from_rows
+from auditor.connectors.codec.columns import BatchColumns, empty_batches
+from auditor.facts.copy_facts import PRODUCER, TRANSACTION, CopyFacts
 from auditor.replay.state import blank_audit
-from connectors import schema
-from connectors.arrow import from_rows
-from connectors.codec.columns import BatchColumns, empty_batches
 
 TRANSACTIONAL, CONTROL, APPEND_TIME = 0x10, 0x20, 0x08
 KEY = ("cluster", 1, "broker-1", "__consumer_offsets", 0)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from auditor import audit, plan
-from auditor.options import AuditOptions
-from connectors.storage import Place
+from auditor.connectors.storage import Place
+from auditor.pipeline import audit, plan
+from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import cramjam
 from kafka.record.util import calc_crc32c
 
-from connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.codec.segment import Chunk, read_segment
 
 XERIAL = bytes.fromhex("82534e41505059000000000100000001")
 LZ4_HEADER = bytes.fromhex("04224d18604082")  # independent blocks of 64 KiB, no sizes, no checksums

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.model.compiled import compiled
+from auditor.base.compiled import kernel
 from auditor.model.policies import (
     DUPLICATE,
     DUPLICATE_SEQUENCE_NUMBER,
@@ -109,7 +109,7 @@ def clear(p: Producers) -> None:
     keep(p, np.zeros(int(p.meta[0]), np.bool_))
 
 
-@compiled
+@kernel
 def find_slot(p: Producers, producer_id: int) -> int:
     """The slot that holds ``producer_id``, or the free one where it belongs."""
     mask = len(p.slots) - 1
@@ -120,13 +120,13 @@ def find_slot(p: Producers, producer_id: int) -> int:
     return slot
 
 
-@compiled
+@kernel
 def find(p: Producers, producer_id: int) -> int:
     """Row of the producer, -1 if unknown."""
     return p.slots[find_slot(p, producer_id)]
 
 
-@compiled
+@kernel
 def index_rows(p: Producers) -> None:
     """Fill ``slots`` anew from the rows in use."""
     p.slots[:] = NONE
@@ -134,7 +134,7 @@ def index_rows(p: Producers) -> None:
         p.slots[find_slot(p, p.producer_id[row])] = row
 
 
-@compiled
+@kernel
 def insert(p: Producers, producer_id: int) -> int:
     """Row of the producer, an empty entry if it was unknown; -1 when there is no room (then :func:`grow`)."""
     slot = find_slot(p, producer_id)
@@ -159,7 +159,7 @@ def insert(p: Producers, producer_id: int) -> int:
 # --- sequences ---------------------------------------------------------------------------------------------------
 
 
-@compiled
+@kernel
 def add_sequence(base: int, delta: int) -> int:
     """``base`` + ``delta`` in the ring of sequences: 0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
     if base > MAX_SEQUENCE - delta:
@@ -167,7 +167,7 @@ def add_sequence(base: int, delta: int) -> int:
     return base + delta
 
 
-@compiled
+@kernel
 def subtract_sequence(last: int, delta: int) -> int:
     """``last`` - ``delta`` in the ring of sequences (DefaultRecordBatch.decrementSequence)."""
     if last < delta:
@@ -175,7 +175,7 @@ def subtract_sequence(last: int, delta: int) -> int:
     return last - delta
 
 
-@compiled
+@kernel
 def next_sequence(last: int) -> int:
     """The only sequence that may follow ``last``; 0 after none (-1)."""
     return add_sequence(last, 1)
@@ -184,14 +184,14 @@ def next_sequence(last: int) -> int:
 # --- what is known of a producer ---------------------------------------------------------------------------------
 
 
-@compiled
+@kernel
 def cached_slot(p: Producers, row: int, age: int) -> int:
     """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
     width = p.last_sequence.shape[1]
     return (p.newest[row] + width - age) % width
 
 
-@compiled
+@kernel
 def newest_sequence(p: Producers, row: int) -> int:
     """Last sequence of the newest batch known, -1 without one."""
     if row < 0 or p.cached[row] == 0:
@@ -199,7 +199,7 @@ def newest_sequence(p: Producers, row: int) -> int:
     return p.last_sequence[row, p.newest[row]]
 
 
-@compiled
+@kernel
 def newest_offset(p: Producers, row: int) -> int:
     """Last offset of the newest batch known, -1 without one."""
     if row < 0 or p.cached[row] == 0:
@@ -207,7 +207,7 @@ def newest_offset(p: Producers, row: int) -> int:
     return p.last_offset[row, p.newest[row]]
 
 
-@compiled
+@kernel
 def idle_since(p: Producers, row: int, policy: Policy) -> int:
     """The timestamp (ms) that expiration counts from: the newest batch's alone where markers do not refresh."""
     if policy.marker_refreshes:
@@ -217,7 +217,7 @@ def idle_since(p: Producers, row: int, policy: Policy) -> int:
     return p.timestamp[row]
 
 
-@compiled
+@kernel
 def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: int) -> bool:
     """Whether the producer is forgotten at ``now`` (ms): no open transaction, and idle for the limit or longer."""
     return p.txn_first_offset[row] == NONE and now - idle_since(p, row, policy) >= expiration_ms
@@ -226,7 +226,7 @@ def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: 
 # --- what a leader answers ---------------------------------------------------------------------------------------
 
 
-@compiled
+@kernel
 def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> int:
     """Ring place of the cached batch with exactly this epoch and range, the oldest if several; -1 if none."""
     if row < 0 or p.epoch[row] != epoch:
@@ -239,7 +239,7 @@ def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last
     return NONE
 
 
-@compiled
+@kernel
 def check_epoch(p: Producers, row: int, epoch: int) -> int:
     """Data and markers alike: an epoch below the stored one is fenced."""
     if row >= 0 and epoch < p.epoch[row]:
@@ -247,7 +247,7 @@ def check_epoch(p: Producers, row: int, epoch: int) -> int:
     return OK
 
 
-@compiled
+@kernel
 def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> int:
     """A marker of a coordinator that has been replaced is fenced."""
     if row >= 0 and coordinator_epoch < p.coordinator_epoch[row]:
@@ -255,7 +255,7 @@ def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> i
     return OK
 
 
-@compiled
+@kernel
 def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int) -> int:
     """Whether a client's batch may come next, it being the only one of its append."""
     stored_epoch = p.epoch[row] if row >= 0 else NONE
@@ -263,7 +263,7 @@ def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_seq
     return sequence_answer(policy, epoch, first_sequence, stored_epoch, stored_epoch, last)
 
 
-@compiled
+@kernel
 def sequence_answer(
     policy: Policy, epoch: int, first_sequence: int, stored_epoch: int, pending_epoch: int, last: int
 ) -> int:
@@ -289,7 +289,7 @@ def sequence_answer(
     return OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-@compiled
+@kernel
 def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int, last_sequence: int) -> int:
     """What a leader answers to a client's batch: OK, DUPLICATE or an error; verification apart. Nothing changes."""
     if find_duplicate(p, row, epoch, first_sequence, last_sequence) != NONE:
@@ -303,7 +303,7 @@ def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_seque
 # --- what an accepted batch or marker does -----------------------------------------------------------------------
 
 
-@compiled
+@kernel
 def set_epoch(p: Producers, row: int, epoch: int) -> None:
     """Another epoch, higher or lower, forgets the cached batches."""
     if p.epoch[row] != epoch:
@@ -311,7 +311,7 @@ def set_epoch(p: Producers, row: int, epoch: int) -> None:
         p.cached[row] = 0
 
 
-@compiled
+@kernel
 def remember_batch(
     p: Producers, row: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
 ) -> None:
@@ -327,7 +327,7 @@ def remember_batch(
         p.cached[row] += 1
 
 
-@compiled
+@kernel
 def apply_data(
     p: Producers,
     row: int,
@@ -354,7 +354,7 @@ def apply_data(
     return OK
 
 
-@compiled
+@kernel
 def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
     """Take in an end marker of any origin: first offset of the transaction it closed, -1 if none was open."""
     first_offset = p.txn_first_offset[row]
@@ -368,7 +368,7 @@ def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, tim
 # --- several batches in one append -------------------------------------------------------------------------------
 
 
-@compiled
+@kernel
 def begin(p: Producers, pending: Producers, producer_id: int) -> int:
     """Row of the producer in ``pending``: at first what ``p`` knows of it but its batches. -1 when there is no room."""
     row = find(pending, producer_id)
@@ -383,7 +383,7 @@ def begin(p: Producers, pending: Producers, producer_id: int) -> int:
     return row
 
 
-@compiled
+@kernel
 def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
     """Apply what an append left pending: epoch, its batches in order, and the rest (ProducerStateEntry.update)."""
     set_epoch(p, row, pending.epoch[pending_row])

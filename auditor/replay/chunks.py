@@ -1,7 +1,7 @@
 """The chunks of a segment, read from its file, or packed so that one process may read them and another replay them.
 
-Packed are compressed differences from batch to batch (:mod:`auditor.packed`): about 9 bytes a batch of a few producers,
-some 23 of many, where a row as the replay reads it has 136. Payload is never in it.
+Packed are compressed differences from batch to batch (:mod:`auditor.facts.packed`): about 9 bytes a batch of a few
+producers, some 23 of many, where a row as the replay reads it has 136. Payload is never in it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from auditor.packed import packed_column, unpacked_column
-from connectors.codec.columns import BATCH_DTYPES, RecordSummary
-from connectors.codec.segment import Chunk, read_segment
-from connectors.codec.summary import DTYPES
-from connectors.errors import DecodeError
-from connectors.storage import BinaryFile, open_file
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.columns import BATCH_DTYPES, RecordSummary
+from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.codec.summary import DTYPES
+from auditor.connectors.storage import BinaryFile, open_file
+from auditor.facts.packed import packed_column, unpacked_column
 
 if TYPE_CHECKING:
-    from auditor.replay.copy import CopyTask
+    from auditor.replay.copy_reader import CopyTask
 
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the chunk, and what unpacked() takes
 

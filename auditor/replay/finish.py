@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.facts import KNOWN_IN_SNAPSHOT, PRODUCER, SNAPSHOT_DENIES, TRANSACTION, Ahead, CopyFacts, Kind
+from auditor.facts.copy_facts import KNOWN_IN_SNAPSHOT, PRODUCER, SNAPSHOT_DENIES, TRANSACTION, Ahead, CopyFacts, Kind
+from auditor.facts.packed import table
 from auditor.model import producers as model
-from auditor.packed import table
 from auditor.replay import state as st
-from auditor.replay.columns import column
-from auditor.replay.snapshots import Stored
+from auditor.replay.producer_columns import column
+from auditor.replay.snapshot_chain import Stored
 
 BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references, an estimate
 

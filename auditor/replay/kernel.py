@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from auditor.base.compiled import kernel
+from auditor.connectors.codec import batch as col
+from auditor.connectors.codec import columns
 from auditor.model import producers as model
-from auditor.model.compiled import compiled
 from auditor.replay.sequences import check_epochs, check_idle, check_producer_clock, check_sequences
 from auditor.replay.state import (
     AHEAD_MS,
@@ -72,9 +74,7 @@ from auditor.replay.state import (
     new_event,
     producer_row,
 )
-from auditor.replay.transactions import close_transaction, extend_transaction, open_transaction
-from connectors.codec import batch as col
-from connectors.codec import columns
+from auditor.replay.transaction_kernel import close_transaction, extend_transaction, open_transaction
 
 HEADER_FLAWS = (
     columns.FLAW_COUNT_ABOVE_SPAN
@@ -98,7 +98,7 @@ FLAW_PRODUCER_EPOCH = columns.FLAW_PRODUCER_EPOCH
 FLAW_NO_PRODUCER_FIELDS = columns.FLAW_NO_PRODUCER_FIELDS
 
 
-@compiled
+@kernel
 def _offsets(g, b, i, time):  # type: ignore[no-untyped-def]
     """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
     s, base, last = g.scalars, b[i, col.BASE_OFFSET], b[i, col.LAST_OFFSET]
@@ -122,7 +122,7 @@ def _offsets(g, b, i, time):  # type: ignore[no-untyped-def]
     return judged
 
 
-@compiled
+@kernel
 def _hole(g, b, i, expected, base, time):  # type: ignore[no-untyped-def]
     intact = max(expected, g.params[P_INTACT_FROM])
     s = g.scalars
@@ -136,7 +136,7 @@ def _hole(g, b, i, expected, base, time):  # type: ignore[no-untyped-def]
         g.events[new_event(g, OFFSET_HOLE, b, i, b[i, col.MAX_TIMESTAMP], time)].a = intact
 
 
-@compiled
+@kernel
 def _count_offsets(g, b, i, first, last):  # type: ignore[no-untyped-def]
     """Adds the batch's offsets of [first, last] to the accounting: data, markers, and those cleaned out of it."""
     s = g.scalars
@@ -154,7 +154,7 @@ def _count_offsets(g, b, i, first, last):  # type: ignore[no-untyped-def]
         s[S_HOLES_INTACT] += absent - min(absent, cleaned)
 
 
-@compiled
+@kernel
 def _leader_epoch(g, b, i, time):  # type: ignore[no-untyped-def]
     epoch = b[i, col.PARTITION_LEADER_EPOCH]
     if epoch < 0:
@@ -172,7 +172,7 @@ def _leader_epoch(g, b, i, time):  # type: ignore[no-untyped-def]
         s[S_LEADER_EPOCH] = max(s[S_LEADER_EPOCH], epoch)
 
 
-@compiled
+@kernel
 def _flaws(g, b, i, time):  # type: ignore[no-untyped-def]
     flaws = b[i, col.FLAWS] & HEADER_FLAWS
     if g.params[P_SEQUENCES]:
@@ -187,7 +187,7 @@ def _flaws(g, b, i, time):  # type: ignore[no-untyped-def]
         g.events[row].b = b[i, col.LAST_OFFSET] - b[i, col.BASE_OFFSET] + 1
 
 
-@compiled
+@kernel
 def _clock(g, b, i, control):  # type: ignore[no-untyped-def]
     """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
     s, stamp = g.scalars, b[i, col.MAX_TIMESTAMP]
@@ -212,7 +212,7 @@ def _clock(g, b, i, control):  # type: ignore[no-untyped-def]
     return stamp
 
 
-@compiled
+@kernel
 def _marked(g, marked, o):  # type: ignore[no-untyped-def]
     """The row of what is noted of a producer's markers, a new one at its first."""
     if o.marked < 0:
@@ -229,7 +229,7 @@ def _marked(g, marked, o):  # type: ignore[no-untyped-def]
     return o.marked
 
 
-@compiled
+@kernel
 def _marker(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     o = r.live[row]
     m = r.marked[_marked(r.log, r.marked, o)]
@@ -255,7 +255,7 @@ def _marker(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     o.active_timestamp = max(o.active_timestamp, b[i, col.MAX_TIMESTAMP])
 
 
-@compiled
+@kernel
 def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     o = r.live[row]
     epoch, transactional = b[i, col.PRODUCER_EPOCH], b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL != 0
@@ -292,7 +292,7 @@ def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     _remember(r, b, i, row, judged, last_sequence, time)
 
 
-@compiled
+@kernel
 def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-untyped-def]
     """What the next batch of this producer will be compared with."""
     o, epoch = r.live[row], b[i, col.PRODUCER_EPOCH]
@@ -318,7 +318,7 @@ def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-unt
     o.data_leader_epoch = b[i, col.PARTITION_LEADER_EPOCH]
 
 
-@compiled
+@kernel
 def _remember_first(g, b, i, first, time):  # type: ignore[no-untyped-def]
     first.first_offset = b[i, col.BASE_OFFSET]
     first.first_sequence = b[i, col.BASE_SEQUENCE]
@@ -329,7 +329,7 @@ def _remember_first(g, b, i, first, time):  # type: ignore[no-untyped-def]
     first.first_time = time
 
 
-@compiled
+@kernel
 def _remember_below(g, below, b, i, o, last_sequence):  # type: ignore[no-untyped-def]
     if o.below < 0:
         o.below = g.scalars[S_BELOW]
@@ -343,14 +343,14 @@ def _remember_below(g, below, b, i, o, last_sequence):  # type: ignore[no-untype
     n.timestamp = b[i, col.MAX_TIMESTAMP]
 
 
-@compiled
+@kernel
 def _foreign(g, b, i):  # type: ignore[no-untyped-def]
     """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
     missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if g.params[P_SEQUENCES] else 0)
     return b[i, col.FLAWS] & missing != 0
 
 
-@compiled
+@kernel
 def _batch(r, b, i):  # type: ignore[no-untyped-def]
     s = r.log.scalars
     if b[i, col.FLAWS] & FLAW_CRC:  # nothing may rest on its content
@@ -382,7 +382,7 @@ def _batch(r, b, i):  # type: ignore[no-untyped-def]
     s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b[i, col.LAST_OFFSET])
 
 
-@compiled
+@kernel
 def replay_batches(r, b, start, stop):  # type: ignore[no-untyped-def]
     """Replays rows [start, stop) of the columns; returns how far it came.
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from auditor.facts import AFTER_UNREADABLE, IN_START_SEGMENT, IN_TRANSACTION, KNOWN_BELOW, STATE_MAY_BE_LOST
+from auditor.base.compiled import kernel
+from auditor.connectors.codec import batch as col
+from auditor.facts.copy_facts import (
+    AFTER_UNREADABLE,
+    IN_START_SEGMENT,
+    IN_TRANSACTION,
+    KNOWN_BELOW,
+    STATE_MAY_BE_LOST,
+)
 from auditor.model import producers as model
-from auditor.model.compiled import compiled
 from auditor.replay.state import (
     ATTR_APPEND_TIME,
     ATTR_CONTROL,
@@ -41,15 +48,14 @@ from auditor.replay.state import (
     ZERO,
     new_event,
 )
-from connectors.codec import batch as col
 
 
-@compiled
+@kernel
 def _overlaps(start, length, sequence):  # type: ignore[no-untyped-def]
     return length > 0 and (sequence - start) % SEQUENCES < min(length, SEQUENCES - 1)
 
 
-@compiled
+@kernel
 def _stored_before(runs, o, epoch, first, last):  # type: ignore[no-untyped-def]
     """Whether the range [first, last] touches one that the producer stored before in this epoch."""
     if _overlaps(o.run_start, o.run_length, first) or _overlaps(o.run_start, o.run_length, last):
@@ -63,7 +69,7 @@ def _stored_before(runs, o, epoch, first, last):  # type: ignore[no-untyped-def]
     return False
 
 
-@compiled
+@kernel
 def _start_run(g, runs, o, epoch, first, length):  # type: ignore[no-untyped-def]
     """Closes the producer's run of contiguous sequences and begins another."""
     if o.run_length > 0:
@@ -79,7 +85,7 @@ def _start_run(g, runs, o, epoch, first, length):  # type: ignore[no-untyped-def
     o.run_length = length
 
 
-@compiled
+@kernel
 def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untyped-def]
     row = new_event(r.log, kind, b, i, b[i, col.MAX_TIMESTAMP], time)
     e = r.log.events[row]
@@ -99,7 +105,7 @@ def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untype
     return row
 
 
-@compiled
+@kernel
 def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
     """The sequence rules for a judged data batch: what a leader with full knowledge would have refused."""
     first, epoch = b[i, col.BASE_SEQUENCE], b[i, col.PRODUCER_EPOCH]
@@ -127,7 +133,7 @@ def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
         _same_epoch(r, b, i, o, first, last, length, time)
 
 
-@compiled
+@kernel
 def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyped-def]
     epoch = b[i, col.PRODUCER_EPOCH]
     run_next = (o.run_start + o.run_length) % SEQUENCES
@@ -153,7 +159,7 @@ def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyp
         _start_run(r.log, r.runs, o, epoch, first, length)
 
 
-@compiled
+@kernel
 def _cached_offset(p, pid, first):  # type: ignore[no-untyped-def]
     """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
     row = model.find(p, pid)
@@ -165,7 +171,7 @@ def _cached_offset(p, pid, first):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled
+@kernel
 def check_epochs(g, b, i, o, first, time):  # type: ignore[no-untyped-def]
     """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
     epoch, stamp = b[i, col.PRODUCER_EPOCH], b[i, col.MAX_TIMESTAMP]
@@ -187,7 +193,7 @@ def check_epochs(g, b, i, o, first, time):  # type: ignore[no-untyped-def]
     return False
 
 
-@compiled
+@kernel
 def _count_epoch(g, b, i, first, time):  # type: ignore[no-untyped-def]
     """A new epoch of a producer without transactions: tells when there are many within a short time."""
     stamp = b[i, col.MAX_TIMESTAMP]
@@ -201,7 +207,7 @@ def _count_epoch(g, b, i, first, time):  # type: ignore[no-untyped-def]
         e.b = b[i, col.PRODUCER_EPOCH] - STORM_EPOCHS + 1
 
 
-@compiled
+@kernel
 def check_idle(g, b, i, o, time):  # type: ignore[no-untyped-def]
     """Idle times longer than the expiration, after which the broker had forgotten the producer."""
     limit = g.params[P_EXPIRY_MS]
@@ -219,7 +225,7 @@ def check_idle(g, b, i, o, time):  # type: ignore[no-untyped-def]
         e.c = o.data_last_offset
 
 
-@compiled
+@kernel
 def check_producer_clock(g, b, i, time):  # type: ignore[no-untyped-def]
     """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
     s, stamp, producer = g.scalars, b[i, col.MAX_TIMESTAMP], b[i, col.PRODUCER_ID]

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts import EVENT, PRODUCER, TRANSACTION, Kind
+from auditor.base.compiled import kernel
+from auditor.connectors.codec import batch as col
+from auditor.facts.copy_facts import EVENT, PRODUCER, TRANSACTION, Kind
 from auditor.model import producers as model
-from auditor.model.compiled import compiled
-from connectors.codec import batch as col
 
 # Kinds of events, as numbers that are no literals: for each literal argument numba would compile a function anew.
 SEQUENCE_GAP = np.int64(Kind.SEQUENCE_GAP)
@@ -255,7 +255,7 @@ ZERO_AT_START = frozenset(
 )
 
 
-@compiled
+@kernel
 def producer_row(r, pid):  # type: ignore[no-untyped-def]
     """The row of a producer, a new one if it was unknown."""
     row = model.find(r.producers, pid)
@@ -289,7 +289,7 @@ def producer_row(r, pid):  # type: ignore[no-untyped-def]
     return row
 
 
-@compiled
+@kernel
 def new_event(g, kind, b, i, timestamp, time):  # type: ignore[no-untyped-def]
     """A new event about batch ``i``, its columns a to f still -1; returns its row."""
     row = g.scalars[S_EVENTS]

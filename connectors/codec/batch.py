@@ -1,18 +1,18 @@
 """The walk over a buffer of batches: magic 0, 1 and 2 in any mix, headers and control records into columns.
 
 Record batch: KIP-98 and ``DefaultRecordBatch``; messages: ``LegacyRecord``; end markers: ``EndTransactionMarker``.
-A wrapper of magic 0 or 1 is left with its last offset here; :mod:`connectors.codec.legacy` opens it.
+A wrapper of magic 0 or 1 is left with its last offset here; :mod:`auditor.connectors.codec.legacy` opens it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from connectors.codec import columns as col
-from connectors.codec.columns import BATCH_DTYPES, BatchColumns
-from connectors.codec.compiled import kernel
-from connectors.codec.crc32c import crc32, crc32c
-from connectors.codec.primitives import be16, be32, be64, varint, varlong
+from auditor.base.compiled import kernel
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.columns import BATCH_DTYPES, BatchColumns
+from auditor.connectors.codec.crc32c import crc32, crc32c
+from auditor.connectors.codec.primitives import be16, be32, be64, varint, varlong
 
 OVERHEAD = 12  # offset and size, which the size does not count
 PREFIX = 17  # bytes that show a batch's size and magic

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connectors.codec.batch import CODEC_MASK, HEADER
-from connectors.codec.columns import BatchColumns
-from connectors.codec.compression import NONE, Failure, decompress, decompress_into
-from connectors.codec.legacy import compressed_part
-from connectors.limits import MIB, Limits
+from auditor.base.limits import MIB, Limits
+from auditor.connectors.codec.batch import CODEC_MASK, HEADER
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.compression import NONE, Failure, decompress, decompress_into
+from auditor.connectors.codec.legacy import compressed_part
 
 RUN_BYTES = 2 * MIB  # of plain bodies at a time: a core's own cache holds them until they are read
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from connectors.codec.lines import Line, decode_properties, parse_int, text_lines
-from connectors.errors import DecodeError
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.text_lines import Line, decode_properties, parse_int, text_lines
 
 CHECKPOINT_VERSION = 0
 OFFSET_CHECKPOINTS = {

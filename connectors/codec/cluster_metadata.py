@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
-from connectors.codec.settings import may_show
-from connectors.codec.structs import Problem
-from connectors.errors import DecodeError
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
+from auditor.connectors.codec.settings import may_show
+from auditor.connectors.codec.structs import Problem
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # ConfigResource.Type
 _SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import cramjam
 import numpy as np
 
-from connectors.codec.xxh32 import xxh32
-from connectors.limits import DEFAULT_LIMITS, Limits
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors.codec.xxh32 import xxh32
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
+from auditor.connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
 
 GROUP = Field("group", "string")
 MEMBER = Field("memberId", "string")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.codec import columns as col
-from connectors.codec.batch import CODEC_MASK, HEADER, control_record
-from connectors.codec.columns import BatchColumns
-from connectors.codec.compression import Failure, decompress
-from connectors.limits import Limits
+from auditor.base.limits import Limits
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.batch import CODEC_MASK, HEADER, control_record
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.compression import Failure, decompress
 
 
 def open_controls(buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits) -> list[tuple[int, Failure]]:

@@ -15,8 +15,8 @@ from numba import types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from connectors.codec.compiled import kernel
-from connectors.codec.primitives import le64
+from auditor.base.compiled import kernel
+from auditor.connectors.codec.primitives import le64
 
 CASTAGNOLI = 0x82F63B78
 ZLIB = 0xEDB88320

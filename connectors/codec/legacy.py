@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.codec import columns as col
-from connectors.codec.batch import CODEC_MASK, HEADER, MIN_SIZES, OVERHEAD
-from connectors.codec.columns import BatchColumns
-from connectors.codec.compiled import kernel
-from connectors.codec.compression import Failure, decompress
-from connectors.codec.crc32c import crc32
-from connectors.codec.primitives import be32, be64
-from connectors.limits import Limits
+from auditor.base.compiled import kernel
+from auditor.base.limits import Limits
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.batch import CODEC_MASK, HEADER, MIN_SIZES, OVERHEAD
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.compression import Failure, decompress
+from auditor.connectors.codec.crc32c import crc32
+from auditor.connectors.codec.primitives import be32, be64
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from connectors.codec.structs import (
+from auditor.connectors.codec.structs import (
     Field,
     Message,
     Problem,

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from connectors.codec.compiled import kernel
+from auditor.base.compiled import kernel
 
 CHECKED = bool(config.BOUNDSCHECK)
 

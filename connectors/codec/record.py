@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.codec import columns as col
-from connectors.codec.compiled import kernel
-from connectors.codec.primitives import varint, varlong
+from auditor.base.compiled import kernel
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.primitives import varint, varlong
 
 
 @kernel

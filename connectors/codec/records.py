@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connectors.codec import columns as col
-from connectors.codec.batch import columns_of, walk, walk_rows
-from connectors.codec.bodies import Bodies, plain_bodies, runs
-from connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
-from connectors.codec.compression import Failure
-from connectors.codec.legacy import open_wrappers
-from connectors.codec.primitives import varint
-from connectors.codec.summary import empty_summary, read_bodies
-from connectors.errors import DecodeError
-from connectors.limits import DEFAULT_LIMITS, Limits
+from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.batch import columns_of, walk, walk_rows
+from auditor.connectors.codec.bodies import Bodies, plain_bodies, runs
+from auditor.connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
+from auditor.connectors.codec.compression import Failure
+from auditor.connectors.codec.legacy import open_wrappers
+from auditor.connectors.codec.primitives import varint
+from auditor.connectors.codec.summary import empty_summary, read_bodies
 
 LEAST_RECORD = 7  # bytes of a record without flaws
 # Of a summary: not all declared records could be read, or not they alone.
@@ -40,7 +40,8 @@ class Decoded(NamedTuple):
 def decode_records(
     raw: Sequence[bytes], batches: BatchColumns, *, limits: Limits = DEFAULT_LIMITS, payload: bool = False
 ) -> Iterator[Decoded]:
-    """The records of ``batches``, whose stored bytes are ``raw`` (as in :class:`connectors.codec.segment.Chunk`).
+    """The records of ``batches``, whose stored bytes are ``raw`` (as in
+    :class:`auditor.connectors.codec.segment.Chunk`).
 
     In runs of at most 2 MiB of plain bytes or one batch, so that no input grows beyond that and 70 bytes a record. A
     batch of more than ``limits.max_records`` gives none, and a failure of reason ``limit``.

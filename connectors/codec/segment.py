@@ -12,15 +12,15 @@ from typing import Protocol
 
 import numpy as np
 
-from connectors.codec import batch as walking
-from connectors.codec.columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
-from connectors.codec.compression import Failure
-from connectors.codec.control import open_controls
-from connectors.codec.legacy import open_wrappers
-from connectors.codec.primitives import be32
-from connectors.codec.summary import joined, summarise
-from connectors.errors import BREAKS_OFF, DecodeError
-from connectors.limits import DEFAULT_LIMITS, MIB, Limits
+from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
+from auditor.connectors.codec.compression import Failure
+from auditor.connectors.codec.control import open_controls
+from auditor.connectors.codec.legacy import open_wrappers
+from auditor.connectors.codec.primitives import be32
+from auditor.connectors.codec.summary import joined, summarise
 
 BUFFER = MIB
 HELD_BUFFER = 4 * MIB  # where chunks show it
@@ -45,7 +45,8 @@ class SeekableFile(Protocol):
 class Chunk:
     """A stretch of a segment.
 
-    ``rows`` are its batches in file order as a walk leaves them (:func:`connectors.codec.batch.walk_rows`), which is
+    ``rows`` are its batches in file order as a walk leaves them (:func:`auditor.connectors.codec.batch.walk_rows`),
+    which is
     what kernels read; ``batches`` are the same in columns of their own types. ``errors`` are the stretches of bytes
     that are in no batch; ``body_errors`` tell of batches that are rows but whose content could not be opened (wrappers;
     with records, any batch), with the batch's position and size. ``summary`` and ``raw`` (each batch's stored bytes)

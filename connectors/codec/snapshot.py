@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connectors.codec.crc32c import crc32c
-from connectors.errors import DecodeError
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.crc32c import crc32c
 
 VERSION = 1
 HEADER = struct.Struct(">hIi")

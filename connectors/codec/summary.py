@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.codec import columns as col
-from connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME
-from connectors.codec.bodies import Bodies, plain_bodies
-from connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
-from connectors.codec.compiled import kernel
-from connectors.codec.compression import Failure
-from connectors.codec.legacy import next_message
-from connectors.codec.record import next_record
-from connectors.limits import Limits
+from auditor.base.compiled import kernel
+from auditor.base.limits import Limits
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME
+from auditor.connectors.codec.bodies import Bodies, plain_bodies
+from auditor.connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
+from auditor.connectors.codec.compression import Failure
+from auditor.connectors.codec.legacy import next_message
+from auditor.connectors.codec.record import next_record
 
 DTYPES = ("i4", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i8")
 NOTHING = (0, -1, -1, -1, 0, -1, 0, -1, 0)  # of a batch without records
@@ -202,7 +202,8 @@ def summarise(
     """The summary of each batch, and the rows of those that could not be opened, with the reason.
 
     ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Legacy wrappers must have been opened
-    before (:func:`connectors.codec.legacy.open_wrappers`). Cost: decompression, and one pass over the plain bytes.
+    before (:func:`auditor.connectors.codec.legacy.open_wrappers`). Cost: decompression, and one pass over the plain
+    bytes.
     """
     summary = empty_summary(len(batches.position))
     failures: list[tuple[int, Failure]] = []

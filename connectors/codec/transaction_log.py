@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
-from connectors.schema import TRANSACTION_STATES
+from auditor.connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
+from auditor.connectors.schema import TRANSACTION_STATES
 
 KEY = Message("TransactionLogKey", (Field("transactionalId", "string"),), flexible=1)
 VALUE = Message(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.codec.compiled import kernel
+from auditor.base.compiled import kernel
 
 P1 = np.uint32(2654435761)
 P2 = np.uint32(2246822519)

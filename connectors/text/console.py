@@ -10,14 +10,14 @@ import json
 import re
 from typing import NamedTuple
 
-from connectors.codec.consumer_offsets import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
-from connectors.codec.transaction_log import TransactionLogRow
-from connectors.errors import DecodeError
-from connectors.text import lines
-from connectors.text.internal import transaction
-from connectors.text.internal_json import read_json
-from connectors.text.payload import line_end
-from connectors.text.rows import PARTITION, Row, Unread, checked, typed
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.consumer_offsets import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.transaction_log import TransactionLogRow
+from auditor.connectors.text import lines
+from auditor.connectors.text.checked_rows import PARTITION, Row, Unread, checked, typed
+from auditor.connectors.text.internal_json import read_json
+from auditor.connectors.text.internal_topics import transaction
+from auditor.connectors.text.payload import line_end
 
 _JSON = b'{"key":'
 _TRANSACTION = b"::TransactionMetadata(transactionalId="
@@ -65,7 +65,7 @@ class Console(NamedTuple):
 
 
 def parse_console(text: bytes, file: str = "") -> Console:
-    """Read back the formatter's output. ``text`` is as :func:`connectors.text.sniff.normalise` gives it.
+    """Read back the formatter's output. ``text`` is as :func:`auditor.connectors.text.sniff.normalise` gives it.
 
     ``id::NULL`` alone does not say what was deleted: it is taken for a group where the text shows groups, else for a
     transactional id. Errors: ``bad_line``, ``bad_value``, ``bad_version``, ``unknown_key_type``, ``truncated``.

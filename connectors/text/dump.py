@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from connectors.errors import DecodeError
-from connectors.text import lines, payload
-from connectors.text.internal import looks_decoded
-from connectors.text.segments import Batches, Match, SegmentBuilder
+from auditor.base.errors import DecodeError
+from auditor.connectors.text import lines, payload
+from auditor.connectors.text.internal_topics import looks_decoded
+from auditor.connectors.text.segments import Batches, Match, SegmentBuilder
 
 Numbers = dict[str, int]
 
@@ -60,7 +60,8 @@ class Dump(NamedTuple):
 
 
 def parse_dump(text: bytes, file: str = "") -> Dump:
-    """Read back a dump. ``text`` is as :func:`connectors.text.sniff.normalise` gives it; positions are bytes of it.
+    """Read back a dump. ``text`` is as :func:`auditor.connectors.text.sniff.normalise` gives it; positions are bytes
+    of it.
 
     Errors: ``bad_line`` for stretches that no tool prints, ``truncated`` for a last line cut short. Cost: one pass.
     """

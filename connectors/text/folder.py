@@ -8,22 +8,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from connectors.codec.columns import BatchColumns
-from connectors.codec.consumer_offsets import OffsetCommitRow
-from connectors.codec.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, AbortedTransactions, OffsetIndex, TimeIndex
-from connectors.codec.snapshot import ENTRY, ProducerEntries
-from connectors.codec.transaction_log import TransactionLogRow
-from connectors.errors import DecodeError
-from connectors.files import TextFile
-from connectors.limits import DEFAULT_LIMITS, Limits
-from connectors.storage import Place, read_file
-from connectors.text.console import parse_console
-from connectors.text.dump import Numbers, Section, parse_dump
-from connectors.text.internal import read_printed
-from connectors.text.logs import Origin, TextCopy, TextIndex, TextSegment, TextSnapshot, origin
-from connectors.text.merge import Printed, merge_rows, merge_segments
-from connectors.text.rows import Unread
-from connectors.text.sniff import normalise
+from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.consumer_offsets import OffsetCommitRow
+from auditor.connectors.codec.index import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    TXN_ENTRY,
+    AbortedTransactions,
+    OffsetIndex,
+    TimeIndex,
+)
+from auditor.connectors.codec.snapshot import ENTRY, ProducerEntries
+from auditor.connectors.codec.transaction_log import TransactionLogRow
+from auditor.connectors.files import TextFile
+from auditor.connectors.storage import Place, read_file
+from auditor.connectors.text.checked_rows import Unread
+from auditor.connectors.text.console import parse_console
+from auditor.connectors.text.dump import Numbers, Section, parse_dump
+from auditor.connectors.text.internal_topics import read_printed
+from auditor.connectors.text.logs import Origin, TextCopy, TextIndex, TextSegment, TextSnapshot, origin
+from auditor.connectors.text.merge import Printed, merge_rows, merge_segments
+from auditor.connectors.text.sniff import normalise
 
 TRANSACTION_STATE, CONSUMER_OFFSETS = "__transaction_state", "__consumer_offsets"
 _TABLES = {"TransactionLogRow": "transaction_log", "OffsetCommitRow": "offset_commits"}
@@ -248,7 +255,7 @@ def _table(row: object) -> str:
 
 
 def _columns(item: Printed) -> tuple[Any, ...]:
-    """A row of its table after the log's key, as connectors.schema orders it."""
+    """A row of its table after the log's key, as auditor.connectors.schema orders it."""
     if isinstance(item.row, TransactionLogRow):
         return (*item.head, item.batch[0], *item.row)
     if isinstance(item.row, OffsetCommitRow):

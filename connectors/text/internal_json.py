@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.codec.consumer_offsets import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
-from connectors.codec.transaction_log import TransactionLogRow
-from connectors.schema import TRANSACTION_STATES
-from connectors.text.rows import DELETE, NOT_OURS, PARTITION, Row, Unread, load, small_number, typed
+from auditor.connectors.codec.consumer_offsets import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.transaction_log import TransactionLogRow
+from auditor.connectors.schema import TRANSACTION_STATES
+from auditor.connectors.text.checked_rows import DELETE, NOT_OURS, PARTITION, Row, Unread, load, small_number, typed
 
 
 def read_json_texts(key: str, value: str | None) -> Row | Unread:

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from connectors import names
-from connectors.codec.columns import BatchColumns
-from connectors.codec.index import AbortedTransactions, OffsetIndex, TimeIndex
-from connectors.codec.snapshot import ProducerEntries
-from connectors.errors import DecodeError
+from auditor.base.errors import DecodeError
+from auditor.connectors import names
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex, TimeIndex
+from auditor.connectors.codec.snapshot import ProducerEntries
 
 
 class TextSegment(NamedTuple):

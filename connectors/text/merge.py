@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from connectors.codec.columns import BatchColumns
-from connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
-from connectors.codec.transaction_log import TransactionLogRow
-from connectors.text.logs import TextSegment
-from connectors.text.rows import Row
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.transaction_log import TransactionLogRow
+from auditor.connectors.text.checked_rows import Row
+from auditor.connectors.text.logs import TextSegment
 
 _UNKNOWN = -1
 _FILLED = ("control_type", "coordinator_epoch", "partition_leader_epoch", "producer_epoch", "size", "crc")

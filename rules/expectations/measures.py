@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
-from connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 
 if TYPE_CHECKING:
     import pandas as pd

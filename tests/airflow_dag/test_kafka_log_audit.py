@@ -16,7 +16,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from auditor import runs
+from auditor.outputs import runs
 from tests import corpora
 
 ROOT = Path(__file__).parents[2]

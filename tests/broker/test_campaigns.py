@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from auditor import audit, context, plan, scan
-from auditor.judge import judge_log
-from auditor.options import AuditOptions
-from rules.finding import Finding
-from rules.resolve import resolve
+from auditor.pipeline import audit, context, plan
+from auditor.pipeline.judge import judge_log
+from auditor.pipeline.options import AuditOptions
+from auditor.rules.finding import Finding
+from auditor.rules.resolve import resolve
+from auditor.spark import scan
 from tests.broker.campaigns import CAMPAIGNS
 from tests.broker.jars import missing_tools
 

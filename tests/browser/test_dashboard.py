@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from auditor import dashboard
+from auditor.commands import dashboard
 from tests.browser.conftest import DESK, PHONE, Opened
 from tests.unit import report_samples as samples
 from tests.unit.test_dashboard import publish

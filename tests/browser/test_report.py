@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.report import render_report
+from auditor.dashboards.report import render_report
 from tests.browser.conftest import DESK, PHONE, Opened
 from tests.unit import report_samples as samples
 

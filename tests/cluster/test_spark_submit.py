@@ -26,7 +26,7 @@ KILLER = """
 import os, signal, sys
 
 def ask(event, args):
-    if event != "import" or args[0] != "auditor.judge":
+    if event != "import" or args[0] != "auditor.pipeline.judge":
         return
     try:
         os.close(os.open({flag!r}, os.O_CREAT | os.O_EXCL))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from auditor.journal import JOURNAL
+from auditor.outputs.journal import JOURNAL
 from tests.broker.cluster import Cluster
 from tests.broker.jars import missing_tools
 from tests.cluster import live_story as story

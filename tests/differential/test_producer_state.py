@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.codec.snapshot import ProducerEntries, decode_snapshot, encode_snapshot
+from auditor.connectors.codec.snapshot import ProducerEntries, decode_snapshot, encode_snapshot
 from tests.conformance.runner import Result
 from tests.differential.broker import HISTORIES, Broker, needs_kafka
 from tests.differential.histories import History

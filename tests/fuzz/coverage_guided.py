@@ -63,7 +63,7 @@ def fuzz(kind: str) -> None:
     """Fuzz one kind in this process until libFuzzer ends it; its options and seeds stand in the command line."""
     import atheris  # type: ignore[import-not-found, unused-ignore]
 
-    with atheris.instrument_imports(include=["connectors"]):
+    with atheris.instrument_imports(include=["auditor.connectors"]):
         without_instructions()
         from tests.fuzz import mutate
         from tests.fuzz.targets import TARGETS
@@ -87,7 +87,7 @@ def without_instructions() -> None:
     """Give the kernels plain Python for what they have machine instructions for; a load out of bounds raises."""
     import numpy as np
 
-    from connectors.codec import crc32c, primitives
+    from auditor.connectors.codec import crc32c, primitives
 
     def loader(form: str) -> Callable[[np.ndarray, int], np.int64]:
         load = struct.Struct(form).unpack_from

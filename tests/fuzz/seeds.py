@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from connectors import names
-from connectors.codec.records import Record, records_of
-from connectors.text.sniff import sniff
+from auditor.connectors import names
+from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.text.sniff import sniff
 from tests import corpora
 from tests.segments import batch, chunks, message, record, simple, wrapper
 

@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from connectors import schema
-from connectors.arrow import from_rows
-from connectors.batch_rows import batch_rows
-from connectors.codec import checkpoint, index, lines
-from connectors.codec.cluster_metadata import ClusterMetadata, MetadataEntry
-from connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
-from connectors.codec.metadata_records import decode_control_record
-from connectors.codec.records import decode_records, records_of
-from connectors.codec.snapshot import decode_snapshot
-from connectors.codec.transaction_log import decode_transaction_log
-from connectors.errors import REASONS, DecodeError
-from connectors.internal import InternalRows
-from connectors.limits import MIB, Limits
-from connectors.text.console import parse_console
-from connectors.text.dump import parse_dump
-from connectors.text.folder import _Gathered
-from connectors.text.sniff import normalise, sniff
+from auditor.base.errors import REASONS, DecodeError
+from auditor.base.limits import MIB, Limits
+from auditor.connectors import schema
+from auditor.connectors.arrow import from_rows
+from auditor.connectors.batch_rows import batch_rows
+from auditor.connectors.codec import checkpoint, index, text_lines
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, MetadataEntry
+from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
+from auditor.connectors.codec.metadata_records import decode_control_record
+from auditor.connectors.codec.records import decode_records, records_of
+from auditor.connectors.codec.snapshot import decode_snapshot
+from auditor.connectors.codec.transaction_log import decode_transaction_log
+from auditor.connectors.internal import InternalRows
+from auditor.connectors.text.console import parse_console
+from auditor.connectors.text.dump import parse_dump
+from auditor.connectors.text.folder import _Gathered
+from auditor.connectors.text.sniff import normalise, sniff
 from tests.segments import accounted, chunks
 
 LIMITS = Limits(max_batch_bytes=64 * MIB)
@@ -130,7 +130,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "dump": dump,
     "console": console,
     "meta.properties": small(checkpoint.decode_meta_properties),
-    "server.properties": small(lines.decode_properties),
+    "server.properties": small(text_lines.decode_properties),
     "partition.metadata": small(checkpoint.decode_partition_metadata),
     "leader-epoch-checkpoint": small(checkpoint.decode_leader_epochs),
     "quorum-state": small(checkpoint.decode_quorum_state),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.errors import DecodeError
+from auditor.base.errors import DecodeError
 from tests import segments
 from tests.fuzz import coverage_guided, mutate, seeds
 from tests.fuzz.targets import TARGETS, told

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from auditor import audit
-from auditor.options import AuditOptions
-from rules.finding import Finding
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
+from auditor.rules.finding import Finding
 from tests import corpora
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auditor import audit, metadata, plan, scan
-from auditor.options import AuditOptions
-from connectors.inventory import discover
-from connectors.limits import DEFAULT_LIMITS
+from auditor.base.limits import DEFAULT_LIMITS
+from auditor.connectors.inventory import discover
+from auditor.pipeline import audit, cluster_settings, plan
+from auditor.pipeline.options import AuditOptions
+from auditor.spark import scan
 from tests import corpora
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def test_judging_costs_one_exchange(spark: SparkSession) -> None:
     """All copies of a log meet in one shuffle of their facts; nothing else moves."""
     options = AuditOptions((str(corpora.unpack("replicas-41")),), Path("unused"))
     inventory = discover(list(options.paths))
-    settings, _ = metadata.read_settings(inventory, DEFAULT_LIMITS)
+    settings, _ = cluster_settings.read_settings(inventory, DEFAULT_LIMITS)
     facts = scan.read_copies(spark, plan.copy_tasks(inventory, settings, options))
     judged = scan.judged(spark, facts, {}, [])
     plan_text = judged._jdf.queryExecution().executedPlan().toString()

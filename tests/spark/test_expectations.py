@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor import audit, runs, tables
-from auditor.expectations import judge
-from auditor.options import AuditOptions
-from auditor.what_if_job import VERDICTS
-from connectors import schema
-from rules.expectations.measures import LOG, MEASURES, measure
+from auditor.connectors import schema
+from auditor.outputs import runs
+from auditor.outputs.expectations import judge
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
+from auditor.rules.expectations.measures import LOG, MEASURES, measure
+from auditor.spark import tables
+from auditor.spark.what_if_job import VERDICTS
 from tests import corpora
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from auditor import audit
-from auditor.options import AuditOptions
-from connectors.errors import AuditInputError
+from auditor.base.errors import AuditInputError
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_file_that_kills_who_reads_it_for_a_table_is_named(sound: Path, tmp_pa
     filled = {name for name, path in logs.items() if path.stat().st_size}
     victim = min(name for name in filled if not name.startswith("__"))
     out = tmp_path / "out"
-    ran = in_every_python(out, victim, "connectors.rows", "--tables")
+    ran = in_every_python(out, victim, "auditor.connectors.rows", "--tables")
     assert ran.returncode == 3, ran.stderr
     assert told(out) == [(victim, "reading it ends the process: SIGSEGV")]
     assert _lines(out) == _lines(sound)
@@ -147,7 +147,7 @@ def test_a_killed_run_leaves_no_mark_and_the_next_one_is_clean(
     shutil.copytree(sound, out)
     call = (
         "import os, sys; from pathlib import Path\n"
-        "from auditor import audit; from auditor.options import AuditOptions\n"
+        "from auditor import audit; from auditor.pipeline.options import AuditOptions\n"
         "options = AuditOptions((sys.argv[1],), Path(sys.argv[2]), records=True, master='local[1]')\n"
         "audit.run(options, lambda step: os.kill(os.getpid(), 9) if step == 'judge' else None)"
     )

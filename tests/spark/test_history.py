@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor import audit, dashboard, runs
-from auditor.options import AuditOptions
+from auditor.commands import dashboard
+from auditor.outputs import runs
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auditor import audit
-from auditor.options import AuditOptions
-from connectors.errors import AuditInputError
+from auditor.base.errors import AuditInputError
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
 if TYPE_CHECKING:

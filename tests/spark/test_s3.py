@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor import audit
-from auditor.options import AuditOptions
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
 from tests import corpora, store
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 def test_workers_run_this_python_and_know_our_packages(spark: SparkSession) -> None:
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import connectors.errors as errors
+        import auditor.base.errors as errors
 
         for batch in batches:
             said = [f"{sys.executable} {len(errors.REASONS)}"] * batch.num_rows
             yield pa.RecordBatch.from_arrays([pa.array(said)], names=["said"])
 
-    from connectors.errors import REASONS
+    from auditor.base.errors import REASONS
 
     rows = spark.range(3).mapInArrow(ask, "said string").collect()
     assert [row.said for row in rows] == [f"{sys.executable} {len(REASONS)}"] * 3

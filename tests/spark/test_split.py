@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from auditor import audit, scan
-from auditor.options import AuditOptions
-from auditor.plan import segment_tasks
-from auditor.replay.copy import INTERNAL_TOPICS, CopyTask
-from auditor.replay.text import TextTask
-from auditor.split import read_parts
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.plan import segment_tasks
+from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask
+from auditor.replay.text_copy import TextTask
+from auditor.spark import scan
+from auditor.spark.split import read_parts
 from tests import corpora
 from tests.unit.test_split import in_parts, tasks_below
 
@@ -28,7 +29,8 @@ Divided = tuple[list[CopyTask], list[CopyTask | TextTask]]
 
 
 def divide_all(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
-    """Instead of :func:`auditor.plan.divide`: all copies in parts but those that never may be, however small."""
+    """Instead of :func:`auditor.pipeline.plan.divide`: all copies in parts but those that never may be, however
+    small."""
     large = [t for t in tasks if isinstance(t, CopyTask) and t.copy.segments and t.copy.topic not in INTERNAL_TOPICS]
     return large, [t for t in tasks if t not in large]
 

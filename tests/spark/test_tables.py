@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from auditor import audit as auditing
-from auditor import sql, tables
-from auditor.options import AuditOptions
-from connectors import schema
-from connectors.errors import AuditInputError
+from auditor.base.errors import AuditInputError
+from auditor.commands import sql
+from auditor.connectors import schema
+from auditor.pipeline import audit as auditing
+from auditor.pipeline.options import AuditOptions
+from auditor.spark import tables
 from tests import corpora
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auditor import audit
-from auditor.options import AuditOptions
+from auditor.pipeline import audit
+from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import cli
-from auditor.journal import JOURNAL
+from auditor.outputs.journal import JOURNAL
 from tests import corpora
 from tests.conftest import ROOT
 

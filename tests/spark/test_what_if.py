@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from auditor import what_if
-from auditor.options import AuditOptions
-from auditor.what_if_job import VERDICTS
+from auditor.commands import what_if
+from auditor.pipeline.options import AuditOptions
+from auditor.spark.what_if_job import VERDICTS
 from tests import corpora
 
 

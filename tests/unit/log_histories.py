@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts import CopyFacts
-from auditor.replay.copy import CopyReader, CopyTask
-from auditor.replay.snapshots import Stored
-from connectors.codec.batch import rows_of
-from connectors.codec.columns import (
+from auditor.connectors.codec.batch import rows_of
+from auditor.connectors.codec.columns import (
     FLAW_COUNT_BELOW_SPAN,
     FLAW_CRC,
     FLAW_PRODUCER_EPOCH,
     FLAW_PRODUCER_SEQUENCE,
     BatchColumns,
 )
-from connectors.codec.snapshot import ProducerEntries
-from connectors.files import Copy, SegmentFile
-from connectors.storage import Place
+from auditor.connectors.codec.snapshot import ProducerEntries
+from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.storage import Place
+from auditor.facts.copy_facts import CopyFacts
+from auditor.replay.copy_reader import CopyReader, CopyTask
+from auditor.replay.snapshot_chain import Stored
 from tests.made import batches, data, marker
 
 LAST, LAST_EPOCH = 2**31 - 1, 32767

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from auditor import alerts, cli
-from auditor.alerts import News
-from connectors.errors import AuditInputError
-from rules.finding import Finding
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.outputs import alerts
+from auditor.outputs.alerts import News
+from auditor.rules.finding import Finding
 
 
 class Receiver(ThreadingHTTPServer):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboards import answers, groups, prevention
+from auditor.dashboards import answers, groups, prevention
 from tests.unit.report_samples import empty_summary, finding
 
 BASE: dict[str, Any] = {

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
-from auditor import audit, context, plan, scan
-from auditor.judge import judge_log
-from auditor.options import AuditOptions
+from auditor.base.errors import AuditInputError
+from auditor.pipeline import audit, context, plan
+from auditor.pipeline.judge import judge_log
+from auditor.pipeline.options import AuditOptions
+from auditor.spark import scan
 from bench import inputs, sides, table
 from bench.freeze import batches
 from bench.inputs import Kind, make, space
-from connectors.errors import AuditInputError
 
 
 @pytest.mark.parametrize(

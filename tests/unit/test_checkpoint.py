@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.codec.checkpoint import (
+from auditor.base.errors import REASONS
+from auditor.connectors.codec.checkpoint import (
     OFFSET_CHECKPOINTS,
     EpochStart,
     MetaProperties,
@@ -24,8 +25,7 @@ from connectors.codec.checkpoint import (
     decode_quorum_state,
     is_uuid,
 )
-from connectors.codec.lines import decode_properties, parse_int
-from connectors.errors import REASONS
+from auditor.connectors.codec.text_lines import decode_properties, parse_int
 from tests import corpora
 
 DECODERS: list[Callable[[bytes], tuple[Any, list[Any]]]] = [

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from auditor.audit import Audit
+from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
-from auditor.options import AuditOptions, parse_time
-from auditor.session import local_with_retries
-from connectors.errors import AuditInputError, DecodeError
-from connectors.files import Inventory
-from rules import registry
-from rules.finding import Finding
+from auditor.connectors.files import Inventory
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.rules import registry
+from auditor.rules.finding import Finding
+from auditor.spark.session import local_with_retries
 
 
 @pytest.mark.parametrize(

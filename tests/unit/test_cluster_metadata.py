@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from connectors.codec.checkpoint import decode_partition_metadata
-from connectors.codec.cluster_metadata import (
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.checkpoint import decode_partition_metadata
+from auditor.connectors.codec.cluster_metadata import (
     ClusterMetadata,
     MetadataEntry,
     PartitionState,
     fold_metadata,
     snapshot_end_offset,
 )
-from connectors.codec.metadata_records import (
+from auditor.connectors.codec.metadata_records import (
     CONTROL_MESSAGES,
     MESSAGES,
     MetadataRecord,
     decode_control_record,
     decode_metadata_record,
 )
-from connectors.codec.settings import may_show
-from connectors.codec.structs import Problem
-from connectors.errors import DecodeError
+from auditor.connectors.codec.settings import may_show
+from auditor.connectors.codec.structs import Problem
 from tests import corpora
 from tests.unit import wire
 from tests.unit.log_reader import Read, read_log, read_partition

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from kafka.record.util import calc_crc32c
 
-from connectors.codec import crc32c as checksums
-from connectors.codec.xxh32 import xxh32
+from auditor.connectors.codec import crc32c as checksums
+from auditor.connectors.codec.xxh32 import xxh32
 
 BYTES = np.random.default_rng(5).integers(0, 256, 40_000, dtype=np.uint8)
 # Around the lengths where streams begin, are full, and leave words and bytes over.
@@ -54,7 +54,7 @@ def test_xxh32_of_known_texts() -> None:
 def test_a_plain_processor_gives_the_same(tmp_path: Path) -> None:
     """Numba told not to use the host's instructions must not: the process would end."""
     code = (
-        "import numpy as np; from connectors.codec import crc32c as c; assert not c.HARDWARE\n"
+        "import numpy as np; from auditor.connectors.codec import crc32c as c; assert not c.HARDWARE\n"
         "b = np.arange(32, dtype=np.uint8); print(hex(c.crc32c(b, 0, 32)), hex(c.crc32c(b, 0, 7)))"
     )
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.codec.compression import Failure, decompress, decompress_into
-from connectors.codec.xxh32 import xxh32
-from connectors.limits import MIB, Limits
+from auditor.base.limits import MIB, Limits
+from auditor.connectors.codec.compression import Failure, decompress, decompress_into
+from auditor.connectors.codec.xxh32 import xxh32
 from tests.segments import LZ4_HEADER, XERIAL, compress
 
 CODECS = (1, 2, 3, 4)

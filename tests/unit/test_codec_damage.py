@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.codec.batch import walk, walk_rows
-from connectors.codec.records import decode_records, iter_records, records_of
-from connectors.codec.segment import read_segment
-from connectors.limits import MIB, Limits
+from auditor.base.limits import MIB, Limits
+from auditor.connectors.codec.batch import walk, walk_rows
+from auditor.connectors.codec.records import decode_records, iter_records, records_of
+from auditor.connectors.codec.segment import read_segment
 from tests import corpora
 from tests.segments import File, accounted, batch, chunks, message, reasons, record, simple, wrapper
 

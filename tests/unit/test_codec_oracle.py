@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from connectors.codec import columns as col
-from connectors.codec.compression import NAMES
-from connectors.codec.records import Record, records_of
-from connectors.codec.segment import read_segment
-from connectors.errors import DecodeError
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.compression import NAMES
+from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.codec.segment import read_segment
 from tests import corpora, oracle
 
 LOGS = list(oracle.logs())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.codec import columns as col
-from connectors.codec.records import Record, decode_records, iter_records
-from connectors.errors import DecodeError
-from connectors.limits import MIB, Limits
+from auditor.base.errors import DecodeError
+from auditor.base.limits import MIB, Limits
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.records import Record, decode_records, iter_records
 from tests.segments import TIME, batch, chunks, compress, message, record, simple, sized, varint, wrapper
 
 

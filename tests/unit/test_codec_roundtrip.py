@@ -11,7 +11,7 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from connectors.codec.records import Record, iter_records
+from auditor.connectors.codec.records import Record, iter_records
 from tests import corpora
 from tests.segments import TIME, chunks
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.codec import columns as col
-from connectors.codec.records import Record, decode_records, decode_stored, iter_records
-from connectors.codec.segment import read_segment
-from connectors.errors import DecodeError
-from connectors.limits import MIB, Limits
+from auditor.base.errors import DecodeError
+from auditor.base.limits import MIB, Limits
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.records import Record, decode_records, decode_stored, iter_records
+from auditor.connectors.codec.segment import read_segment
 from tests.segments import (
     TIME,
     File,

@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
-from rules import commands, registry
-from rules.history import Entry, build_history
-from rules.view import Cluster, LogView
+from auditor.rules import commands, registry
+from auditor.rules.coordinator_history import Entry, build_history
+from auditor.rules.view import Cluster, LogView
 from tests import made
 
 HOSTILE = "pay'; rm -rf ~; echo '$(id) `id` \"x\" ; --"

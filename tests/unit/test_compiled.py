@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODEC = ("__init__", "codec/__init__", "codec/compiled")
+BASE = ("__init__", "base/__init__", "base/compiled")
 CONSTANTS = "STEP = 1\n"
-KERNEL = """from connectors.codec.compiled import kernel
-from connectors.constants import STEP
+KERNEL = """from auditor.base.compiled import kernel
+from auditor.constants import STEP
 
 @kernel
 def add(x):
     return x + STEP
 """
-SHOW = """from connectors.kernels import add
+SHOW = """from auditor.kernels import add
 print(add(1), len(add.stats.cache_hits), len(add.stats.cache_misses), add.stats.cache_path)
 """
 # Ends after the index of the kernel is written and before its code is.
@@ -29,7 +29,7 @@ from numba.core.caching import IndexDataCacheFile
 IndexDataCacheFile._save_data = lambda *_: os._exit(9)
 """
 LINEAR_ALGEBRA = """import sys
-from connectors.kernels import add
+from auditor.kernels import add
 add(1)
 print("scipy.linalg" in sys.modules)
 import scipy.linalg
@@ -39,12 +39,12 @@ import scipy.linalg
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A package like ours with one kernel, whose constant stands in another file."""
-    for name in CODEC:
-        target = tmp_path / "project" / "connectors" / f"{name}.py"
+    for name in BASE:
+        target = tmp_path / "project" / "auditor" / f"{name}.py"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text((ROOT / "connectors" / f"{name}.py").read_text())
-    (tmp_path / "project" / "connectors" / "constants.py").write_text(CONSTANTS)
-    (tmp_path / "project" / "connectors" / "kernels.py").write_text(KERNEL)
+        target.write_text((ROOT / "auditor" / f"{name}.py").read_text())
+    (tmp_path / "project" / "auditor" / "constants.py").write_text(CONSTANTS)
+    (tmp_path / "project" / "auditor" / "kernels.py").write_text(KERNEL)
     return tmp_path / "project"
 
 
@@ -72,21 +72,21 @@ def zipped(project: Path) -> Path:
 
 
 def test_code_lies_beside_its_source_and_is_used_again(project: Path, tmp_path: Path) -> None:
-    folder = str(project / "connectors" / "__pycache__")
+    folder = str(project / "auditor" / "__pycache__")
     assert run(project, tmp_path) == (2, 0, 1, folder)
     assert run(project, tmp_path) == (2, 1, 0, folder)
 
 
 def test_a_constant_of_another_file_makes_old_code_void(project: Path, tmp_path: Path) -> None:
     assert run(project, tmp_path)[0] == 2
-    (project / "connectors" / "constants.py").write_text(CONSTANTS.replace("1", "5"))
+    (project / "auditor" / "constants.py").write_text(CONSTANTS.replace("1", "5"))
     assert run(project, tmp_path)[:3] == (6, 0, 1)
 
 
 def test_a_process_that_dies_while_it_keeps_its_code_leaves_no_old_code_behind(project: Path, tmp_path: Path) -> None:
     """numba writes the index first: in it stood the new version's stamp, beside the old version's code."""
     assert run(project, tmp_path)[0] == 2
-    (project / "connectors" / "constants.py").write_text(CONSTANTS.replace("1", "5"))
+    (project / "auditor" / "constants.py").write_text(CONSTANTS.replace("1", "5"))
     assert started(project, tmp_path, KILLED + SHOW).returncode == 9
     assert run(project, tmp_path)[0] == 6
 
@@ -107,7 +107,7 @@ def test_from_an_archive_the_users_cache_is_taken(project: Path, tmp_path: Path)
     home = tmp_path / "home"
     home.mkdir()
     archive = zipped(project)
-    folder = str(home / ".cache" / "kafka-log-auditor" / "connectors.kernels")
+    folder = str(home / ".cache" / "kafka-log-auditor" / "auditor.kernels")
     assert run(archive, home) == (2, 0, 1, folder)
     assert run(archive, home) == (2, 1, 0, folder)
 
@@ -119,7 +119,7 @@ def test_without_a_home_a_private_temporary_folder_is_taken(project: Path, tmp_p
     temporary.mkdir()
     archive = zipped(project)
     mine = temporary / f"kafka-log-auditor-{os.getuid()}"
-    assert run(archive, nowhere, TMPDIR=str(temporary))[3] == str(mine / "connectors.kernels")
+    assert run(archive, nowhere, TMPDIR=str(temporary))[3] == str(mine / "auditor.kernels")
     assert run(archive, nowhere, TMPDIR=str(temporary))[1:3] == (1, 0)
     mine.chmod(0o777)  # anybody may have put code there
     assert run(archive, nowhere, TMPDIR=str(temporary)) == (2, 0, 1, "None")
@@ -127,7 +127,7 @@ def test_without_a_home_a_private_temporary_folder_is_taken(project: Path, tmp_p
 
 def test_the_folder_that_is_asked_for_comes_first(project: Path, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
-    assert run(project, tmp_path, NUMBA_CACHE_DIR=str(asked))[3] == str(asked / "connectors.kernels")
+    assert run(project, tmp_path, NUMBA_CACHE_DIR=str(asked))[3] == str(asked / "auditor.kernels")
 
 
 def test_checked_and_unchecked_code_are_told_apart(project: Path, tmp_path: Path) -> None:

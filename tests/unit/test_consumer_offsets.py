@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from connectors.codec import consumer_offsets
-from connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow, Row, decode_consumer_offsets
-from connectors.errors import REASONS
-from connectors.schema import GROUP_METADATA, OFFSET_COMMITS
+from auditor.base.errors import REASONS
+from auditor.connectors.codec import consumer_offsets
+from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow, Row, decode_consumer_offsets
+from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS
 from tests import corpora
 from tests.unit import dumps, wire
 from tests.unit.log_reader import read_partition

@@ -14,9 +14,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from auditor import cli, dashboard, results, runs
-from connectors.errors import AuditInputError
-from rules.fingerprint import fingerprint
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.commands import dashboard
+from auditor.outputs import results, runs
+from auditor.rules.fingerprint import fingerprint
 from tests.unit import report_samples as samples
 from tests.unit.page import Page
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rules.expectations import checkpoint, suites
+from auditor.rules.expectations import gx_run, suites
 from tests.unit import report_samples as samples
 from tests.unit.test_expectations import FINDING
 
@@ -18,7 +18,7 @@ def write(folder: Path) -> list[Path]:
     """The pages about a finding that breaks expectations by names which are markup."""
     name = samples.HOSTILE
     row = FINDING | {"fingerprint": "f", "cluster_id": name, "topic": name, "timestamp": name, "rule": name}
-    checkpoint.run({"findings": (pd.DataFrame([row]), suites.expectations("findings", ""))}, folder)
+    gx_run.run({"findings": (pd.DataFrame([row]), suites.expectations("findings", ""))}, folder)
     return sorted(folder.rglob("*.html"))
 
 

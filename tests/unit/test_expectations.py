@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from auditor import results
-from connectors import schema
-from rules.expectations import checkpoint, custom, suites
-from rules.expectations.measures import MEASURES
-from rules.finding import FIELDS, Finding
+from auditor.connectors import schema
+from auditor.outputs import results
+from auditor.rules.expectations import custom, gx_run, suites
+from auditor.rules.expectations.measures import MEASURES
+from auditor.rules.finding import FIELDS, Finding
 
 FINDING = Finding(
     "sequence-gap", "warning", 1, "t", 0, 5, 6, message="m", timestamp="2026-11-21T04:00:00.000Z"
@@ -57,7 +57,7 @@ BREAKS: list[tuple[str, dict[str, Any], set[str]]] = [
 
 
 def judged(suite: str, frame: pd.DataFrame, columns: str = "") -> list[dict[str, Any]]:
-    return checkpoint.run({suite: (frame, suites.expectations(suite, columns))}, None)
+    return gx_run.run({suite: (frame, suites.expectations(suite, columns))}, None)
 
 
 @pytest.mark.parametrize(("suite", "change", "failing"), BREAKS)
@@ -95,9 +95,9 @@ def test_no_finding_at_all_meets_every_expectation_of_findings() -> None:
 
 def test_a_suite_that_shrank_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """What great-expectations does to a custom expectation that is not known: it leaves it out, and says success."""
-    whole = checkpoint.gx.ExpectationSuite
+    whole = gx_run.gx.ExpectationSuite
     monkeypatch.setattr(
-        checkpoint.gx, "ExpectationSuite", lambda name, expectations: whole(name, expectations=expectations[1:])
+        gx_run.gx, "ExpectationSuite", lambda name, expectations: whole(name, expectations=expectations[1:])
     )
     with pytest.raises(AssertionError, match="suite run: 4 expectations built, 3 evaluated"):
         judged("run", pd.DataFrame([RUN]))
@@ -107,7 +107,7 @@ def test_importing_the_suites_registers_every_custom_expectation() -> None:
     """In a process of its own: without the import of one, great-expectations would not know it."""
     names = sorted(name for name, _ in inspect.getmembers(custom, inspect.isclass) if name.startswith("Expect"))
     code = (
-        "import json, sys\nfrom rules.expectations import suites\n"
+        "import json, sys\nfrom auditor.rules.expectations import suites\n"
         "from great_expectations.expectations.registry import list_registered_expectation_implementations as known\n"
         "import great_expectations as gx\n"
         "names = [*suites.MEASURES, 'logs', 'run', 'findings']\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.finding import SEVERITIES, Finding
+from auditor.rules.finding import SEVERITIES, Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
 from tests.unit.test_files_that_cannot_be_read import WEAKER, about, groups

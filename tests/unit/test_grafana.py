@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.metrics import write_metrics
+from auditor.dashboards.metrics import write_metrics
 from tests.unit import report_samples as samples
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from auditor import cli, results, runs
-from connectors.errors import AuditInputError
-from rules.finding import Finding
-from rules.fingerprint import fingerprint
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.outputs import results, runs
+from auditor.rules.finding import Finding
+from auditor.rules.fingerprint import fingerprint
 
 FACTS = {"as_of": "2026-11-21T04:00:00.000Z", "counts": dict.fromkeys(("critical", "error", "warning", "info"), 0),
          "batches": 7, "bytes": 9, "complete": True}  # fmt: skip

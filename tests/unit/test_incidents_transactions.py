@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.finding import Finding
+from auditor.rules.finding import Finding
 from tests.audited import above_info
 from tests.coordinator_log import Coordinator
 from tests.forge import Batch, Forged, Lab, told

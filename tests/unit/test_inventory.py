@@ -1,4 +1,4 @@
-"""connectors.inventory: what is found below any mix of PATHs, and that every byte is accounted for."""
+"""auditor.connectors.inventory: what is found below any mix of PATHs, and that every byte is accounted for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.errors import AuditInputError
-from connectors.files import Copy, Inventory, LogDir
-from connectors.inventory import discover
+from auditor.base.errors import AuditInputError
+from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.inventory import discover
 from tests import corpora
 
 UID = "0123456789abcdef0123456789abcdef"

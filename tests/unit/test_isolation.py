@@ -1,4 +1,4 @@
-"""auditor.isolation: what kills its reader is refused by name, and everything else is read as ever."""
+"""auditor.pipeline.isolation: what kills its reader is refused by name, and everything else is read as ever."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from auditor import plan
-from auditor.facts import CopyFacts
-from auditor.isolation import read_apart
-from auditor.options import AuditOptions
-from auditor.replay.copy import CopyTask
-from auditor.scan import read_task
-from connectors.inventory import discover
+from auditor.connectors.inventory import discover
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline import plan
+from auditor.pipeline.isolation import read_apart
+from auditor.pipeline.options import AuditOptions
+from auditor.replay.copy_reader import CopyTask
+from auditor.spark.scan import read_task
 from tests import corpora
 from tests.poison import Deadly
 

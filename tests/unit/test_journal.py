@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.journal import CHECKPOINT, JOURNAL, Journal, key_of
-from connectors.errors import AuditInputError
-from rules.finding import Finding
+from auditor.base.errors import AuditInputError
+from auditor.outputs.journal import CHECKPOINT, JOURNAL, Journal, key_of
+from auditor.rules.finding import Finding
 
 AT = "2026-11-21T04:00:00.000Z"
 

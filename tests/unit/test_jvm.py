@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor import jvm
+from auditor.spark import jvm
 
 WRITES = ("-c", f"import os, pathlib; pathlib.Path(os.environ[{jvm.ARCHIVE!r}]).write_text('classes')")
 

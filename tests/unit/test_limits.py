@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors import storage
-from connectors.codec.records import iter_records, records_of
-from connectors.errors import DecodeError
-from connectors.internal import InternalRows
-from connectors.limits import MIB, Limits
+from auditor.base.errors import DecodeError
+from auditor.base.limits import MIB, Limits
+from auditor.connectors import storage
+from auditor.connectors.codec.records import iter_records, records_of
+from auditor.connectors.internal import InternalRows
 from tests.segments import accounted, batch, chunks, reasons, record, simple
 
 

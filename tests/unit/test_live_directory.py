@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from auditor.audit import Audit
-from auditor.options import AuditOptions
-from connectors.errors import AuditInputError, DecodeError
-from connectors.files import Inventory
-from rules import registry
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.connectors.files import Inventory
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.options import AuditOptions
+from auditor.rules import registry
 from tests import corpora, facts
 from tests.segments import chunks
 from tests.turmoil import CHANGES, live_copy, turmoil
@@ -91,7 +91,7 @@ def test_a_directory_in_turmoil_is_read_to_the_end(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_goes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from connectors import storage
+    from auditor.connectors import storage
 
     folder = live_copy("unknown-producer-41", tmp_path / "live")
     victim = next(path.parent for path in sorted(folder.glob("*/*/*.log")) if path.stat().st_size)

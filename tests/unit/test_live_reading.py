@@ -10,14 +10,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from auditor import cli, live
-from auditor.facts import CopyFacts
-from auditor.judge import judge_log
-from auditor.live_read import Abandoned, Reading
-from auditor.options import AuditOptions
-from auditor.replay.live import LiveReader, LiveTask, whole_batches
-from connectors.errors import AuditInputError
-from connectors.live import (
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.commands import live
+from auditor.connectors.live_cluster import (
     CONNECTION_OPTIONS,
     EARLIEST,
     TOPIC,
@@ -29,7 +25,12 @@ from connectors.live import (
     Name,
     Producer,
 )
-from rules.view import Cluster, LogView
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline.judge import judge_log
+from auditor.pipeline.live_reading import Abandoned, Reading
+from auditor.pipeline.options import AuditOptions
+from auditor.replay.live_copy import LiveReader, LiveTask, whole_batches
+from auditor.rules.view import Cluster, LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs, judge, log_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dashboards.metrics import write_metrics
+from auditor.dashboards.metrics import write_metrics
 from tests import corpora
 from tests.unit import report_samples as samples
 

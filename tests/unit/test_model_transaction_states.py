@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.model.refusal import Refused
 from auditor.model.transaction_states import (
     TransactionState,
@@ -14,7 +15,6 @@ from auditor.model.transaction_states import (
     transition_problem,
     value_problem,
 )
-from connectors.codec.transaction_log import decode_transaction_log
 from tests import corpora
 from tests.unit.log_reader import read_partition
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards import overview
-from dashboards.overview import Changes, step
+from auditor.dashboards import overview
+from auditor.dashboards.overview import Changes, step
 from tests.unit import report_samples as samples
 from tests.unit.page import Page
 

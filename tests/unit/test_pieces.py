@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from auditor.decode import DecodeOptions, decode, locate
-from auditor.rowtext import json_lines
-from connectors import schema
-from connectors.arrow import MAX_TIME_MS, for_spark, from_columns, from_rows, texts, times
-from connectors.batch_rows import sequence_after
-from connectors.inventory import discover
-from connectors.pieces import MAX_PIECES, FilePiece, plan, size, spread
-from connectors.rows import How, read_piece
+from auditor.commands.decode import DecodeOptions, decode, locate
+from auditor.commands.rowtext import json_lines
+from auditor.connectors import schema
+from auditor.connectors.arrow import MAX_TIME_MS, for_spark, from_columns, from_rows, texts, times
+from auditor.connectors.batch_rows import sequence_after
+from auditor.connectors.inventory import discover
+from auditor.connectors.pieces import MAX_PIECES, FilePiece, plan, size, spread
+from auditor.connectors.rows import How, read_piece
 from tests import corpora
 from tests.segments import batch, message, record, simple, wrapper
 

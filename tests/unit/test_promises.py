@@ -13,10 +13,10 @@ import cramjam
 import numpy as np
 import pytest
 
-from connectors import storage
-from connectors.codec import compression
-from connectors.errors import DecodeError
-from connectors.limits import MIB, Limits
+from auditor.base.errors import DecodeError
+from auditor.base.limits import MIB, Limits
+from auditor.connectors import storage
+from auditor.connectors.codec import compression
 from tests import corpora
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts import CopyFacts, Kind
+from auditor.facts.copy_facts import CopyFacts, Kind
 from auditor.replay.state import Replay
 from tests.made import data, marker
 from tests.unit.log_histories import LAST, History, facts_of, history
@@ -24,7 +24,7 @@ SEEDS = 12
 PLAIN = f"""
 import json, warnings
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
-from auditor.replay import copy
+from auditor.replay import copy_reader as copy
 from tests.unit.test_replay_kernel import as_records, told
 from tests.unit.log_histories import history, facts_of
 kernel = copy.replay_batches

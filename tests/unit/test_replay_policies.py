@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auditor.connectors.codec.columns import FLAW_CRC
 from auditor.model import policies as model
-from auditor.replay import policies as pol
-from connectors.codec.columns import FLAW_CRC
+from auditor.replay import policy_kernel as pol
 from tests import corpora
 from tests.made import batches, data, marker
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts import CopyFacts, SnapshotLink
-from auditor.replay.snapshots import MAX_DIFFERENCES, Stored
-from connectors.codec.snapshot import ProducerEntries
+from auditor.connectors.codec.snapshot import ProducerEntries
+from auditor.facts.copy_facts import CopyFacts, SnapshotLink
+from auditor.replay.snapshot_chain import MAX_DIFFERENCES, Stored
 from tests.made import data, marker
 from tests.unit.log_histories import History, facts_of
 

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from dashboards import groups
-from dashboards.report import MAX_TIMELINES, render_report
+from auditor.dashboards import groups
+from auditor.dashboards.report import MAX_TIMELINES, render_report
 from tests import corpora
 from tests.unit import report_samples as samples
 from tests.unit.page import Page

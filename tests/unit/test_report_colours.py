@@ -17,7 +17,7 @@ PAIRS = [
 
 
 def themes() -> dict[str, dict[str, str]]:
-    css = files("dashboards").joinpath("static", "report.css").read_text(encoding="utf-8")
+    css = files("auditor.dashboards").joinpath("static", "report.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in css.split(":root {")[1:3])
     return {"light": light, "dark": light | dark}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.rowtext import json_lines, table_lines
-from connectors.arrow import JSON
+from auditor.commands.rowtext import json_lines, table_lines
+from auditor.connectors.arrow import JSON
 
 TIME = pa.timestamp("us", tz="UTC")
 

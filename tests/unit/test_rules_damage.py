@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor import context
-from auditor.judge import judge_log
-from connectors.schema import DECODED
-from rules import registry
-from rules.finding import Finding
-from rules.resolve import resolve
+from auditor.connectors.schema import DECODED
+from auditor.pipeline import context
+from auditor.pipeline.judge import judge_log
+from auditor.rules import registry
+from auditor.rules.finding import Finding
+from auditor.rules.resolve import resolve
 from tests import corpora
 from tests.facts import logs_below
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from auditor.facts import CopyFacts
-from connectors.live import Listing
-from rules.finding import Finding
-from rules.history import Entry, build_history
-from rules.view import Cluster
+from auditor.connectors.live_cluster import Listing
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules.coordinator_history import Entry, build_history
+from auditor.rules.finding import Finding
+from auditor.rules.view import Cluster
 from tests import made
 from tests.facts import judge, log_of
 

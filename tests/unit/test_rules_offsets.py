@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from auditor.facts import CopyFacts
+from auditor.facts.copy_facts import CopyFacts
 from auditor.model.offsets import GroupPartition
-from rules.finding import Finding
-from rules.group_offsets import tell
-from rules.history import Entry, build_history
-from rules.view import Bounds, Cluster, LogView
+from auditor.rules.coordinator_history import Entry, build_history
+from auditor.rules.finding import Finding
+from auditor.rules.group_offsets import tell
+from auditor.rules.view import Bounds, Cluster, LogView
 from tests import corpora, facts, made
 
 HOUR = 3_600_000

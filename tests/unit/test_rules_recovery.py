@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor.facts import CopyFacts, SegmentScan
-from auditor.replay.copy import CopyTask, read_copy
-from auditor.replay.recovery import RecoveryScan
-from connectors.files import Copy, DataFile, SegmentFile
-from connectors.limits import Limits
-from connectors.storage import place
-from rules.recovery import both_runs, directory, dry_run
+from auditor.base.limits import Limits
+from auditor.connectors.files import Copy, DataFile, SegmentFile
+from auditor.connectors.storage import place
+from auditor.facts.copy_facts import CopyFacts, SegmentScan
+from auditor.replay.copy_reader import CopyTask, read_copy
+from auditor.replay.recovery_scan import RecoveryScan
+from auditor.rules.crash_recovery import both_runs, directory, dry_run
 from tests import corpora
 from tests.facts import corpus_logs
 from tests.segments import batch, chunks, record, simple

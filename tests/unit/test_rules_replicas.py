@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.util import calc_crc32c
 
-from auditor.facts import CopyFacts
-from rules.finding import Finding
-from rules.pairs import COMPARED, pairs
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules.finding import Finding
+from auditor.rules.pairs import COMPARED, pairs
 from tests import corpora
 from tests.facts import corpus_logs, judge, log_of, logs_below
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts import EVENT, CopyFacts, Kind
-from rules import registry
-from rules.history import CoordinatorHistory, Entry, build_history
-from rules.view import Cluster, LogView
-from rules.windows import matching
+from auditor.facts.copy_facts import EVENT, CopyFacts, Kind
+from auditor.rules import registry
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
+from auditor.rules.view import Cluster, LogView
+from auditor.rules.windows import matching
 from tests import made
 
 PID, NOW = 7, 1_000_000

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
-from auditor.replay import indexes
-from auditor.replay.indexes import OffsetCheck, TimeCheck
-from connectors.codec.index import OffsetIndex, TimeIndex
-from connectors.codec.segment import Chunk
+from auditor.connectors.codec.index import OffsetIndex, TimeIndex
+from auditor.connectors.codec.segment import Chunk
+from auditor.replay import index_checks
+from auditor.replay.index_checks import OffsetCheck, TimeCheck
 from tests import segments
 
 Entry = tuple[int, int]  # place in the segment or time, and offset
@@ -47,13 +47,13 @@ def offset_index_says(b: Any, entries: list[Entry], end: int) -> list[tuple[int,
         rows = np.flatnonzero(b.position == at)
         until = entries[k + 1][0] if k + 1 < len(entries) else end
         if k and (offset <= entries[k - 1][1] or at <= entries[k - 1][0]):
-            out.append((8 * k, offset, at, indexes.NOT_INCREASING, -1))
+            out.append((8 * k, offset, at, index_checks.NOT_INCREASING, -1))
         elif at < end and not len(rows):
-            out.append((8 * k, offset, at, indexes.NO_BATCH_THERE, -1))
+            out.append((8 * k, offset, at, index_checks.NO_BATCH_THERE, -1))
         elif at < end:
             final = max(int(rows[0]), int(np.count_nonzero(b.position < until)) - 1)
             if not b.base_offset[rows[0]] <= offset <= b.last_offset[final]:
-                out.append((8 * k, offset, at, indexes.OFFSET_ELSEWHERE, -1))
+                out.append((8 * k, offset, at, index_checks.OFFSET_ELSEWHERE, -1))
     return out
 
 
@@ -63,10 +63,10 @@ def time_index_says(b: Any, entries: list[Entry], log_end: int) -> list[tuple[in
     for k, (stamp, offset) in enumerate(entries):
         before = np.flatnonzero(b.last_offset <= offset)
         if k and (stamp <= entries[k - 1][0] or offset < entries[k - 1][1]):
-            out.append((12 * k, offset, stamp, indexes.NOT_INCREASING, -1))
+            out.append((12 * k, offset, stamp, index_checks.NOT_INCREASING, -1))
         elif offset < log_end and len(before) and (largest := b.max_timestamp[before].max()) > stamp:
             culprit = before[b.max_timestamp[before] == largest][-1]
-            out.append((12 * k, offset, stamp, indexes.EARLIER_IS_LARGER, int(b.last_offset[culprit])))
+            out.append((12 * k, offset, stamp, index_checks.EARLIER_IS_LARGER, int(b.last_offset[culprit])))
     return out
 
 

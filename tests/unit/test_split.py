@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from auditor import metadata, plan
-from auditor.facts import CopyFacts
-from auditor.isolation import read_apart
-from auditor.options import AuditOptions
-from auditor.packed import PackedColumns
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec import segment
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.inventory import discover
+from auditor.connectors.storage import Place
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.packed import PackedColumns
+from auditor.pipeline import cluster_settings, plan
+from auditor.pipeline.isolation import read_apart
+from auditor.pipeline.options import AuditOptions
 from auditor.replay.chunks import packed, read_chunks, read_packed, unpacked
-from auditor.replay.copy import INTERNAL_TOPICS, CopyTask, read_copy
-from auditor.split import CHUNKS_ARROW, list_packed, replay_parts
-from connectors.codec import segment
-from connectors.codec.segment import Chunk
-from connectors.errors import DecodeError
-from connectors.files import Copy, SegmentFile
-from connectors.inventory import discover
-from connectors.storage import Place
+from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask, read_copy
+from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.poison import Deadly
 
@@ -35,7 +35,7 @@ NAMES = [*corpora.names(), *corpora.campaigns()]
 def tasks_below(path: Path, *, records: bool = True) -> list[CopyTask]:
     options = AuditOptions((str(path),), Path(), records=records)
     inventory = discover([str(path)], options.limits)
-    settings, _ = metadata.read_settings(inventory, options.limits)
+    settings, _ = cluster_settings.read_settings(inventory, options.limits)
     found = plan.copy_tasks(inventory, settings, options)
     return [t for t in found if isinstance(t, CopyTask) and t.copy.segments and t.copy.topic not in INTERNAL_TOPICS]
 

@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from connectors import names, startup
-from connectors.codec.tail import end_offset
-from connectors.names import DataName, PartitionFolder
-from connectors.startup import Found, keep
+from auditor.connectors import names, startup
+from auditor.connectors.codec.tail import end_offset
+from auditor.connectors.names import DataName, PartitionFolder
+from auditor.connectors.startup import Found, keep
 
 UID = "0123456789abcdef0123456789abcdef"
 

@@ -1,4 +1,4 @@
-"""connectors.storage: every kind of entry, everything that can vanish, and a URI as well as a path."""
+"""auditor.connectors.storage: every kind of entry, everything that can vanish, and a URI as well as a path."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from connectors import storage
-from connectors.errors import AuditInputError, DecodeError
-from connectors.limits import Limits
-from connectors.storage import Entry, Place, Unused
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors import storage
+from auditor.connectors.storage import Entry, Place, Unused
 
 
 def test_lists_files_with_sizes_and_follows_no_link(tmp_path: Path) -> None:

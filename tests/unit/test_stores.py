@@ -11,10 +11,10 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from connectors import storage
-from connectors.errors import AuditInputError, DecodeError
-from connectors.inventory import discover
-from rules import registry
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.connectors import storage
+from auditor.connectors.inventory import discover
+from auditor.rules import registry
 from tests import corpora, store
 from tests.facts import judge, logs_below
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from auditor.streams import BATCH_BYTES, Row, in_batches, logs
+from auditor.spark.streams import BATCH_BYTES, Row, in_batches, logs
 
 KEYED = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("facts", pa.binary())]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.codec import consumer_offsets, metadata_records, transaction_log
-from connectors.codec.structs import MAX_ELEMENTS, Field, Message, Problem, decode, read_uvarint, uuid_text
-from connectors.errors import REASONS
+from auditor.base.errors import REASONS
+from auditor.connectors.codec import consumer_offsets, metadata_records, transaction_log
+from auditor.connectors.codec.structs import MAX_ELEMENTS, Field, Message, Problem, decode, read_uvarint, uuid_text
 from tests.unit import wire
 
 MESSAGES = [

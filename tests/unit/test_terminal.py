@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from dashboards import terminal
+from auditor.dashboards import terminal
 from tests.unit import report_samples as samples
 
 

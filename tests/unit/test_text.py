@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboards import text
+from auditor.dashboards import wording
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from dashboards import text
     ],
 )  # fmt: skip
 def test_duration(ms: int | None, said: str) -> None:
-    assert text.duration(ms) == said
+    assert wording.duration(ms) == said
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_duration(ms: int | None, said: str) -> None:
     [(None, "–"), (1, "1 byte"), (999, "999 bytes"), (1024, "1 KiB"), (1_605_632, "1.53 MiB"), (10 * 2**40, "10 TiB")],
 )
 def test_size(count: int | None, said: str) -> None:
-    assert text.size(count) == said
+    assert wording.size(count) == said
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_size(count: int | None, said: str) -> None:
     ],
 )
 def test_instant(iso: str | None, said: str) -> None:
-    assert text.instant(iso) == said
+    assert wording.instant(iso) == said
 
 
 @pytest.mark.parametrize(
@@ -70,22 +70,22 @@ def test_instant(iso: str | None, said: str) -> None:
     ],
 )
 def test_pieces(remedy: str, parts: list[tuple[str, str]]) -> None:
-    assert text.pieces(remedy) == parts
+    assert wording.pieces(remedy) == parts
 
 
 @given(st.text())
 def test_visible_text_is_printable_and_plain_text_stays(given_text: str) -> None:
-    said = text.visible(given_text)
+    said = wording.visible(given_text)
     assert not any(ord(sign) < 32 or 127 <= ord(sign) < 160 or 0xD800 <= ord(sign) < 0xE000 for sign in said)
     said.encode("utf-8")
-    assert text.visible(said) == said
+    assert wording.visible(said) == said
 
 
 def test_clip_says_how_much_is_missing() -> None:
-    assert text.clip("abcdef", 6) == "abcdef"
-    assert text.clip("abcdef", 2) == "ab… (4 more characters)"
+    assert wording.clip("abcdef", 6) == "abcdef"
+    assert wording.clip("abcdef", 2) == "ab… (4 more characters)"
 
 
 @pytest.mark.parametrize(("first", "last", "said"), [(1, 2, "1–2"), (1, 1, "1"), (1, None, "1"), (None, None, "")])
 def test_offsets(first: int | None, last: int | None, said: str) -> None:
-    assert text.offsets(first, last) == said
+    assert wording.offsets(first, last) == said

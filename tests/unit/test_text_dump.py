@@ -1,4 +1,4 @@
-"""connectors.text.dump: every line shape of reference/formats.md section 11, and texts that try to mislead."""
+"""auditor.connectors.text.dump: every line shape of reference/formats.md section 11, and texts that try to mislead."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connectors.codec import columns as col
-from connectors.text.dump import Dump, parse_dump
-from connectors.text.segments import Batches
-from connectors.text.sniff import normalise, sniff
+from auditor.connectors.codec import columns as col
+from auditor.connectors.text.dump import Dump, parse_dump
+from auditor.connectors.text.segments import Batches
+from auditor.connectors.text.sniff import normalise, sniff
 from tests import corpora
 
 BATCH_41 = (

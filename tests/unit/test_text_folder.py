@@ -1,4 +1,4 @@
-"""connectors.text.folder: the text dumps of real brokers against the bytes they were made from and the ground truth."""
+"""The text dumps of real brokers (connectors/text/folder.py) against the bytes they were made from and the truth."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.codec import columns as col
-from connectors.codec.snapshot import ProducerEntries
-from connectors.inventory import discover
-from connectors.schema import DECODED, LOG_KEY
-from connectors.text.folder import TextFolder, read_texts
-from connectors.text.logs import TextCopy, origin
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.snapshot import ProducerEntries
+from auditor.connectors.inventory import discover
+from auditor.connectors.schema import DECODED, LOG_KEY
+from auditor.connectors.text.folder import TextFolder, read_texts
+from auditor.connectors.text.logs import TextCopy, origin
 from tests import corpora
 
 SOURCES = ["hanging-36", "healthy-28", "healthy-41"]

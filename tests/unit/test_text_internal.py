@@ -1,4 +1,4 @@
-"""connectors.text: records of the internal topics in every shape that Kafka's tools printed them in."""
+"""auditor.connectors.text: records of the internal topics in every shape that Kafka's tools printed them in."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
-from connectors.codec.transaction_log import TransactionLogRow
-from connectors.text.console import parse_console
-from connectors.text.internal import read_printed
-from connectors.text.rows import Row, Unread
-from connectors.text.sniff import sniff
+from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.transaction_log import TransactionLogRow
+from auditor.connectors.text.checked_rows import Row, Unread
+from auditor.connectors.text.console import parse_console
+from auditor.connectors.text.internal_topics import read_printed
+from auditor.connectors.text.sniff import sniff
 from tests import corpora
 
 VALUE = {

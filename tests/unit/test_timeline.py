@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from dashboards import timeline
+from auditor.dashboards import timeline
 
 
 def bar(producer: int, first: int, last: int, marker: int | None = None, **given: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from connectors.codec.transaction_log import TransactionLogRow, decode_transaction_log
-from connectors.errors import REASONS
-from connectors.schema import LOG_KEY, TRANSACTION_LOG
+from auditor.base.errors import REASONS
+from auditor.connectors.codec.transaction_log import TransactionLogRow, decode_transaction_log
+from auditor.connectors.schema import LOG_KEY, TRANSACTION_LOG
 from tests import corpora
 from tests.unit import dumps
 from tests.unit.log_reader import read_partition

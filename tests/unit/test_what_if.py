@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from auditor import metadata, plan, what_if
-from auditor import what_if_numbers as numbers
-from auditor.options import AuditOptions
-from auditor.replay.copy import CopyTask
-from auditor.replay.under import CopyWorlds, Settings, World, replay_copy
-from auditor.what_if_job import judge_log
-from connectors.inventory import discover
+from auditor.commands import what_if
+from auditor.connectors.inventory import discover
+from auditor.pipeline import cluster_settings, plan
+from auditor.pipeline import what_if_numbers as numbers
+from auditor.pipeline.options import AuditOptions
+from auditor.replay.copy_reader import CopyTask
+from auditor.replay.policy_replay import CopyWorlds, Settings, World, replay_copy
+from auditor.spark.what_if_job import judge_log
 from tests import corpora, facts
 
 POLICIES = what_if.DEFAULT_POLICIES
@@ -27,7 +28,7 @@ def worlds_of(name: str, settings: Settings = Settings()) -> dict[tuple[str, int
     """Every copy of a corpus of one broker under the policies."""
     options = AuditOptions((str(corpora.unpack(name)),), Path())
     inventory = discover(list(options.paths), options.limits)
-    known, _ = metadata.read_settings(inventory, options.limits)
+    known, _ = cluster_settings.read_settings(inventory, options.limits)
     tasks = [t for t in plan.copy_tasks(inventory, known, options) if isinstance(t, CopyTask)]
     return {(t.copy.topic or "", t.copy.partition or 0): replay_copy(t, POLICIES, settings) for t in tasks}
 

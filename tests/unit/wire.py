@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.protocol.schemas.fields.base import BaseField
 from kafka.protocol.schemas.fields.struct import StructField
 
-from connectors.codec.structs import Field, Message, uuid_text
+from auditor.connectors.codec.structs import Field, Message, uuid_text
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 NO_DEFAULT = -(1 << 70)  # no field can have it, so kafka-python leaves no value out

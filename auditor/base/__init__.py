@@ -1,0 +1,1 @@
+"""What everything rests on: errors as values, limits, how kernels are compiled. Imports nothing of ours."""

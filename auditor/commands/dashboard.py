@@ -1,0 +1,168 @@
+"""``auditor dashboard DIR``: the runs kept under DIR as pages in a browser, served to this machine only.
+
+A server of the standard library on the loopback interface; nothing is written, and what is kept while it runs is on
+the next page that is asked for. A page of another site cannot read it: only calls by a loopback name are answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from auditor.base.errors import AuditInputError
+
+if TYPE_CHECKING:
+    from auditor.dashboards.overview import Changes, Tally
+    from auditor.outputs.runs import Run
+
+PORT = 8765
+_NAMES = frozenset({"127.0.0.1", "localhost"})
+_PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
+_SHOWN = (
+    "fingerprint", "severity", "rule", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
+    "transactional_id", "group_id", "message",
+)  # fmt: skip
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser("dashboard", help="the runs kept by 'audit --history DIR' as pages in a browser")
+    p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
+    p.add_argument("--port", type=int, default=PORT, help=f"on the loopback interface (default {PORT}; 0: any)")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until it is stopped (Ctrl-C); returns its exit status."""
+    with serve(args.dir, args.port) as server:
+        sys.stdout.write(
+            f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {args.dir}; Ctrl-C ends it\n"
+        )
+        sys.stdout.flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def serve(history: Path, port: int) -> ThreadingHTTPServer:
+    """A server of the pages, ready for ``serve_forever``. Errors: :class:`AuditInputError` for a folder or port."""
+    from auditor.outputs import runs
+
+    runs.committed(history)
+    handler = type("Handler", (_Handler,), {"history": history})
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except (OSError, OverflowError) as error:
+        raise AuditInputError(f"cannot listen on port {port}: {error}; choose another --port") from None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET: ``/`` and ``/?run=ID`` with the dashboard, ``/report/ID`` with the report of a run."""
+
+    history: Path
+
+    def do_GET(self) -> None:
+        if (self.headers.get("Host") or "").rsplit(":", 1)[0] not in _NAMES:
+            return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
+        asked = urlsplit(self.path)
+        try:
+            if asked.path == "/":
+                found = overview(self.history, parse_qs(asked.query).get("run", [None])[0])
+            elif asked.path.startswith("/report/"):
+                found = report(self.history, unquote(asked.path.removeprefix("/report/")))
+            else:
+                found = None
+        except AuditInputError as error:
+            return self._send(500, "text/plain", f"{error}\n")
+        if found is None:
+            return self._send(404, "text/plain", "no such page or run\n")
+        return self._send(200, "text/html", found)
+
+    def _send(self, status: int, kind: str, text: str) -> None:
+        body = text.encode("utf-8", "replace")
+        self.send_response(status)
+        for name, value in {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Pages that were asked for are nobody's news."""
+
+
+def overview(history: Path, run_id: str | None = None) -> str | None:
+    """The dashboard about a run, by default the latest; None where there is no run of that id.
+
+    Cost: the findings of two runs, and six columns of those of the latest 60.
+    """
+    from auditor.dashboards import overview as view
+    from auditor.outputs import runs
+
+    known = runs.committed(history)
+    steps = [view.step(each.run_id, each.facts) for each in known]
+    if not known:
+        return view.render_overview([], None, view.Changes(), [], []) if run_id is None else None
+    at = next((n for n, each in enumerate(known) if each.run_id == run_id), -1) if run_id else len(known) - 1
+    if at < 0:
+        return None
+    past = known[max(0, at + 1 - view.MAX_RUNS) : at + 1]
+    tallies = [_tallies(history, each) for each in past]
+    changes = _changes(history, known[at - 1], known[at]) if at else view.Changes()
+    return view.render_overview(steps, steps[at], changes, *zip(*tallies, strict=True))
+
+
+def _changes(history: Path, older: Run, newer: Run) -> Changes:
+    from auditor.dashboards.overview import MAX_CHANGES, Changes
+    from auditor.outputs import runs
+
+    then, now = (runs.read(history, each, "findings", list(_SHOWN)) for each in (older, newer))
+    found = runs.diff(then, now)
+    return Changes(
+        found.new[:MAX_CHANGES], found.gone[:MAX_CHANGES], len(found.new), len(found.gone), len(found.still)
+    )  # fmt: skip
+
+
+def _tallies(history: Path, each: Run) -> list[Tally]:
+    """A run's findings by partition, and by producer."""
+    from auditor.dashboards.overview import tallied
+    from auditor.outputs import runs
+
+    table = runs.read(history, each, "findings", [*dict.fromkeys((*_PARTITION, *_PRODUCER)), "severity"])
+    found = []
+    for names in (_PARTITION, _PRODUCER):
+        counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
+        found.append(tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names))
+    return found
+
+
+def report(history: Path, run_id: str) -> str | None:
+    """A run's report, made again from what was kept of it; None where there is no run of that id.
+
+    Runs that were kept before open transactions and timelines were have a report without them.
+    """
+    from auditor.dashboards.report import render_report
+    from auditor.outputs import runs
+
+    each = next((known for known in runs.committed(history) if known.run_id == run_id), None)
+    if each is None:
+        return None
+    findings = runs.read(history, each, "findings").to_pylist()
+    for row in findings:
+        row["evidence"] = json.loads(row["evidence"])
+    summary = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
+    kept = runs.read(history, each, "report").to_pylist() if "report" in each.files else []
+    rows = {kind: [json.loads(row["row"]) for row in kept if row["kind"] == kind] for kind in ("open", "timeline")}
+    return render_report(findings, summary, rows["open"], rows["timeline"])

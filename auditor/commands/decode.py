@@ -1,0 +1,168 @@
+"""``auditor decode FILE...``: one file's content as JSON lines, without Spark and without a JVM.
+
+Each line has the columns of one table of contract section 4, in their order. A line of another table than the file's
+own (what could not be read: ``decode_errors``) has the key ``table`` in front of them, as have all lines of a text dump
+or of the records of an internal topic, which may hold several tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from auditor.base.errors import AuditInputError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:  # what is slow to import is imported when it is needed
+    import pyarrow as pa
+
+    from auditor.connectors.rows import Piece, Rows
+    from auditor.connectors.storage import Place
+
+UNREAD = frozenset({"unreadable", "limit"})  # reasons that end in exit status 3; damaged bytes do not
+TABLES = {"log": "batches", "checkpoint": "batches", "snapshot": "producer_snapshots",
+          "txnindex": "aborted_transactions", "index": "index_entries", "timeindex": "index_entries"}  # fmt: skip
+
+
+class DecodeOptions(NamedTuple):
+    """What to decode. ``records``: records in place of batches; ``payload``: their keys and values too."""
+
+    files: tuple[str, ...]
+    records: bool = False
+    payload: bool = False
+    table: bool = False
+    limits: Limits = DEFAULT_LIMITS
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser("decode", help="one file's content as JSON lines, without Spark")
+    p.add_argument(
+        "files", nargs="+", metavar="FILE", help="segment, index, snapshot, checkpoint, text dump; or its URI"
+    )
+    p.add_argument("--records", action="store_true", help="records in place of batches; of internal topics, decoded")
+    p.add_argument("--include-payload", action="store_true", help="with --records: keys and values too, as base64")
+    p.add_argument("--format", default="json", choices=("json", "table"), help="JSON lines, or a table for people")
+    p.add_argument("--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES")
+    p.add_argument("--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit status: 0, or 3 when a part could not be read."""
+    if args.max_batch_bytes < 1 << 10 or args.max_batch_ratio < 1:
+        raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
+    limits = DEFAULT_LIMITS._replace(max_batch_bytes=args.max_batch_bytes, max_batch_ratio=args.max_batch_ratio)
+    options = DecodeOptions(tuple(args.files), args.records, args.include_payload, args.format == "table", limits)
+    pieces = locate(options)
+    out = sys.stdout
+    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    unread = False
+    for piece in pieces:
+        for own, table, rows in decode(piece, options):
+            out.writelines(lines(rows, "" if own else table, options.table))
+            unread |= table == "decode_errors" and not UNREAD.isdisjoint(rows.column("reason").to_pylist())
+    out.flush()
+    return 3 if unread else 0
+
+
+def lines(rows: pa.RecordBatch, table: str, for_people: bool) -> Iterator[str]:
+    """Rows as text lines."""
+    from auditor.commands.rowtext import json_lines, table_lines
+
+    if not for_people:
+        yield from json_lines(rows, table)
+        return
+    if table:
+        yield f"{table}\n"
+    yield from table_lines(rows)
+
+
+def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa.RecordBatch]]:
+    """The rows of a file: whether they are of its own table, the table's name, the rows."""
+    from auditor.connectors import internal, metadata_rows, names
+    from auditor.connectors.rows import FilePiece, How, read_piece
+    from auditor.connectors.schema import DECODED
+
+    how = How(options.limits, options.payload)
+    if not isinstance(piece, FilePiece):
+        yield from ((False, table, rows) for table, rows in read_piece(piece, frozenset(DECODED), how))
+        return
+    kind, topic = piece.file.kind, piece.key[3]
+    own: frozenset[str] = frozenset({TABLES.get(kind, "checkpoints")})
+    if kind == "log" and options.records:
+        own = internal.TABLES.get(topic or "", frozenset({"records"}))
+    in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == names.METADATA_TOPIC))
+    if in_metadata or kind in metadata_rows.PROPERTY_KINDS:
+        found: Rows = ((table, rows) for table, rows in metadata_rows.named(piece, how) if rows.num_rows)
+        own = frozenset({"metadata_records", "properties"})
+    else:
+        found = read_piece(piece, own | {"decode_errors"}, how)
+    several = topic in internal.TABLES and options.records
+    for table, rows in found:
+        yield table in own and not several, table, rows
+
+
+def locate(options: DecodeOptions) -> list[Piece]:
+    """What each FILE is and which log it belongs to, in the order given. Errors: :class:`AuditInputError`."""
+    from auditor.connectors import storage
+    from auditor.connectors.naming import Naming
+
+    given = [storage.place(path) for path in options.files]
+    for place in given:
+        if storage.is_folder(place):
+            raise AuditInputError(f"{place.shown} is a folder; give files in it, or use 'auditor audit'")
+    naming = Naming({_log_dir(place): [_log_dir(place)] for place in given})
+    return [_piece(place, naming.name(_log_dir(place)), options.limits) for place in given]
+
+
+def _log_dir(place: Place) -> Place:
+    """The log directory that a file would lie in."""
+    from auditor.connectors import names
+
+    folder = place.parent
+    return folder.parent if names.partition_folder(folder.name) and _kind(place) else folder
+
+
+def _kind(place: Place) -> tuple[str, int] | None:
+    """What a file in a partition folder is and the number in its name; None for other names."""
+    from auditor.connectors import names
+
+    says = names.data_name(place.name)
+    if says:
+        return says.kind, says.offset
+    kind = place.name.rpartition(".")[2]
+    return (kind, -1) if kind in TABLES else None
+
+
+def _piece(place: Place, log_dir: str, limits: Limits) -> Piece:
+    from auditor.base.errors import DecodeError
+    from auditor.connectors import identity, names, storage
+    from auditor.connectors.files import DataFile, TextFile
+    from auditor.connectors.rows import FilePiece, TextPiece
+    from auditor.connectors.text.sniff import HEAD_BYTES, sniff
+
+    folder = _log_dir(place)
+    who = identity.identify(folder, log_dir, {names.META: 0}, limits)
+    cluster_id = who.meta.cluster_id if who.meta else None
+    partition = names.partition_folder(place.parent.name) if folder != place.parent else None
+    topic = (partition.topic, partition.partition) if partition else (None, None)
+    key = (cluster_id, who.broker_id, log_dir, *topic)
+    size = storage.file_size(place)
+    kind = _kind(place)
+    if not names.data_name(place.name) and place.name not in (
+        names.META,
+        names.CLEAN_SHUTDOWN,
+        *names.CHECKPOINT_KINDS,
+    ):
+        head = storage.read_head(place, "", HEAD_BYTES)
+        text = None if isinstance(head, DecodeError) else sniff(head)
+        if text:
+            return TextPiece(place.parent, key, (TextFile(place.name, size, text),))
+        if kind is None:
+            raise AuditInputError(f"{place.shown}: neither a file of Kafka's nor a known text dump; check the name")
+    name = f"{place.parent.name}/{place.name}" if partition else place.name
+    kind = kind or (names.CHECKPOINT_KINDS.get(place.name, place.name), -1)
+    return FilePiece(folder, key, DataFile(name, size, *kind))

@@ -1,0 +1,106 @@
+"""``auditor history DIR``: the runs kept under DIR, the difference of two, and which files are committed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditor.base.errors import AuditInputError
+from auditor.rules.finding import SEVERITIES
+
+if TYPE_CHECKING:
+    from auditor.outputs.runs import Run
+    from auditor.pipeline.audit import Audit
+
+WORDS = {"latest": -1, "previous": -2}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser("history", help="the runs kept by 'audit --history DIR': list them, compare two")
+    p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
+    p.add_argument(
+        "--diff", nargs=2, metavar=("OLD", "NEW"), help="compare the findings of two runs: ids, 'previous', 'latest'"
+    )
+    p.add_argument("--files", metavar="TABLE", help="print the committed files of a table of all runs, for SQL engines")
+    p.add_argument("--format", default="table", choices=("table", "json"), help="for people, or JSON lines")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit status."""
+    from auditor.outputs import runs
+
+    known = runs.committed(args.dir)
+    out = sys.stdout
+    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    if args.files:
+        out.writelines(f"{path}\n" for each in known for path in runs.files(args.dir, each, args.files))
+    elif args.diff:
+        old, new = (pick(known, name) for name in args.diff)
+        found = runs.diff(runs.read(args.dir, old, "findings"), runs.read(args.dir, new, "findings"))
+        rows = [{"change": kind} | row for kind in ("new", "gone", "still") for row in getattr(found, kind)]
+        out.writelines(map(_json_line if args.format == "json" else _change_line, rows))
+        if args.format == "table":
+            out.write(f"{len(found.new)} new, {len(found.gone)} gone, {len(found.still)} still there\n")
+    elif args.format == "json":
+        out.writelines(_json_line({"run_id": r.run_id, "published_at": r.published_at, **r.facts}) for r in known)
+    else:
+        out.writelines(_run_line(each) for each in known)
+        left = runs.uncommitted(args.dir)
+        out.writelines(f"{name}  never committed\n" for name in left)
+        if not known and not left:
+            out.write("no runs\n")
+    return 0
+
+
+def pick(known: list[Run], name: str) -> Run:
+    """A run by its id, or by ``latest`` or ``previous``. Errors: :class:`AuditInputError` where there is none."""
+    for each in known:
+        if each.run_id == name:
+            return each
+    if name in WORDS and len(known) >= -WORDS[name]:
+        return known[WORDS[name]]
+    raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(known)} that are kept")
+
+
+def keep(audit: Audit, summary: dict[str, Any]) -> None:
+    """Publishes an audit's results under ``--history``."""
+    from auditor.outputs import results, runs
+
+    options = audit.options
+    assert options.history is not None
+    run_id = options.run_id or runs.new_run_id()
+    tables = {"findings": results.findings(audit), "logs": results.logs(audit), "runs": results.run(summary)}
+    tables["report"] = results.report(audit)
+    if audit.expectations is not None:
+        tables["expectations"] = audit.expectations
+    facts = {
+        "as_of": summary["as_of"],
+        "counts": summary["counts"]["by_severity"],
+        "batches": summary["batches"],
+        "bytes": summary["bytes"]["total"],
+        "complete": summary["complete"],
+    }
+    runs.publish(options.history, run_id, tables, facts)
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str) + "\n"
+
+
+def _run_line(each: Run) -> str:
+    counts = ", ".join(f"{each.facts['counts'][name]} {name}" for name in SEVERITIES)
+    partly = "" if each.facts["complete"] else "  part of the input could not be read"
+    return f"{each.run_id}  as of {each.facts['as_of']}  {counts}  {each.facts['batches']} batches{partly}\n"
+
+
+def _change_line(row: dict[str, Any]) -> str:
+    from auditor.dashboards.wording import visible
+
+    where = "–" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
+    at = "" if row["offset"] is None else f" at offset {row['offset']}"
+    return f"{row['change']:5}  {row['severity']:8}  {row['rule']}  {visible(where)}{at}: {visible(row['message'])}\n"

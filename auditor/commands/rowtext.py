@@ -1,0 +1,109 @@
+"""Rows as text: JSON lines for programs, aligned columns for people. For ``decode`` and ``sql``."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from auditor.connectors.arrow import JSON
+from auditor.dashboards.wording import visible
+
+MAX_CELL = 60  # characters of one value in a table for people
+
+
+def json_lines(batch: pa.RecordBatch, table: str = "") -> Iterator[str]:
+    """One JSON object a row, keys in the order of the columns; ``table`` goes in front of them if given.
+
+    Times are ``2026-11-21T04:00:00.123Z`` in UTC, bytes are base64. Cost: about a microsecond for each ten values.
+    """
+    lead = [f'"table":{_quoted(table)}'.replace("%", "%%")] if table else []
+    names = [_quoted(name).replace("%", "%%") + ":%s" for name in batch.schema.names]
+    template = "{" + ",".join(lead + names) + "}\n"
+    columns = [_texts(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    return (template % row for row in zip(*columns, strict=True))
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _texts(column: pa.Array, field: pa.Field) -> list[str]:
+    """Each value as JSON."""
+    kind = column.type
+    if kinds.is_timestamp(kind):
+        return [f'"{text}"' if text else "null" for text in iso_times(column)]
+    if kinds.is_integer(kind) and not column.null_count:
+        return list(map(str, _stored(column, kind.to_pandas_dtype()).tolist()))
+    if kinds.is_string(kind) or kinds.is_boolean(kind):
+        coded = column.dictionary_encode(null_encoding="encode")
+        known = coded.dictionary.to_pylist()
+        if field.metadata != JSON:
+            known = [_quoted(value) for value in known]
+        return [known[number] for number in _stored(coded.indices, np.int32).tolist()]
+    values = column.to_pylist()
+    if kinds.is_integer(kind) or kinds.is_decimal(kind):
+        return ["null" if value is None else str(value) for value in values]
+    return [_quoted(_encodable(value)) for value in values]
+
+
+def _stored(column: pa.Array, dtype: Any) -> np.ndarray:
+    """The values of a column, anything where it is null. Not ``to_numpy``, which imports pandas."""
+    return np.frombuffer(column.buffers()[1] or b"", dtype)[column.offset : column.offset + len(column)]
+
+
+def iso_times(column: pa.Array) -> list[str | None]:
+    """Times as ISO-8601 in UTC with milliseconds, None for null."""
+    whole = column.cast(pa.timestamp("ms", tz="UTC"), safe=False)
+    shown = np.datetime_as_string(_stored(whole, "datetime64[ms]")).tolist()
+    return [f"{text}Z" if valid else None for text, valid in zip(shown, column.is_valid().to_pylist(), strict=True)]
+
+
+def _encodable(value: Any) -> Any:
+    """What ``json`` cannot write by itself: bytes as base64, times and other values of SQL as their text."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, dict):
+        return {str(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such numbers
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def table_lines(batch: pa.RecordBatch) -> Iterator[str]:
+    """Rows for people: aligned columns under their names; columns that are null throughout are left out.
+
+    Names from the input cannot move the cursor of a terminal.
+    """
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    cells = [[name, *_cells(column)] for name, column in columns if column.null_count < len(column) or not len(column)]
+    widths = [max(map(len, column)) for column in cells]
+    for row in zip(*cells, strict=True):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+
+
+def _cells(column: pa.Array) -> list[str]:
+    if kinds.is_timestamp(column.type):
+        return [text or "-" for text in iso_times(column)]
+    return [_cell(value) for value in column.to_pylist()]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    shown = _encodable(value)
+    text = visible(shown if isinstance(shown, str) else _quoted(shown))
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"

@@ -1,0 +1,1 @@
+"""All that an audit leaves behind: files, kept runs, alerts, expectations."""

@@ -1,0 +1,166 @@
+"""Telling people of findings: one sender of webhooks, to Slack or PagerDuty. Nothing is sent unless ``--alert`` asks.
+
+Addresses and keys are secrets and come from the environment: ``AUDITOR_SLACK_WEBHOOK`` (the address of an incoming
+webhook), ``AUDITOR_PAGERDUTY_KEY`` (the routing key of an Events v2 integration) and, for other regions and for tests,
+``AUDITOR_PAGERDUTY_URL``. ``AUDITOR_REPORT_URL`` is where people find the report. Only what findings.jsonl holds is
+sent: never a record's key or value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from auditor.base.errors import AuditInputError
+from auditor.rules.finding import SEVERITIES, iso
+
+if TYPE_CHECKING:
+    from auditor.pipeline.audit import Audit
+
+Row = Mapping[str, Any]
+CHANNELS = ("slack", "pagerduty")
+PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
+SHOWN = 10  # findings in a Slack message
+MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is told of in one more
+MAX_TEXT = 1000
+TIMEOUT_S, ATTEMPTS, PAUSE_S = 10, 3, 2.0
+DETAILS = (
+    "broker_id", "producer_id", "producer_epoch", "transactional_id", "group_id", "message", "remedy", "source",
+)  # fmt: skip
+_PAUSED = frozenset({408, 429, 500, 502, 503, 504})  # answers after which a second attempt may do
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What there is to tell: findings of the wanted severity that the run before did not have, and those that are gone.
+
+    Rows have the contract's fields, ``fingerprint`` and ``cluster_id``. Without a run before, all findings are new.
+    """
+
+    new: Sequence[Row]
+    gone: Sequence[Row]
+    still: Sequence[Row]
+    as_of: str | None
+
+
+def check(channels: Sequence[str]) -> None:
+    """Asks for every channel's secret before the work, not after. Errors: :class:`AuditInputError`."""
+    for name, variable in (("slack", "AUDITOR_SLACK_WEBHOOK"), ("pagerduty", "AUDITOR_PAGERDUTY_KEY")):
+        if name in channels and not os.environ.get(variable):
+            raise AuditInputError(f"--alert {name} needs the environment variable {variable}; set it")
+
+
+def news(audit: Audit, least: str) -> News:
+    """What an audit found at or above a severity, against the run before where a history is kept."""
+    from auditor.outputs import results, runs
+
+    options = audit.options
+    found = results.findings(audit)
+    before = None
+    if options.history is not None and options.run_id is not None:
+        before = runs.before(options.history, options.run_id)
+    old = runs.read(options.history, before, "findings") if before and options.history else found.slice(0, 0)
+    change = runs.diff(old, found)
+    wanted = SEVERITIES[: SEVERITIES.index(least) + 1]
+    lists = (change.new, change.gone, change.still)
+    new, gone, still = ([row for row in rows if row["severity"] in wanted] for rows in lists)
+    clocks = [cluster.as_of for cluster in audit.clusters.values()]
+    return News(new, gone, still, iso(max(clocks, default=-1)))
+
+
+def send(told: News, channels: Sequence[str]) -> list[str]:
+    """Tells each channel; returns a line for each that could not be told. Nothing is sent when nothing changed."""
+    failed = []
+    for channel in channels:
+        try:
+            if channel == "slack" and (told.new or told.gone):
+                post(os.environ["AUDITOR_SLACK_WEBHOOK"], slack(told))
+            if channel == "pagerduty":
+                url = os.environ.get("AUDITOR_PAGERDUTY_URL", PAGERDUTY_URL)
+                for event in pagerduty(told, os.environ["AUDITOR_PAGERDUTY_KEY"]):
+                    post(url, event)
+        except (OSError, ValueError) as error:  # URLError is an OSError; its text never has the address in it
+            failed.append(f"{channel} was not told: {error}")
+    return failed
+
+
+def post(url: str, payload: Row) -> None:
+    """Posts JSON; waits and tries again when the other side is busy. Errors: OSError, ValueError for another scheme."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ValueError("its address is no http or https URL")
+    body = json.dumps(payload).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S):
+                return
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code not in _PAUSED or attempt == ATTEMPTS:
+                raise
+        except urllib.error.URLError:
+            if attempt == ATTEMPTS:
+                raise
+        time.sleep(PAUSE_S * attempt)
+
+
+def where(row: Row) -> str:
+    """The log and offset a finding is about, in words."""
+    log = "the cluster" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
+    return log if row["offset"] is None else f"{log} at offset {row['offset']}"
+
+
+def slack(told: News) -> dict[str, Any]:
+    """A message of Slack's blocks: how many, the first findings with their remedy, and where the report is."""
+    head = f"Kafka audit: {len(told.new)} new, {len(told.gone)} gone, {len(told.still)} still there"
+    blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
+    for row in told.new[:SHOWN]:
+        text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}\n{_escaped(row['message'])}"
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+    more = len(told.new) - SHOWN
+    report = os.environ.get("AUDITOR_REPORT_URL")
+    words = [f"{more} more"] if more > 0 else []
+    words += [f"as of {told.as_of}", *([f"<{report}|report>"] if report else [])]
+    blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": " · ".join(words)}]})
+    return {"text": head, "blocks": blocks}
+
+
+def _escaped(text: str) -> str:
+    """Slack's three characters; topics and ids are others' words and must not make links or mentions."""
+    safe = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return safe if len(safe) <= MAX_TEXT else safe[:MAX_TEXT] + "…"
+
+
+def pagerduty(told: News, key: str) -> list[dict[str, Any]]:
+    """Events v2: one alert a finding, the same again while it is there, resolved once it is gone."""
+    open_now = [*told.new, *told.still]
+    events = [_trigger(row, key, told.as_of) for row in open_now[:MAX_EVENTS]]
+    if len(open_now) > MAX_EVENTS:
+        payload = {"summary": f"Kafka audit: {len(open_now) - MAX_EVENTS} more findings", "severity": "warning"}
+        more = {"payload": payload | {"source": "kafka-log-auditor"}, "dedup_key": "kafka-log-auditor-more"}
+        events.append({"routing_key": key, "event_action": "trigger", **more})
+    return events + [
+        {"routing_key": key, "event_action": "resolve", "dedup_key": row["fingerprint"]} for row in told.gone
+    ]
+
+
+def _trigger(row: Row, key: str, as_of: str | None) -> dict[str, Any]:
+    details = {name: row[name] for name in DETAILS if row[name] is not None}
+    payload = {
+        "summary": f"{row['rule']}: {row['message']}"[:1024],
+        "source": f"{row['cluster_id'] or 'cluster without id'}/{where(row)}",
+        "severity": row["severity"],  # PagerDuty's four are ours
+        "component": where(row),
+        "class": row["rule"],
+        "custom_details": details,
+    } | ({"timestamp": as_of} if as_of else {})
+    event = {"routing_key": key, "event_action": "trigger", "dedup_key": row["fingerprint"], "payload": payload}
+    report = os.environ.get("AUDITOR_REPORT_URL")
+    return event | ({"links": [{"href": report, "text": "report"}]} if report else {})

@@ -1,0 +1,111 @@
+"""``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations` over an audit's small tables."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from auditor.connectors import schema
+from auditor.outputs import results, runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+
+    from auditor.pipeline.audit import Audit
+
+EXPECTATIONS = pa.schema(
+    [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]
+    + [("success", pa.bool_()), ("rows", pa.int64()), ("broken", pa.int64())]
+    + [("where", pa.string()), ("error", pa.string())]
+)  # fmt: skip
+DRIFT_LEAST = 100  # counts below it say nothing of a drift
+_SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
+
+
+def judge(audit: Audit, summary: Mapping[str, Any], spark: SparkSession, *, on_spark: bool = False) -> dict[str, Any]:
+    """Runs the suites, writes ``tables/expectations`` and ``data_docs/``, and returns what the summary says of them.
+
+    Decoded and derived tables are judged when ``--tables`` wrote them, findings, logs and the run always. ``on_spark``:
+    let great-expectations judge Spark frames in place of pandas ones.
+    """
+    from auditor.rules.expectations import gx_run, suites
+
+    out = audit.options.out
+    tables = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
+    judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
+    judged |= _of_tables(spark, out / "tables") if audit.options.tables else {}
+    rows = gx_run.run(judged, out / "data_docs", spark if on_spark else None)
+    audit.expectations = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
+    _write(out / "tables" / "expectations", audit.expectations)
+    failed = [row for row in rows if not row["success"]]
+    return {
+        "evaluated": len(rows),
+        "failed": len(failed),
+        "by_severity": dict(sorted(Counter(row["severity"] for row in failed).items())),
+        "failing": [f"{row['suite']}: {row['says']}" for row in failed],
+    }
+
+
+def _of_tables(spark: SparkSession, folder: Path) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
+    """The counts of every table that was written, with its suite."""
+    from auditor.connectors.sources import spark_schema
+    from auditor.rules.expectations import measures, suites
+    from auditor.spark.tables import OF_FACTS
+    from auditor.spark.what_if_job import VERDICTS
+
+    schemas = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS}
+    out = {}
+    for name in measures.MEASURES:
+        if not (folder / name).is_dir():
+            continue
+        frame = spark.read.parquet((folder / name).absolute().as_uri())
+        wanted = measures.columns_of(spark.createDataFrame([], spark_schema(schemas[name])))
+        out[name] = measures.measure(frame, name), suites.expectations(name, wanted)
+    return out
+
+
+def logs(audit: Audit) -> pd.DataFrame:
+    """The logs with how their counts compare with the run before: null where that is not known or was small."""
+    frame: pd.DataFrame = results.logs(audit).to_pandas()
+    options = audit.options
+    before = runs.before(options.history, options.run_id) if options.history is not None else None
+    names = ["batches", "producers"]
+    if before is None or options.history is None:
+        return frame.assign(**{f"{name}_ratio": float("nan") for name in names})
+    then = runs.read(options.history, before, "logs").to_pandas()[[*_SAME_LOG, *names]]
+    then = then.drop_duplicates(_SAME_LOG)
+    frame = frame.merge(then, how="left", on=_SAME_LOG, suffixes=("", "_before"))
+    for name in names:
+        known = frame[f"{name}_before"].where(frame[f"{name}_before"] >= DRIFT_LEAST)
+        frame[f"{name}_ratio"] = frame[name] / known
+    return frame
+
+
+def run(audit: Audit, summary: Mapping[str, Any]) -> pd.DataFrame:
+    """The run in one row: how old its input is, in ms, how many logs, and what share of the bytes is accounted for."""
+    import pandas as pd
+
+    size = summary["bytes"]
+    known = [cluster.as_of - cluster.newest_time for cluster in audit.clusters.values() if cluster.newest_time >= 0]
+    counted = size["decoded"] + size["skipped"] + size["unreadable"]
+    row = {
+        "age_ms": min(known, default=None),
+        "logs": len(summary["logs"]),
+        "bytes_unreadable": size["unreadable"],
+        "covered": counted / size["total"] if size["total"] else 1.0,
+    }
+    return pd.DataFrame([row])
+
+
+def _write(folder: Path, table: pa.Table) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / "part-0.parquet.part"
+    pq.write_table(table, part)
+    os.replace(part, folder / "part-0.parquet")

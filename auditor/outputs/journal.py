@@ -1,0 +1,108 @@
+"""``watch.jsonl``: each finding once when it first holds and once more when it no longer does, across kills too.
+
+The journal is only ever appended to, and what it says is the truth: the checkpoint beside it only spares reading all of
+it again. Lines that a kill cut off are taken away, so that their findings are told again, whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+from auditor.base.errors import AuditInputError
+from auditor.outputs.publish import write_whole
+
+JOURNAL, CHECKPOINT, LOCK = "watch.jsonl", "checkpoint.json", "watch.lock"
+FOUND, RESOLVED = "found", "resolved"
+TOLD_AGAIN = ("rule", "severity", "broker_id", "topic", "partition", "offset", "transactional_id", "group_id")
+
+Open = dict[str, dict[str, Any]]  # key of a finding -> what is told again when it is resolved
+
+
+def key_of(fingerprint: str, severity: str) -> str:
+    """What makes a finding the same: a graver one is told anew."""
+    return f"{fingerprint}:{severity}"
+
+
+class Journal:
+    """The journal under a folder, of which one process at a time has the lock. ``open`` are the findings that hold."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / JOURNAL
+        self.open: Open = {}
+        self.size = 0
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Takes the lock, reads on from the checkpoint. Errors: :class:`AuditInputError` where another one has it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.folder / LOCK).open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise AuditInputError(f"another watch writes to {self.folder}; give each its own --out") from None
+        self._recover()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._lock is not None
+        self._lock.close()
+
+    def _recover(self) -> None:
+        """What was open at the last whole line."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        self.open, self.size = self._checkpoint(size)
+        if not size:
+            return
+        with self.path.open("r+b") as f:
+            f.seek(self.size)
+            for line in f:
+                if not line.endswith(b"\n"):
+                    break
+                self._apply(json.loads(line))
+                self.size += len(line)
+            f.truncate(self.size)
+
+    def _checkpoint(self, size: int) -> tuple[Open, int]:
+        """Nothing, where there is none, or it is not of this journal."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            stored = json.loads((self.folder / CHECKPOINT).read_text(encoding="utf-8"))
+            if 0 <= stored["bytes"] <= size:
+                return dict(stored["open"]), int(stored["bytes"])
+        return {}, 0
+
+    def _apply(self, line: Mapping[str, Any]) -> None:
+        if line["event"] == FOUND:
+            self.open[line["key"]] = {name: line[name] for name in TOLD_AGAIN}
+        else:
+            self.open.pop(line["key"], None)
+
+    def update(self, at: str, holding: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Tells what is new and what is gone. ``at``: the time, ISO-8601; ``holding``: all that hold now, by key."""
+        lines = [{"event": FOUND, "at": at, "key": key, **row} for key, row in holding.items() if key not in self.open]
+        lines += [
+            {"event": RESOLVED, "at": at, "key": key, **row} for key, row in self.open.items() if key not in holding
+        ]
+        if lines:
+            self._append(lines)
+        return lines
+
+    def _append(self, lines: Iterable[dict[str, Any]]) -> None:
+        data = b""
+        for line in lines:
+            data += json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+            self._apply(line)
+        with self.path.open("ab") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        self.size += len(data)
+        state = {"bytes": self.size, "open": self.open}
+        write_whole(self.folder / CHECKPOINT, json.dumps(state, ensure_ascii=False, sort_keys=True) + "\n")

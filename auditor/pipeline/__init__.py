@@ -1,0 +1,1 @@
+"""An audit from PATHs to findings: options, plan, context, judgement."""

@@ -1,0 +1,162 @@
+"""What is known of each cluster beyond a single log, put together from the copies' facts for the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
+from auditor.rules.view import Bounds, Cluster
+
+TRANSACTION_STATE = "__transaction_state"
+BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
+
+
+@dataclass(slots=True)
+class Brief:
+    """The little of one copy that must be known everywhere: bounds, clocks, and what its coordinator wrote."""
+
+    join_key: str
+    log_dir: str
+    broker_id: int | None
+    topic: str
+    partition: int
+    rank: tuple[int, int]
+    bounds: Bounds
+    broker_time: int
+    any_time: int
+    intact_from: int
+    first_offset: int
+    text: bool
+    ends_early: bool
+    transaction_log: pa.Table | None = None
+    broken_at: int | None = None
+    sums: dict[str, int] = field(default_factory=dict)
+
+
+def brief(facts: CopyFacts) -> Brief:
+    """The brief of a copy."""
+    copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
+    bounds = Bounds(
+        facts.log_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown and not facts.cut_short,
+        facts.topic_id, facts.broker_id, facts.starts_late,
+    )  # fmt: skip
+    lost = int(facts.state.get("lost_at", -1))  # behind it bytes could not be read: no history is whole across it
+    broken = [offset for offset, *_ in facts.state.get("unreadable_records") or []] + [lost] * (lost >= 0)
+    broken += [facts.log_end] * facts.cut_short
+    return Brief(
+        facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
+        facts.broker_time, facts.any_time, max(int(facts.state.get("intact_from", 0)), lost),
+        facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
+        facts.ends_early, facts.tables.get("transaction_log"),
+        max(broken, default=None), facts.sums,
+    )  # fmt: skip
+
+
+def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[tuple[str, int], Brief]:
+    """The leader copy of each log of one cluster (rules.md, *leader copy*)."""
+    chosen: dict[tuple[str, int], Brief] = {}
+
+    def order(b: Brief) -> tuple[object, ...]:
+        is_named = b.broker_id is not None and named.get((b.topic, b.partition)) == b.broker_id
+        broker = (1, -b.broker_id) if b.broker_id is not None else (2, 0)
+        return (*b.rank, is_named, broker)
+
+    for b in sorted(briefs, key=lambda b: b.log_dir):
+        at = (b.topic, b.partition)
+        if at not in chosen or order(b) > order(chosen[at]):
+            chosen[at] = b
+    return chosen
+
+
+def build(
+    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, records: bool
+) -> dict[str, Cluster]:
+    """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input."""
+    newest = max([b.broker_time for b in briefs], default=-1)
+    clock = as_of if as_of is not None else (newest if newest >= 0 else max([b.any_time for b in briefs], default=0))
+    out = {}
+    for key in dict.fromkeys(b.join_key for b in briefs):
+        mine = [b for b in briefs if b.join_key == key]
+        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records)
+    return out
+
+
+def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool) -> Cluster:
+    cluster = Cluster(as_of, newest, records=records)
+    cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
+    metadata = settings.metadata
+    if metadata is not None:
+        cluster.has_metadata = settings.whole
+        for state in metadata.partitions.values():
+            cluster.leaders[(state.topic, state.partition)] = state.leader
+        cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
+    leading = leaders(briefs, cluster.leaders)
+    cluster.bounds = {at: b.bounds for at, b in leading.items()}
+    for topic, partition in [*cluster.leaders, *leading]:
+        cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
+    cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
+    return cluster
+
+
+def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | None:
+    if not briefs:
+        return None
+    briefs.sort(key=lambda b: b.partition)
+    rows = [entry for b in briefs if b.transaction_log is not None for entry in entries(b.transaction_log)]
+    history = build_history(cluster.partition_counts.get(TRANSACTION_STATE, 0), rows)
+    history.count_known = cluster.knows_count(TRANSACTION_STATE)
+    for b in briefs:
+        p = b.partition
+        history.complete_from[p], history.leader_epochs[p] = b.intact_from, b.rank[0]
+        history.times[p], history.clean[p] = b.bounds.copy_time, b.bounds.clean_shutdown
+        history.brokers[p] = b.broker_id
+        history.whole_log[p] = b.bounds.log_start == 0 and b.intact_from <= 0 and not b.ends_early
+        if b.broken_at is not None:
+            history.broken[p] = b.broken_at
+    return history
+
+
+def entries(table: pa.Table) -> list[Entry]:
+    """Rows of ``transaction_log`` as the rules read them, by offset (console text: as printed)."""
+    times = ("record_timestamp", "last_update_timestamp", "start_timestamp")  # which Python's dates may not hold
+    ms = {name: table[name].cast(pa.int64()).to_pylist() for name in times}
+    out = []
+    for k, row in enumerate(table.drop_columns(list(times)).to_pylist()):
+        names = row["partitions"] or []
+        out.append(
+            Entry(
+                row["partition"],
+                _number(row["offset"], BEHIND_OFFSETS + k),
+                _number(ms["record_timestamp"][k]),
+                _number(row["leader_epoch"]),
+                row["transactional_id"],
+                None if row["tombstone"] else row["state"] or f"unknown state {row['status']}",
+                _number(row["producer_id"]),
+                _number(row["producer_epoch"]),
+                _number(row["timeout_ms"]),
+                frozenset(names),
+                bool(row["partitions_null"]),
+                _number(ms["last_update_timestamp"][k]),
+                _number(ms["start_timestamp"][k]),
+                row["client_transaction_version"] or 0,
+                row["file"],
+                _number(row["position"]),
+                _number(row["status"]),
+            )
+        )
+    return out
+
+
+def _number(value: int | None, otherwise: int = -1) -> int:
+    return otherwise if value is None else value
+
+
+def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
+    """Whether some value in ``__transaction_state`` of this cluster has version 1, which 4.0 began to write."""
+    tables = [b.transaction_log for b in briefs if b.join_key == join_key and b.transaction_log is not None]
+    return any(1 in table["value_version"].unique().to_pylist() for table in tables)

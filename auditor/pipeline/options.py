@@ -1,0 +1,68 @@
+"""What an audit was asked to do, checked (contract section 2)."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from auditor.base.errors import AuditInputError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+
+POLICIES = (
+    "auto", "pre-kip-360", "kip-360", "kip-890", "latest-batch-only", "kip-360-text", "kip-890-p1", "kip-890-p2",
+)  # fmt: skip
+LEVELS = ("critical", "error", "warning", "info", "never")
+DEFAULT_SPLIT_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input."""
+
+    paths: tuple[str, ...]
+    out: Path
+    policy: str = "auto"
+    records: bool = False
+    fail_on: str = "error"
+    rules: tuple[str, ...] = ()
+    skip_rules: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    as_of: int | None = None
+    master: str | None = "local[*]"
+    split_size: int = DEFAULT_SPLIT_BYTES
+    limits: Limits = field(default=DEFAULT_LIMITS)
+    tables: bool = False
+    expectations: bool = False
+    include_payload: bool = False
+    history: Path | None = None
+    run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise AuditInputError(f"no policy named {self.policy!r}; one of {', '.join(POLICIES)}")
+        if self.fail_on not in LEVELS:
+            raise AuditInputError(f"--fail-on {self.fail_on!r} is no severity; one of {', '.join(LEVELS)}")
+        if self.split_size < 1 << 16:
+            raise AuditInputError("--split-size is below 65536 bytes; give a larger one")
+        if self.run_id is not None and self.history is None:
+            raise AuditInputError("--run-id names a run that is kept; give --history DIR too")
+
+    def wants_topic(self, topic: str) -> bool:
+        """Whether ``--topic`` lets a topic through; internal topics always come along, for what they know of others."""
+        internal = topic.startswith("__")
+        return not self.topics or internal or any(fnmatch.fnmatchcase(topic, glob) for glob in self.topics)
+
+
+def parse_time(text: str) -> int:
+    """ISO-8601 (UTC unless it says otherwise) or epoch milliseconds, as ms."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise AuditInputError(
+            f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z or epoch milliseconds"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

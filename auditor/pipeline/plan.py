@@ -1,0 +1,141 @@
+"""From an inventory to tasks: one for each copy of a partition, or for each segment of a copy that is far larger than
+the others, spread evenly over the slots of the cluster.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
+
+from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
+from auditor.pipeline.options import AuditOptions
+from auditor.replay.chunks import SegmentTask
+from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask
+from auditor.replay.text_copy import TextTask
+from auditor.rules.view import DAY_MS, is_compacted
+
+AnyTask = CopyTask | TextTask | SegmentTask
+Spread = TypeVar("Spread", bound=AnyTask)
+MIN_SPLIT_BYTES = 512 << 20  # of a copy: below, reading it in parts would cost more than it gives
+OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
+EXPIRATION_NAMES = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
+
+
+def copy_tasks(
+    inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions
+) -> list[CopyTask | TextTask]:
+    """A task for every live copy that the options let through, and for every folder of text dumps."""
+    copies = Counter(_log(d, c) for d in inventory.log_dirs for c in d.copies if c.topic is not None)
+    tasks: list[CopyTask | TextTask] = [
+        TextTask(d.place, d.name, d.join_key, d.cluster_id, d.broker_id, d.texts, limits=options.limits)
+        for d in inventory.log_dirs
+        if d.texts
+    ]
+    tasks += [
+        _task(d, c, settings.get(d.join_key, ClusterSettings()), options, copies[_log(d, c)] > 1)
+        for d in inventory.log_dirs
+        for c in d.copies
+        if options.wants_topic(c.topic or "")
+    ]
+    return tasks
+
+
+def _log(d: LogDir, c: Copy) -> tuple[str, str | None, int | None]:
+    return (d.join_key, c.topic, c.partition)
+
+
+def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, replicated: bool) -> CopyTask:
+    topic = c.topic or ""
+    at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
+    policy = cluster.topic_setting(topic, "cleanup.policy", d.broker_id)
+    before = cluster.topic_setting(topic, "message.timestamp.before.max.ms", d.broker_id)
+    return CopyTask(
+        d.place,
+        c,
+        d.cluster_id,
+        d.broker_id,
+        d.join_key,
+        d.clean_shutdown,
+        at.get("log-start"),
+        at.get("high-watermark"),
+        at.get("recovery-point"),
+        at.get("cleaner"),
+        compacted=is_compacted(topic, policy, at.get("cleaner")),
+        cleaning_unknown=policy is None and "cleaner" not in d.whole_checkpoints,
+        log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
+        expiration_ms=expiration_ms(cluster, d.broker_id),
+        before_ms=int(before) if before is not None and before.isdigit() else None,
+        records=options.records and topic != METADATA_TOPIC,
+        digests=replicated,
+        limits=options.limits,
+    )
+
+
+def expiration_ms(cluster: ClusterSettings, broker_id: int | None) -> int:
+    """How long a broker remembers an idle producer, in ms: its setting, or one day."""
+    for name in EXPIRATION_NAMES:
+        value = cluster.topic_setting("", name, broker_id)
+        if value is not None and value.isdigit():
+            return int(value)
+    return DAY_MS
+
+
+def split_from(tasks: Sequence[AnyTask], slots: int) -> int:
+    """The size in bytes above which a copy is read in parts: all the work that there is for one slot."""
+    return max(MIN_SPLIT_BYTES, sum(size(t) for t in tasks) // slots)
+
+
+def divide(tasks: list[CopyTask | TextTask], slots: int) -> tuple[list[CopyTask], list[CopyTask | TextTask]]:
+    """The copies to be read in parts, which would else hold up all others, and the rest.
+
+    Without the former, no slot works more than twice as long as the best plan would let it. Copies of one segment stay
+    whole, and so do internal topics, whose records are decoded as well.
+    """
+    least = split_from(tasks, slots)
+    large: list[CopyTask] = []
+    others: list[CopyTask | TextTask] = []
+    for task in tasks:
+        if isinstance(task, CopyTask) and size(task) > least and _may_be_split(task.copy):
+            large.append(task)
+        else:
+            others.append(task)
+    return large, others
+
+
+def _may_be_split(copy: Copy) -> bool:
+    return len(copy.segments) > 1 and copy.topic not in INTERNAL_TOPICS
+
+
+def segment_tasks(tasks: Sequence[CopyTask]) -> list[SegmentTask]:
+    """A task for every segment of these copies."""
+    return [SegmentTask(t, k, number) for k, t in enumerate(tasks) for number in range(len(t.copy.segments))]
+
+
+def size(task: AnyTask) -> int:
+    """Bytes that the task reads, and a little for opening its files."""
+    if isinstance(task, SegmentTask):
+        return task.size + OPENING_BYTES
+    files = task.texts if isinstance(task, TextTask) else task.copy.files()
+    return sum(f.size for f in files) + OPENING_BYTES
+
+
+def _name(task: AnyTask) -> tuple[str, str, int]:
+    if isinstance(task, TextTask):
+        return task.log_dir, "", 0
+    if isinstance(task, SegmentTask):
+        return task.task.copy.log_dir, task.task.copy.folder, task.number
+    return task.copy.log_dir, task.copy.folder, 0
+
+
+def spread(tasks: Sequence[Spread], slots: int) -> list[list[Spread]]:
+    """The tasks in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list."""
+    heap = [(0, number) for number in range(min(slots, len(tasks)))]
+    lists: list[list[Spread]] = [[] for _ in heap]
+    for task in sorted(tasks, key=lambda t: (-size(t), *_name(t))):
+        load, number = heapq.heappop(heap)
+        lists[number].append(task)
+        heapq.heappush(heap, (load + size(task), number))
+    return lists

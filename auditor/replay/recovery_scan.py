@@ -1,0 +1,191 @@
+"""What a broker would meet in each segment if it recovered it, gathered while the segment is read.
+
+Follows ``LogSegment.recover`` of 4.1: batches are taken in file order until one is not whole or its checksum is wrong;
+offsets matter only where the rebuilt indexes get an entry. Poison and what becomes of the log is for
+rules/crash_recovery.py.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec import columns as col
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.facts.copy_facts import SegmentScan
+
+INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default
+MAX_INT = 2**31 - 1
+MAX_POISON = 100  # of a segment
+MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
+MAGIC_AT = 16  # byte of a batch that holds the magic; its checksum does not cover it
+NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
+ODD = col.FLAW_CRC | col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
+
+# Indexes into the state of the rebuilt indexes.
+_LAST_ENTRY, _ENTRIES, _OFFSET, _MAX_TIME, _MAX_TIME_OFFSET, _TIME_ENTRIES, _TIME, _TIME_OFFSET = range(8)
+
+
+@kernel
+def _append(b, i, s):  # type: ignore[no-untyped-def]
+    """Appends to the indexes what recovery appends for row ``i``; False where an index refuses the offset."""
+    if b[i, walking.MAX_TIMESTAMP] > s[_MAX_TIME]:
+        s[_MAX_TIME] = b[i, walking.MAX_TIMESTAMP]
+        s[_MAX_TIME_OFFSET] = b[i, walking.LAST_OFFSET]
+    if b[i, walking.POSITION] - s[_LAST_ENTRY] <= INDEX_INTERVAL_BYTES:
+        return True
+    if s[_ENTRIES] > 0 and b[i, walking.LAST_OFFSET] <= s[_OFFSET]:
+        return False
+    s[_ENTRIES] += 1
+    s[_OFFSET] = b[i, walking.LAST_OFFSET]
+    if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
+        return False
+    if s[_MAX_TIME] > s[_TIME]:
+        s[_TIME_ENTRIES] += 1
+        s[_TIME] = s[_MAX_TIME]
+        s[_TIME_OFFSET] = s[_MAX_TIME_OFFSET]
+    s[_LAST_ENTRY] = b[i, walking.POSITION]
+    return True
+
+
+@kernel
+def _refused_row(b, stop, s):  # type: ignore[no-untyped-def]
+    """The first row before ``stop`` at which an index refuses the offset, else -1."""
+    for i in range(stop):
+        if not _append(b, i, s):
+            return i
+    return -1
+
+
+@kernel
+def _all_plain(b, base, s):  # type: ignore[no-untyped-def]
+    """The records of the batches where there is nothing to say of any of them, else -1 and ``s`` is spoilt."""
+    records = 0
+    for i in range(len(b)):
+        relative = b[i, walking.LAST_OFFSET] - base
+        if b[i, walking.FLAWS] & ODD or relative < 0 or relative > MAX_INT or not _append(b, i, s):
+            return -1
+        records += max(b[i, walking.RECORD_COUNT], 0)
+    return records
+
+
+class RecoveryScan:
+    """The scan of one segment: chunks in, a :class:`SegmentScan` out.
+
+    ``read`` gives the bytes of a stretch (position, length) of the segment once more, for batches of a magic that only
+    the broker takes; None where they cannot be read.
+    """
+
+    def __init__(self, base_offset: int, size: int, indexed: bool, read: Callable[[int, int], bytes | None]) -> None:
+        self.scan = SegmentScan(base_offset, size, indexed, base_offset)
+        self.read = read
+        self.foreign = 0
+        self.indexes = np.array([0, 0, base_offset, -1, -1, 0, -1, base_offset], np.int64)
+
+    def take(self, chunk: Chunk) -> None:
+        """The next chunk: its batches and the bytes between them, in file order."""
+        rows, at = chunk.rows, 0
+        for error in sorted(chunk.errors, key=lambda e: e.position):
+            behind = int(np.searchsorted(rows[:, walking.POSITION], error.position))
+            self._batches(rows[at:behind])
+            self._unread(error)
+            at = behind
+        self._batches(rows[at:])
+
+    def finish(self) -> SegmentScan:
+        """The scan, when the segment is at its end."""
+        s = self.indexes
+        if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
+            self._refused()
+        return self.scan
+
+    def _batches(self, b: np.ndarray) -> None:
+        if not len(b):
+            return
+        indexes = self.indexes.copy()
+        plain = int(_all_plain(b, self.scan.base_offset, indexes)) if self.scan.cut < 0 else -1
+        if plain >= 0:
+            self.indexes = indexes
+            self.scan.records += plain
+        else:
+            self._odd_batches(b)
+        self.scan.next_offset = int(b[-1, walking.LAST_OFFSET]) + 1
+
+    def _odd_batches(self, rows: np.ndarray) -> None:
+        b = BatchColumns(*rows.T)
+        sound = b.flaws & col.FLAW_CRC == 0
+        if self.scan.cut < 0:
+            self._recover(rows, b, sound)
+        self.scan.records += int(np.maximum(b.record_count, 0)[sound].sum())
+
+    def _recover(self, rows: np.ndarray, b: BatchColumns, sound: np.ndarray) -> None:
+        """Takes batches up to the first that recovery refuses."""
+        broken = b.flaws & (col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE) != 0  # such a record ends it, but stays
+        ends = np.flatnonzero(~sound | (broken & (b.producer_id >= 0)))
+        stop = int(ends[0]) + int(sound[ends[0]]) if len(ends) else len(b.position)
+        refused = int(_refused_row(rows, stop, self.indexes))
+        self._poison(b, stop if refused < 0 else refused)
+        if refused >= 0:
+            self._refused()
+        elif len(ends):
+            row = int(ends[0])
+            reason = "crc_mismatch" if not sound[row] else "control_record"
+            after = int(b.last_offset[stop - 1]) + 1 if stop else self.scan.next_offset
+            kept = int(np.maximum(b.record_count[:stop], 0).sum())
+            self._cut(int(b.position[row]) + (int(b.size[row]) if sound[row] else 0), reason, after, kept)
+
+    def _poison(self, b: BatchColumns, stop: int) -> None:
+        """Notes markers of a type that is none, and offsets that no index of this segment can hold."""
+        unknown = (b.flaws[:stop] & col.FLAW_CONTROL_TYPE != 0) & (b.producer_id[:stop] >= 0)
+        for row in np.flatnonzero(unknown)[: MAX_POISON - len(self.scan.poison)]:
+            values = (b.position[row], b.base_offset[row], b.producer_id[row], b.control_type[row])
+            position, offset, producer, kind = map(int, values)
+            self.scan.poison.append((position, offset, producer, kind))
+        relative = b.last_offset[:stop] - self.scan.base_offset
+        if np.any((relative < 0) | (relative > MAX_INT)):
+            self.scan.undecided = "a batch whose offset does not belong into its segment: the broker would split it"
+
+    def _cut(self, position: int, reason: str, after: int, kept: int) -> None:
+        if position < self.scan.size:  # a record refused at the very end leaves nothing to cut
+            s = self.scan
+            s.cut, s.cut_reason, s.cut_offset, s.cut_records = position, reason, after, s.records + kept
+
+    def _refused(self) -> None:
+        """An index refuses an offset: the broker empties the whole segment."""
+        if self.scan.cut != 0 and self.scan.size:
+            s = self.scan
+            s.cut, s.cut_reason, s.cut_offset, s.cut_records = 0, "offsets_not_increasing", s.base_offset, 0
+
+    def _unread(self, error: DecodeError) -> None:
+        """Bytes that the auditor does not take for a batch."""
+        if self.scan.cut >= 0:
+            return
+        if error.reason in NOT_WHOLE:
+            self.scan.undecided = f"bytes from {error.position} on were not read ({error.reason})"
+        elif error.reason != "bad_magic" or not self._taken_by_brokers(error):
+            self._cut(error.position, error.reason, self.scan.next_offset, 0)
+
+    def _taken_by_brokers(self, error: DecodeError) -> bool:
+        """Whether it is a whole batch of a magic above 2, which brokers take for 2 if its checksum is right."""
+        self.foreign += 1
+        data = self.read(error.position, error.length) if self.foreign <= MAX_FOREIGN else None
+        if data is None or len(data) <= MAGIC_AT:
+            self.scan.undecided = f"a batch of an unknown magic at byte {error.position} was not looked at"
+            return True
+        if data[MAGIC_AT] > 127:
+            return False
+        patched: Any = io.BytesIO(data[:MAGIC_AT] + b"\x02" + data[MAGIC_AT + 1 :])
+        chunk = next(iter(read_segment(patched, len(data), file=error.file)))
+        b = chunk.batches
+        if len(b.position) != 1 or chunk.errors or b.flaws[0] & col.FLAW_CRC:
+            return False
+        chunk.rows[:, walking.POSITION] += error.position
+        self._batches(chunk.rows)
+        return True

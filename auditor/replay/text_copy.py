@@ -1,0 +1,161 @@
+"""Text dumps as copies: what they show of each log goes through the same replay as files do.
+
+Text has no checkpoints and no settings, so it cannot show where a log starts or whether it is compacted: a log with
+holes counts as cleaned, and one whose dump breaks off has no end that anything could be concluded from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import schema
+from auditor.connectors.arrow import from_rows
+from auditor.connectors.codec.batch import rows_of
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex
+from auditor.connectors.files import Copy, SegmentFile, TextFile
+from auditor.connectors.storage import Place
+from auditor.connectors.text.folder import read_texts
+from auditor.connectors.text.logs import TextCopy, TextIndex
+from auditor.facts.copy_facts import ABORTED, CopyFacts
+from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyReader, CopyTask
+from auditor.replay.index_checks import OffsetCheck, TimeCheck
+from auditor.replay.snapshot_chain import Stored
+
+UNKNOWN_LOG = "(unknown)"
+
+
+@dataclass(frozen=True, slots=True)
+class TextTask:
+    """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
+
+    place: Place
+    log_dir: str
+    join_key: str
+    cluster_id: str | None
+    broker_id: int | None
+    texts: tuple[TextFile, ...]
+    expiration_ms: int = 86_400_000
+    limits: Limits = field(default=DEFAULT_LIMITS)
+
+
+def read_text_copies(task: TextTask) -> list[CopyFacts]:
+    """The facts of every log that the dumps show; the first one carries what is said of the folder as a whole."""
+    folder = read_texts(task.place, task.texts, task.limits)
+    facts = [_read(task, copy) for copy in folder.copies]
+    if not facts:
+        facts = [_read(task, TextCopy(None, None))]
+    lost = [e for e in folder.errors if e.reason in ("unreadable", "vanished", "limit")]
+    bad = sum(max(e.length, 0) for e in folder.errors if e not in lost)
+    unread = sum(t.size for t in task.texts if t.name in {e.file for e in lost})
+    first = facts[0]
+    first.errors = folder.errors + first.errors
+    first.notes = folder.notes
+    first.sums["bytes_total"] = folder.bytes_read + unread
+    first.sums["bytes_error"] = min(bad, folder.bytes_read) + unread
+    first.sums["bytes_decoded"] = folder.bytes_read - min(bad, folder.bytes_read)
+    return facts
+
+
+def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
+    topic, partition = copy.topic or UNKNOWN_LOG, -1 if copy.partition is None else copy.partition
+    segments = tuple(SegmentFile(s.file, s.base_offset, 0) for s in copy.segments)
+    compacted = topic in INTERNAL_TOPICS or _may_be_cleaned(copy)
+    reader = CopyReader(
+        CopyTask(
+            task.place, Copy(task.log_dir, topic, partition, "", segments=segments), task.cluster_id, task.broker_id,
+            task.join_key, clean_shutdown=False, compacted=compacted, expiration_ms=task.expiration_ms,
+            cleaner_offset=_end(copy) if compacted and topic not in INTERNAL_TOPICS else None, limits=task.limits,
+        )
+    )  # fmt: skip
+    reader.internal = None
+    stored = [Stored(s.file, s.offset, s.entries, True) for s in copy.snapshots]
+    none = np.empty(0, np.int64)
+    reader.begin(stored, none, none)
+    for number, segment in enumerate(copy.segments):
+        after = copy.segments[number + 1].base_offset if number + 1 < len(copy.segments) else -1
+        reader.begin_segment(number, segment.file, segment.base_offset, after)
+        reader.replay_batches(rows_of(_countable(segment.batches)))
+        reader.facts.errors += segment.errors
+        reader.end_segment()
+        _indexes(reader, copy, number)
+    facts = reader.finish(stored)
+    facts.text = True
+    facts.cleaner_offset = None if not compacted else facts.cleaner_offset
+    key = (task.cluster_id, task.broker_id, task.log_dir, topic, partition)
+    facts.tables = {
+        name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, rows)]) for name, rows in copy.rows.items()
+    }
+    facts.state |= {
+        "ends_early": copy.ends_early,
+        "cannot_show": copy.cannot_show,
+        "unreadable_records": [_unreadable(e) for e in copy.unreadable],
+        "may_be_cleaned": compacted,
+    }
+    return facts
+
+
+def _unreadable(error: DecodeError) -> tuple[int, int, DecodeError]:
+    return (0, error.position, error)
+
+
+def _may_be_cleaned(copy: TextCopy) -> bool:
+    """Whether the log has holes, between batches or inside them, that compaction would explain."""
+    expected = -1
+    for segment in copy.segments:
+        b = segment.batches
+        if not len(b.position):
+            continue
+        holes = bool(np.any(b.base_offset[1:] > b.last_offset[:-1] + 1))
+        thinned = bool(np.any((b.record_count >= 0) & (b.record_count < b.last_offset - b.base_offset + 1)))
+        if holes or thinned or (expected >= 0 and int(b.base_offset[0]) > expected):
+            return True
+        expected = int(b.last_offset[-1]) + 1
+    return False
+
+
+def _end(copy: TextCopy) -> int:
+    return max([int(s.batches.last_offset[-1]) + 1 for s in copy.segments if len(s.batches.position)], default=0)
+
+
+def _countable(b: BatchColumns) -> BatchColumns:
+    """The same batches, counts that a dump does not print taken from the span of offsets."""
+    span = (b.last_offset - b.base_offset + 1).astype(b.record_count.dtype)
+    return b._replace(record_count=np.where(b.record_count < 0, span, b.record_count))
+
+
+def _indexes(reader: CopyReader, copy: TextCopy, number: int) -> None:
+    """What was dumped of the indexes beside a segment."""
+    segment = copy.segments[number]
+    b = segment.batches
+    rows = rows_of(b)
+    end = int(b.position[-1] + b.size[-1]) if len(b.position) else 0
+    for index in (i for i in copy.indexes if i.base_offset == segment.base_offset):
+        if isinstance(index.entries, AbortedTransactions):
+            _aborted(reader, index, number)
+        elif isinstance(index.entries, OffsetIndex):
+            offsets = OffsetCheck(index.entries)
+            offsets.take(rows)
+            reader.keep(offsets.events(number, end))
+        else:
+            times = TimeCheck(index.entries)
+            times.take(rows)
+            reader.keep(times.events(number, int(b.last_offset[-1]) + 1 if end else 0))
+
+
+def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:
+    entries: Any = index.entries
+    rows = np.zeros(len(entries.producer_id), ABORTED)
+    rows["segment"] = number
+    for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
+        rows[name] = getattr(entries, name)
+    reader.aborted.append(rows)
+    indexed = reader.facts.state.setdefault("indexed_segments", [])
+    assert isinstance(indexed, list)
+    indexed.append(number)

@@ -1,0 +1,1 @@
+"""How an audit runs on Spark: the session, the jobs, the tables."""

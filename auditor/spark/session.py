@@ -1,0 +1,99 @@
+"""Starting Spark the way the auditor needs it: our interpreter in the workers, retries as on a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from auditor.base.errors import AuditInputError
+from auditor.spark import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
+TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
+SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
+NUMBA_CACHE = "NUMBA_CACHE_DIR"
+
+
+def local_with_retries(master: str) -> str:
+    """``local[N]`` as ``local[N,4]``, so that local runs retry tasks as clusters do; other masters as they are."""
+    found = LOCAL.fullmatch(master)
+    return f"local[{found[1] or '1'},{TASK_FAILURES}]" if found else master
+
+
+def find_java() -> str | None:
+    """The ``java`` that Spark will start: below JAVA_HOME, else on PATH; None where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (java := Path(home, "bin", "java")).exists():
+        return str(java)
+    return shutil.which("java")
+
+
+def java_version(java: str) -> int:
+    """The feature release of a ``java`` (17, 21, ...), 0 when it does not say."""
+    ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
+    return int(found[1]) if found else 0
+
+
+def require_java() -> None:
+    """Fails with a hint when there is no Java that Spark 4 runs on."""
+    java = find_java()
+    if java is None:
+        raise AuditInputError("no Java found; install Java 17 or 21, or point JAVA_HOME at it ('make setup' says how)")
+    if (version := java_version(java)) < 17:
+        raise AuditInputError(
+            f"Spark needs Java 17 or 21, but {java} is Java {version}; point JAVA_HOME at a newer one"
+        )
+
+
+def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one. ``master`` None: whatever spark-submit or the environment says.
+
+    Workers get this interpreter, so that they see the same packages; Arrow is on; the UI is off unless asked for. Under
+    spark-submit its master and settings count, ``master`` does not, and only what results depend on is set.
+    """
+    from pyspark.sql import SparkSession
+
+    submitted = bool(os.environ.get(SUBMITTED))
+    if submitted:
+        master = None
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_CONF_DIR", str(jvm.KEPT / "no-settings"))  # and no such folder
+    builder = SparkSession.builder.appName("kafka-log-auditor")
+    if master is not None:
+        builder = builder.master(local_with_retries(master))
+        if LOCAL.match(master):
+            require_java()
+            builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    ours = {} if submitted else SETTINGS | {"spark.driver.extraJavaOptions": jvm.options(find_java())}
+    for key, value in (NEEDED | ours | (conf or {})).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+# What results depend on, what tells of a worker's death, and what bounds the memory of workers that get large rows.
+NEEDED = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.python.worker.reuse": "true",
+}

@@ -1,0 +1,101 @@
+"""Copies that are far larger than the others: their segments are read by many tasks, and replayed by one task a copy.
+
+Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
+replay needs the headers alone, in order. Between them lies an exchange of packed headers
+(:mod:`auditor.replay.chunks`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from auditor.base.errors import DecodeError
+from auditor.connectors import gate
+from auditor.connectors.codec.segment import Chunk
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline.isolation import died_before, read_apart, read_each
+from auditor.pipeline.plan import segment_tasks, spread
+from auditor.replay.chunks import PackedRow, SegmentTask, read_packed, unpacked
+from auditor.replay.copy_reader import CopyReader, CopyTask, read_copy
+from auditor.spark.streams import in_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# One row a chunk: numbers of its copy, of its segment in the copy and of itself in the segment; what it holds.
+CHUNKS = "copy int, segment int, chunk int, packed binary"
+CHUNKS_ARROW = pa.schema(
+    [("copy", pa.int32()), ("segment", pa.int32()), ("chunk", pa.int32()), ("packed", pa.binary())]
+)
+Row = tuple[int, int, int, pa.Buffer]
+
+
+def read_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> DataFrame:
+    """The chunks of all these copies, read by ``parts`` tasks: a partition a copy, in the order of its log.
+
+    The rows of a copy are sorted by Spark, which spills to disk what its memory does not hold.
+    """
+    lists = spread(segment_tasks(tasks), parts)
+    shipped = spark.sparkContext.broadcast(lists)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        how = list_packed if died_before() else read_packed
+        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
+            rows = itertools.chain.from_iterable(read_each(shipped.value[number], how))
+            yield from in_batches(rows, CHUNKS_ARROW)
+
+    chunks = spark.range(0, len(lists), 1, len(lists)).mapInArrow(read, CHUNKS)
+    return chunks.repartitionById(len(tasks), "copy").sortWithinPartitions("copy", "segment", "chunk")
+
+
+def list_packed(part: SegmentTask) -> list[PackedRow]:
+    """All rows of a segment, for a process that hands them to another. Memory: some 10 bytes a batch."""
+    return list(read_packed(part))
+
+
+def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[CopyTask]) -> Iterator[CopyFacts]:
+    """The facts of the copies whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
+
+    Where workers died over it before, the copy is read as a whole in a process apart, which gives the same.
+    """
+    for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
+        if died_before():
+            yield from read_apart([tasks[number]], read_copy)
+            continue
+        with gate.guarded({}):
+            facts = CopyReader(tasks[number], arriving(rows)).run()
+        yield facts
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    for batch in batches:
+        copies, segments, chunks = (batch.column(k).to_pylist() for k in range(3))
+        for at in range(batch.num_rows):
+            yield copies[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
+
+
+def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[Chunk] | DecodeError]:
+    """What :class:`CopyReader` asks for the chunks of its segments, from rows that come in the order of the log."""
+    segments = itertools.groupby(rows, itemgetter(1))
+
+    def chunks(number: int) -> Iterator[Chunk] | DecodeError:
+        found, mine = next(segments)
+        if found != number:
+            raise RuntimeError(f"segment {number} of a copy did not arrive, but {found} did")
+        first = unpacked(next(mine)[3])
+        return first if isinstance(first, DecodeError) else itertools.chain([first], _unpacked(mine))
+
+    return chunks
+
+
+def _unpacked(rows: Iterator[Row]) -> Iterator[Chunk]:
+    for row in rows:
+        chunk = unpacked(row[3])
+        if isinstance(chunk, DecodeError):
+            raise RuntimeError(f"{chunk.file} could be opened, and then it could not")
+        yield chunk

@@ -1,0 +1,271 @@
+"""Rules on transactions that markers have closed, and on data that came after its marker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from auditor.facts.copy_facts import Kind
+from auditor.rules import commands
+from auditor.rules.finding import Finding, iso
+from auditor.rules.hanging import FAMILY
+from auditor.rules.open_transactions import unreadable_behind
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView
+from auditor.rules.windows import marker_window, owner_complete, recorded, skew, window_after
+
+
+def _judged(log: LogView) -> np.ndarray:
+    rows = log.leader.transactions
+    return rows[(rows["marker_offset"] < 0) | (rows["marker_offset"] >= log.leader.log_start)]
+
+
+def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
+    """Whether the transaction's data came after the marker that had closed its epoch, and how that is known."""
+    if t["prev_marker_offset"] < log.leader.log_start or t["prev_marker_epoch"] < 0:
+        return False, ""
+    if t["prev_marker_epoch"] > t["producer_epoch"]:
+        return True, f"the marker at {t['prev_marker_offset']} had raised the epoch to {t['prev_marker_epoch']}"
+    if t["prev_marker_epoch"] < t["producer_epoch"] or not owner_complete(log, t["producer_id"]):
+        return False, ""
+    last = log.last_entry(t["producer_id"])
+    coordinators = range(log.cluster.partition_counts["__transaction_state"]) if last is None else (last.partition,)
+    if window_after(log, t) is not None or not all(recorded(log, p, t) for p in coordinators):
+        return False, ""
+    return True, f"no record of the coordinator allows data after the marker at {t['prev_marker_offset']}"
+
+
+@rule("late-write-after-marker", family=FAMILY, severity="critical, error, or info once an operator closed it")
+def late_write_after_marker(log: LogView) -> Iterator[Finding]:
+    """Data arrived after the marker that had closed its transaction
+
+    Checks: transactional data of an epoch after the marker that closed that epoch: under transaction.version 2 a marker
+    of the next epoch; before, a marker of the same or a higher epoch with no record of the coordinator that lets the
+    producer write to the partition again.
+    Why it matters: such data opens a transaction that nobody will close, or is swept up by the next one's marker.
+    Can be wrong: before transaction.version 2 the next transaction looks alike, so nothing is said without the whole
+    history of the id.
+    What to do: turn on verification (3.6 and newer), move to transaction.version 2; abort while it hangs.
+    Source: KIP-360, KIP-890
+    """
+    for t in _judged(log):
+        if t["first_offset"] < log.leader.log_start:
+            continue
+        late, why = _is_late(log, t)
+        if not late:
+            continue
+        severity, fate = _fate(log, t)
+        offset = int(t["first_offset"])
+        yield log.finding(
+            "late-write-after-marker",
+            severity,
+            f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
+            f"its transaction was over: {why}; {fate}",
+            segment=int(t["segment"]),
+            offset=offset,
+            last_offset=t["last_offset"],
+            producer_id=t["producer_id"],
+            producer_epoch=t["producer_epoch"],
+            transactional_id=log.owner(t["producer_id"]),
+            time_ms=log.time(t["first_time"]),
+            position=t["position"],
+            evidence={
+                "previous_marker_offset": t["prev_marker_offset"],
+                "previous_marker_epoch": t["prev_marker_epoch"],
+                "previous_marker_time": iso(int(t["prev_marker_time"])),
+                "closed_by_marker_at": t["marker_offset"] if t["marker_offset"] >= 0 else None,
+                "records": t["records"],
+            },
+            remedy=commands.abort(log.topic, log.partition, offset) if severity == "critical" and fate == HANGS else "",
+        )
+
+
+HANGS = "it is still open"
+
+
+def _fate(log: LogView, t: np.void) -> tuple[str, str]:
+    if t["marker_offset"] < 0:
+        unread = unreadable_behind(log, t)
+        return ("info", "what became of it could not be read") if unread else ("critical", HANGS)
+    if marker_window(log, t) is not None:
+        return "critical", f"the marker at {t['marker_offset']} of a later transaction took it in"
+    if not t["commit"] and owner_complete(log, t["producer_id"]):
+        return "info", f"the ABORT at {t['marker_offset']}, outside every transaction (an operator's), closed it"
+    return "error", f"the marker at {t['marker_offset']} closed it"
+
+
+@rule("transactions-merged-under-one-marker", family=FAMILY, severity="critical")
+def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
+    """One marker closed the data of two transactions
+
+    Checks: the data between two markers of a producer begins before the coordinator's transaction whose marker closes
+    it had this partition, by more than the clocks may differ, with no other transaction of the id to belong to.
+    Why it matters: the first part was committed or aborted together with data it has nothing to do with: atomicity is
+    broken, and nothing else shows it.
+    Can be wrong: clock skew; client time stamps far in the past; said only with the whole history of the id.
+    What to do: list the records of the foreign part (offsets in the evidence) and compensate downstream.
+    Source: KIP-360, KIP-890
+    """
+    for t in _judged(log):
+        if t["first_offset"] < log.leader.log_start or t["marker_offset"] < 0 or t["batches"] < 2:
+            continue
+        if not owner_complete(log, t["producer_id"]):
+            continue
+        window = marker_window(log, t)
+        added = window.added.get(log.name) if window is not None else None
+        if window is None or added is None or window.client_version >= 2:
+            continue
+        begin, slack = log.time(t["first_time"]), max(skew(log, added.partition), 30_000)
+        previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
+        if begin < 0 or begin >= added.time - slack or previous > begin or log.time(t["last_time"]) < added.time:
+            continue
+        yield log.finding(
+            "transactions-merged-under-one-marker",
+            "critical",
+            f"The marker at offset {t['marker_offset']} closed data of producer {t['producer_id']} that began "
+            f"at offset "
+            f"{t['first_offset']}, {(added.time - begin) / 1000:.0f} s before its transaction had {log.name}",
+            segment=int(t["segment"]),
+            offset=t["first_offset"],
+            last_offset=t["last_offset"],
+            producer_id=t["producer_id"],
+            producer_epoch=t["producer_epoch"],
+            transactional_id=window.transactional_id,
+            time_ms=begin,
+            position=t["position"],
+            evidence={
+                "marker_offset": t["marker_offset"],
+                "partition_added": iso(added.time),
+                "data_began": iso(begin),
+                "coordinator_offset": added.offset,
+                "confidence": "likely",
+            },
+        )
+
+
+@rule("committed-transaction-hole", family=FAMILY, severity="critical")
+def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
+    """A committed transaction lacks records
+
+    Checks: among the batches of one committed transaction in a partition, in a region never cleaned, the producer's
+    sequences do not continue.
+    Why it matters: consumers read part of an atomic unit as if it were whole.
+    Can be wrong: cleaning (then nothing is said).
+    What to do: reprocess the input of the transaction; check acks and unclean elections.
+    Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
+    """
+    gaps = {(int(e["producer_id"]), int(e["base_offset"])): e for e in log.events(Kind.SEQUENCE_GAP)}
+    rows = _judged(log)
+    for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
+        e = gaps.get((int(t["producer_id"]), int(t["gap_offset"])))
+        if e is None or t["first_offset"] < log.intact_from():
+            continue
+        yield log.at_event(
+            "committed-transaction-hole",
+            "critical",
+            f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
+            f"{t['last_offset']}) lacks records before offset {t['gap_offset']}",
+            e,
+            evidence={
+                "expected": e["a"],
+                "found": e["b"],
+                "previous_last_offset": e["c"],
+                "transaction_first_offset": t["first_offset"],
+                "transaction_last_offset": t["last_offset"],
+                "marker_offset": t["marker_offset"],
+                "records": t["records"],
+            },
+        )
+
+
+@rule("marker-without-transaction", family=FAMILY, severity="info; warning when it is a producer's habit")
+def marker_without_transaction(log: LogView) -> Iterator[Finding]:
+    """A marker closed nothing
+
+    Checks: an end marker of a producer that has no transaction open in the partition; more than a tenth of at least a
+    hundred markers of one producer, repeats aside, is a habit.
+    Why it matters: mostly harmless: a retried marker, a coordinator that moved, a partition that a client added to its
+    transaction and never wrote to.
+    Can be wrong: the data lay below the log start or was cleaned away.
+    What to do: nothing; when frequent, find the client that adds partitions which it does not write.
+    Source: KIP-98
+    """
+    rows = _judged(log)
+    lone = rows[(rows["first_offset"] < 0) & (rows["marker_offset"] >= 0)]
+    markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
+    for producer_id in dict.fromkeys(lone["producer_id"].tolist()):
+        mine = lone[lone["producer_id"] == producer_id]
+        counted = mine[(mine["repeat"] == 0) & (mine["marker_offset"] >= log.intact_from())]
+        habit = markers[producer_id] >= 100 and len(counted) * 10 > markers[producer_id]
+        yield _lone_markers(log, mine, habit, markers[producer_id])
+
+
+def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> Finding:
+    first, last = mine[0], mine[-1]
+    many = f"{len(mine)} markers" if len(mine) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
+    return log.finding(
+        "marker-without-transaction",
+        "warning" if habit else "info",
+        f"{many} of producer {first['producer_id']} in {log.name} closed nothing"
+        + (": it keeps adding partitions that it does not write" if habit else ""),
+        segment=int(first["marker_segment"]),
+        offset=first["marker_offset"],
+        last_offset=last["marker_offset"],
+        producer_id=first["producer_id"],
+        producer_epoch=first["marker_epoch"],
+        transactional_id=log.owner(first["producer_id"]),
+        time_ms=first["marker_timestamp"],
+        position=first["marker_position"],
+        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeat"]))},
+    )
+
+
+@rule("transaction-abort-rate", family=FAMILY, severity="warning")
+def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
+    """Many transactions of one id are aborted
+
+    Checks: of at least twenty decided transactions of one transactional id a fifth or more were aborted, or a
+    twentieth or more by the coordinator itself (time-outs, fencing).
+    Why it matters: every abort is work done twice; aborts by the coordinator mean time-outs or instances that fence
+    each other.
+    Can be wrong: chaos tests.
+    What to do: read the aborting application's log; for the coordinator's aborts raise transaction.timeout.ms or
+    commit more often.
+    Source: KIP-447
+    """
+    history = log.cluster.coordinator
+    if log.topic != "__transaction_state" or history is None:
+        return
+    for tid, entries in history.by_id.items():
+        if entries[0].partition != log.partition:
+            continue
+        windows = [w for p in dict.fromkeys(e.producer_id for e in entries) for w in history.windows(p)]
+        decided = [w for w in windows if w.prepare is not None and w.transactional_id == tid]
+        aborted = [w for w in decided if w.prepare is not None and not w.prepare.commit]
+        forced = [w for w in aborted if _forced(w.last_ongoing, w.prepare)]
+        if len(decided) < 20 or (len(aborted) * 5 < len(decided) and len(forced) * 20 < len(decided)):
+            continue
+        last = entries[-1]
+        yield log.finding(
+            "transaction-abort-rate",
+            "warning",
+            f"{len(aborted)} of {len(decided)} transactions of {tid} were aborted, {len(forced)} by the coordinator",
+            offset=entries[0].offset,
+            last_offset=last.offset,
+            producer_id=last.producer_id,
+            producer_epoch=last.producer_epoch,
+            transactional_id=tid,
+            time_ms=last.time,
+            file=last.file,
+            evidence={"decided": len(decided), "aborted": len(aborted), "by_coordinator": len(forced)},
+        )
+
+
+def _forced(ongoing: Any, prepare: Any) -> bool:
+    if ongoing is None or prepare is None:
+        return False
+    rise = prepare.producer_epoch - ongoing.producer_epoch
+    return bool(rise >= 2 if prepare.client_version >= 2 else rise >= 1)

@@ -1,0 +1,305 @@
+"""Rules on committed offsets (KIP-447): blocked, written by zombies, gone back, skipped, outside their log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from auditor.model.offsets import GroupPartition
+from auditor.rules import commands
+from auditor.rules.finding import Finding, lowered
+from auditor.rules.group_offsets import Commit
+from auditor.rules.hanging import who
+from auditor.rules.offset_watch import watched
+from auditor.rules.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView, arrived
+
+FAMILY = "consumer offsets"
+SHOWN = 20  # partitions or groups that a finding lists
+
+
+def _at(log: LogView, rule_id: str, severity: str, c: Commit, message: str, **more: Any) -> Finding:
+    """A finding about a committed offset: it points at what the group consumes, its file at the record."""
+    evidence = {
+        "offsets_partition": log.name,
+        "record_offset": c.record_offset,
+        "generation": None if c.generation is None else c.generation.number,
+        "group_empty": None if c.generation is None else c.generation.empty,
+        **more.pop("evidence", {}),
+    }
+    return log.finding(
+        rule_id,
+        severity,
+        message,
+        topic=c.topic,
+        partition=c.partition,
+        offset=c.value,
+        producer_id=None if c.plain else c.producer_id,
+        producer_epoch=None if c.plain else c.producer_epoch,
+        transactional_id=None if c.plain else log.owner(c.producer_id),
+        group_id=c.place.group,
+        time_ms=c.time if c.time >= 0 else None,
+        file=c.file,
+        position=c.position,
+        evidence=evidence,
+        **more,
+    )
+
+
+def _name(log: LogView, c: Commit) -> str:
+    if c.plain:
+        return "a commit outside a transaction"
+    owner = log.owner(c.producer_id)
+    return f"producer {c.producer_id}" + (f" (transactional id {owner})" if owner is not None else "")
+
+
+def _where(c: Commit) -> str:
+    return f"group {c.place.group} on {c.place.partition}"
+
+
+@rule("pending-offsets-blocked", family=FAMILY, severity="critical; info while it may be in flight", time=True)
+def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
+    """Committed offsets wait for a transaction that does not end
+
+    Checks: a transaction with offset commits that is open in __consumer_offsets and hangs, or is older than its
+    time-out and a margin.
+    Why it matters: members that fetch stable offsets get UNSTABLE_OFFSET_COMMIT for these partitions and cannot start
+    to read them, from now until somebody writes the marker.
+    Can be wrong: files copied from a running broker at different times (then it is said as in flight).
+    What to do: kafka-transactions.sh abort on the __consumer_offsets partition with the start offset of the finding.
+    Source: KIP-447
+    """
+    seen = watched(log)
+    for t in open_transactions(log) if seen is not None else ():
+        hangs = t.klass in ("hanging", "orphan")
+        old = t.klass in ("late", "undecidable") and t.age_ms > log.cluster.margin(t.timeout_ms)
+        pending = seen.story.pending(int(t.row["producer_id"])) if seen is not None else []
+        if pending and (hangs or old):
+            yield _blocked(log, t, pending)
+
+
+def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding:
+    groups = sorted({c.place.group for c in pending})
+    partitions = [f"{c.place.group}: {c.place.partition}" for c in pending]
+    offset = int(t.row["first_offset"])
+    doubt = t.in_flight
+    names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
+    message = (
+        f"The offsets of {names} on {len(pending)} partition(s) wait for the transaction of {who(t)}, open in "
+        f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
+    )
+    return log.finding(
+        "pending-offsets-blocked",
+        "info" if doubt else "critical",
+        message + (" (the files may have been copied at different times)" if doubt else ""),
+        segment=int(t.row["segment"]),
+        offset=offset,
+        last_offset=t.row["last_offset"],
+        producer_id=t.row["producer_id"],
+        producer_epoch=t.row["producer_epoch"],
+        transactional_id=t.owner,
+        group_id=groups[0] if len(groups) == 1 else None,
+        position=t.row["position"] if t.row["position"] >= 0 else None,
+        time_ms=t.since,
+        evidence={
+            **t.evidence(),
+            "groups": groups[:SHOWN],
+            "partitions": partitions[:SHOWN],
+            "pending": len(pending),
+            "start_offset": offset,
+            "confidence": "undecidable" if doubt else "proved" if t.klass in ("hanging", "orphan") else "likely",
+        },
+        remedy=f"Confirm: {commands.describe_producers(log.topic, log.partition)} ; then: "
+        f"{commands.abort(log.topic, log.partition, offset)}",
+    )
+
+
+@rule("zombie-offset-commit", family=FAMILY, severity="error")
+def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
+    """A producer commits offsets of a partition that a rebalance gave to another
+
+    Checks: in a classic group, a transactional commit by a producer that had committed in an older generation, behind
+    a commit of the same partition by another producer in the newer one. Aborted transactions do not count.
+    Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
+    gone back. KIP-447 fences this, but only for clients that send their group metadata.
+    Can be wrong: the producer kept the partition, and the other one committed it by mistake; static members.
+    What to do: call sendOffsetsToTransaction(offsets, groupMetadata) with clients of 2.5 or newer (Streams:
+    exactly_once_v2); deduplicate what the zombie wrote after the other's commit.
+    Source: KIP-447
+    """
+    seen = watched(log)
+    for older, rival, c in seen.rivals.zombies if seen is not None else ():
+        yield _at(
+            log,
+            "zombie-offset-commit",
+            "error" if rival.record_offset >= log.intact_from() else lowered("error"),
+            c,
+            f"{_name(log, c)} commits offset {c.value} for {_where(c)} after {_name(log, rival)} had taken the "
+            f"partition over and committed {rival.value}: a zombie of an older generation was not fenced",
+            evidence={
+                "older_generation": None if older.generation is None else older.generation.number,
+                "older_record_offset": older.record_offset,
+                "rival_producer_id": rival.producer_id,
+                "rival_offset": rival.value,
+                "rival_record_offset": rival.record_offset,
+                "confidence": "likely",
+            },
+        )
+
+
+@rule("interleaved-offset-producers", family=FAMILY, severity="warning")
+def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
+    """Two producers take turns in committing one partition of a group
+
+    Checks: transactional commits of one group partition by producers p, q and p again, with no new generation of the
+    group between the first and the last. Aborted transactions do not count.
+    Why it matters: one partition has one owner in a generation. Two of them process the same records.
+    Can be wrong: consumers that assign partitions by hand; groups that are shared on purpose.
+    What to do: find both instances by their transactional ids; see that each sends its group metadata with its offsets.
+    Source: KIP-447
+    """
+    seen = watched(log)
+    for first, other, c in seen.rivals.interleaved if seen is not None else ():
+        yield _at(
+            log,
+            "interleaved-offset-producers",
+            "warning" if first.record_offset >= log.intact_from() else lowered("warning"),
+            c,
+            f"{_name(log, c)} and {_name(log, other)} take turns in committing {_where(c)} within one generation: "
+            f"{first.value}, {other.value}, {c.value}",
+            evidence={
+                "other_producer_id": other.producer_id,
+                "offsets": [first.value, other.value, c.value],
+                "record_offsets": [first.record_offset, other.record_offset, c.record_offset],
+                "confidence": "likely",
+            },
+        )
+
+
+@rule(
+    "offset-regression",
+    family=FAMILY,
+    severity="error by a transaction in a living group, else warning; info for resets",
+)
+def offset_regression(log: LogView) -> Iterator[Finding]:
+    """The committed offset of a group goes back
+
+    Checks: an offset that came into force below the one in force before, for the same group and partition. Pending and
+    aborted offsets do not count, nor those that a later record had overtaken already.
+    Why it matters: the records between the two are processed again; in a transaction their output is there twice.
+    Can be wrong: a reset by hand (a plain commit while the group is empty: info), an intended seek, a topic that was
+    deleted and created again.
+    What to do: find the writer by its producer id; look whether a rebalance or a zombie was before it.
+    Source: KIP-447
+    """
+    seen = watched(log)
+    runs: dict[tuple[GroupPartition, int, str], list[tuple[Commit, Commit]]] = {}
+    for before, c in seen.values.back if seen is not None else ():
+        runs.setdefault((c.place, c.producer_id, _regression_severity(c)), []).append((before, c))
+    for (_, _, severity), run in runs.items():
+        before, c = run[0]
+        times = f" (and {len(run) - 1} times more)" if len(run) > 1 else ""
+        yield _at(
+            log,
+            "offset-regression",
+            severity,
+            c,
+            f"The committed offset of {_where(c)} goes back from {before.value} to {c.value} by {_name(log, c)}{times}",
+            evidence={
+                "offset_before": before.value,
+                "offset_after": c.value,
+                "record_offset_before": before.record_offset,
+                "producer_id_before": None if before.plain else before.producer_id,
+                "times": len(run),
+            },
+        )
+
+
+def _regression_severity(c: Commit) -> str:
+    empty = None if c.generation is None else c.generation.empty
+    if c.plain:
+        return "info" if empty else "warning"
+    return "error" if empty is False else "warning"
+
+
+@rule("offset-skips-aborted-input", family=FAMILY, severity="warning")
+def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
+    """A group's offset passes over input whose transaction was aborted
+
+    Checks: after the ABORT of a transaction that had committed [a, b) of a group partition, the next offset in force is
+    b or more, by a plain commit or another producer, with no rebalance since that would have made its owner begin at a.
+    Why it matters: the output of that input was aborted; if nobody processes it again, it is lost.
+    Can be wrong: the partition was processed again by a member without transactions; bad data was skipped by hand.
+    What to do: if in doubt reset the group to the first of these offsets and process them again; turn
+    enable.auto.commit off in transactional applications, and seek back to the committed offset after an abort.
+    Source: KIP-447
+    """
+    seen = watched(log)
+    for start, aborted, c in seen.values.skips if seen is not None else ():
+        if (
+            not c.plain
+            and log.owner(c.producer_id) is not None
+            and log.owner(c.producer_id) == log.owner(aborted.producer_id)
+        ):
+            continue
+        yield _at(
+            log,
+            "offset-skips-aborted-input",
+            "warning" if start.record_offset >= log.intact_from() else lowered("warning"),
+            c,
+            f"The offset of {_where(c)} moves to {c.value} by {_name(log, c)}, over offsets {start.value} to "
+            f"{aborted.value - 1}, whose transaction ({_name(log, aborted)}) was aborted: they may be unprocessed",
+            evidence={
+                "from_offset": start.value,
+                "aborted_offset": aborted.value,
+                "aborted_producer_id": aborted.producer_id,
+                "aborted_record_offset": aborted.record_offset,
+                "confidence": "likely",
+            },
+            remedy=commands.reset_offset(c.place.group, c.topic, c.partition, start.value),
+        )
+
+
+@rule("committed-offset-out-of-range", family=FAMILY, severity="error above the log's end, warning below its start")
+def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
+    """A group's committed offset lies outside the log that it reads
+
+    Checks: the last offset in force of a group partition against the start and the end of that log's leader copy.
+    Why it matters: above the end, the partition lost its tail or was created anew; below the start, retention took
+    records that the group never read. Either way auto.offset.reset decides where the group goes on.
+    Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.
+    What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
+    Source: UnknownProducerId and OutOfOrderSequence page
+    """
+    seen = watched(log)
+    for c in seen.story.in_force() if seen is not None else ():
+        bounds = log.cluster.bounds.get((c.topic, c.partition))
+        if bounds is None or bounds.log_start <= c.value <= bounds.log_end or c.value < 0:
+            continue
+        above = c.value > bounds.log_end
+        other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
+        late = above and not arrived(bounds.copy_time, bounds.clean_shutdown, c.time, other_clock=other)
+        doubt = late or (bounds.starts_late and not above)
+        severity = "info" if doubt else "error" if above else "warning"
+        side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
+        missing = f"{abs(c.value - (bounds.log_end if above else bounds.log_start))} records"
+        yield _at(
+            log,
+            "committed-offset-out-of-range",
+            severity,
+            c,
+            f"The committed offset {c.value} of {_where(c)} lies {side} of the log: "
+            + (f"{missing} that the group has read are not there" if above else f"it never read {missing}")
+            + (" (the log may have been copied before the offsets)" if late else "")
+            + (" (its first segments may not have been copied)" if doubt and not late else ""),
+            evidence={
+                "log_start": bounds.log_start,
+                "log_end": bounds.log_end,
+                "in_flight": True if late else None,
+                "confidence": "undecidable" if doubt else "proved",
+            },
+            remedy=commands.reset_offset(
+                c.place.group, c.topic, c.partition, bounds.log_end if above else bounds.log_start
+            ),
+        )

@@ -1,0 +1,192 @@
+"""Rules on how things stand in ``__transaction_state``: ids that do not go on, time-outs, keys, unreadable records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from auditor.model.hashing import partition_for
+from auditor.rules import commands
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
+from auditor.rules.finding import Finding, iso
+from auditor.rules.registry import rule
+from auditor.rules.transitions import FAMILY, TOPIC, at_entry, mine
+from auditor.rules.view import LogView
+
+
+def last_entries(log: LogView) -> Iterator[Entry]:
+    """The last record of every id whose partition this is."""
+    for _, entries in mine(log):
+        yield entries[-1]
+
+
+@rule("stuck-prepare", family=FAMILY, severity="critical", time=True)
+def stuck_prepare(log: LogView) -> Iterator[Finding]:
+    """A transaction is decided but was never completed
+
+    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than the margin.
+    Why it matters: some partition did not take its marker: consumers stand still there, and every client of the id gets
+    CONCURRENT_TRANSACTIONS.
+    Can be wrong: the coordinator was down for long; the copy is much older than --as-of.
+    What to do: mend the partitions without marker, then move leadership of the owning __transaction_state partition, so
+    that its markers are sent again. Never abort a PrepareCommit.
+    Source: KIP-98; semantics 3.7
+    """
+    for entry in last_entries(log):
+        age = log.cluster.as_of - entry.time
+        if entry.state not in ("PrepareCommit", "PrepareAbort") or age <= log.cluster.margin(entry.timeout_ms):
+            continue
+        yield at_entry(
+            log,
+            "stuck-prepare",
+            "critical",
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: a "
+            f"partition "
+            "of it has not taken its marker",
+            entry,
+            evidence={
+                "state": entry.state,
+                "age_ms": age,
+                "partitions": sorted(entry.partitions),
+                "decided": iso(entry.time),
+            },
+            remedy="kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions ; then move leadership of "
+            f"{TOPIC}-{log.partition}: kafka-leader-election.sh --bootstrap-server B --election-type preferred --topic "
+            f"{TOPIC} --partition {log.partition} . Do not abort it by hand",
+        )
+
+
+@rule("timeout-not-enforced", family=FAMILY, severity="warning; error beyond the margin", time=True)
+def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
+    """The coordinator did not abort a transaction whose time was up
+
+    Checks: the last record of an id is Ongoing, and its start, time-out and two rounds of the coordinator's check lie
+    before --as-of.
+    Why it matters: the coordinator that owns the id is dead, unowned or could not load; the transaction holds back
+    read_committed consumers.
+    Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
+    What to do: check who leads this partition, transaction.abort.timed.out.transaction.cleanup.interval.ms, and load
+    errors (unreadable-transaction-record).
+    Source: KIP-98; TransactionStateManager.timedOutTransactions
+    """
+    for entry in last_entries(log):
+        if entry.state != "Ongoing" or entry.timeout_ms <= 0:
+            continue
+        begin = entry.start if entry.start >= 0 else entry.time
+        over = log.cluster.as_of - begin - entry.timeout_ms
+        if over <= 2 * COORDINATOR_CHECK_MS:
+            continue
+        error = over > log.cluster.margin(entry.timeout_ms)
+        yield at_entry(
+            log,
+            "timeout-not-enforced",
+            "error" if error else "warning",
+            f"The transaction of {entry.transactional_id} has been open for "
+            f"{(over + entry.timeout_ms) / 1000:.0f} s with "
+            f"a time-out of {entry.timeout_ms / 1000:.0f} s, and the coordinator has not aborted it",
+            entry,
+            evidence={
+                "timeout_ms": entry.timeout_ms,
+                "started": iso(begin),
+                "over_ms": over,
+                "partitions": sorted(entry.partitions),
+            },
+            remedy=f"{commands.describe_id(entry.transactional_id)} ; "
+            f"kafka-topics.sh --bootstrap-server B --describe --topic {TOPIC}",
+        )
+
+
+@rule("transaction-timeout-too-large", family=FAMILY, severity="info")
+def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
+    """A crash of this application blocks consumers for long
+
+    Checks: a time-out of ten minutes or more; of more than one minute for an id that also commits offsets.
+    Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
+    Can be wrong: batch jobs that need the time.
+    What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s.
+    Source: KIP-447
+    """
+    for tid, entries in mine(log):
+        last = entries[-1]
+        offsets = any(name.startswith("__consumer_offsets-") for e in entries for name in e.partitions)
+        if last.state is None or not (last.timeout_ms >= 600_000 or (offsets and last.timeout_ms > 60_000)):
+            continue
+        yield at_entry(
+            log,
+            "transaction-timeout-too-large",
+            "info",
+            f"{tid} has a transaction time-out of {last.timeout_ms / 1000:.0f} s"
+            + (" and commits offsets" if offsets else ""),
+            last,
+            evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
+        )
+
+
+@rule("key-in-wrong-partition", family=FAMILY, severity="error")
+def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
+    """A transactional id or group lies in a partition that does not own it
+
+    Checks: the partition of a record against the hash of its transactional id or group over the topic's partition
+    count.
+    Why it matters: the partition count was changed: coordinators look elsewhere, ids and groups start from nothing.
+    Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
+    What to do: restore the partition count, or create the ids and offsets anew.
+    Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
+    """
+    count = log.cluster.partition_counts.get(log.topic, 0)
+    if not log.cluster.knows_count(log.topic):
+        return
+    sure = log.cluster.has_metadata
+    if log.topic == TOPIC:
+        for tid, entries in mine(log):
+            owner = partition_for(tid, count)
+            if owner != log.partition:
+                yield _misplaced(log, tid, None, owner, count, sure, entries[0])
+    elif log.topic == "__consumer_offsets":
+        for name in ("offset_commits", "group_metadata"):
+            table = log.leader.tables.get(name)
+            for group in dict.fromkeys(table["group_id"].to_pylist() if table is not None else ()):
+                if group is not None and partition_for(group, count) != log.partition:
+                    yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
+
+
+def _misplaced(
+    log: LogView, tid: str | None, group: str | None, owner: int, count: int, sure: bool, entry: Entry | None
+) -> Finding:
+    return log.finding(
+        "key-in-wrong-partition",
+        "error",
+        f"{tid if tid is not None else group} lies in {log.name}, but of {count} partitions {owner} owns it",
+        transactional_id=tid,
+        group_id=group,
+        offset=None if entry is None else entry.offset,
+        evidence={"expected": owner, "found": log.partition, "partition_count": count,
+                  "confidence": "proved" if sure else "likely"},
+    )  # fmt: skip
+
+
+@rule("unreadable-transaction-record", family=FAMILY, severity="error")
+def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
+    """A coordinator cannot read its own log
+
+    Checks: a record of __transaction_state with an unknown value version, a null key or a body that does not parse.
+    Why it matters: a coordinator that loads the partition stops at it and silently keeps what it had: ids further on
+    are stale or unknown to it.
+    Can be wrong: a newer broker wrote it than this auditor knows.
+    What to do: upgrade, or repair the partition from another replica.
+    Source: TransactionStateManager.loadTransactionMetadata
+    """
+    if log.topic != TOPIC:
+        return
+    for offset, position, error in log.leader.state.get("unreadable_records") or []:
+        if offset >= log.leader.log_start:
+            yield log.finding(
+                "unreadable-transaction-record",
+                "error",
+                f"The record at offset {offset} of {log.name} cannot be read ({error.detail}): a coordinator "
+                f"stops loading here",
+                offset=offset,
+                last_offset=offset,
+                file=error.file,
+                position=position,
+                evidence={"reason": error.reason, "detail": error.detail},
+            )

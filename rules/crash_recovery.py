@@ -1,0 +1,194 @@
+"""Recovery dry run: what a broker of today (4.1) would make of a log directory after a crash.
+
+After a crash a broker trusts nothing from the recovery point on: it scans those segments batch by batch, cuts the log
+at the first one that is not sound and drops what follows. Two starts are told: one that scans everything, as without
+recovery points (the worst case), and one from the recovery points as they stand.
+Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState; semantics 1.13, formats 1.4, observed 15, 16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from auditor.facts.copy_facts import CopyFacts, Kind, SegmentScan
+
+MAX_SHOWN = 100  # poisonous batches of one log
+PLAIN = "a plain batch inside an open transaction of the same producer"
+UNKNOWN_TYPE = "a marker of unknown control type"
+REFUSED = "an offset that the rebuilt index refuses, in a segment without .index"
+ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a crash, from offset 0
+
+
+def dry_run(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any] | None:
+    """What becomes of one copy at a start that scans from ``recovery_point`` on; None for text, which shows no bytes.
+
+    ``log_end_after`` and ``last_stable_offset_after``: offsets, the latter once the high watermark is at the log end.
+    ``truncates``: each cut with file, byte, offset and what is lost; ``deletes``: segments renamed ``.deleted``, with
+    their indexes; ``poison``: what stops the start; ``undecided``: what could not be told; ``says``: all in a sentence.
+    """
+    if copy.text or not copy.scans:
+        return None
+    first = _first_scanned(copy, recovery_point)
+    end, truncates, kept = _cuts(copy, first)
+    poison = _poison(copy, first, kept)
+    deletes = [copy.segments[k] for k in range(kept, len(copy.scans))]
+    if end < copy.log_start:  # LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd
+        deletes, end = list(copy.segments), copy.log_start
+    result = {
+        "topic": copy.topic,
+        "partition": copy.partition,
+        "starts": not poison,
+        "log_end": copy.log_end,
+        "log_end_after": end,
+        "last_stable_offset_after": _last_stable_offset(copy, end, everything=first == 0),
+        "truncates": truncates,
+        "deletes": deletes,
+        "poison": poison,
+        "undecided": [
+            f"{copy.segments[k]}: {s.undecided}"
+            for k, s in enumerate(copy.scans)
+            if s.undecided and _scanned(s, k, first)
+        ],
+    }
+    return result | {"says": _says(result)}
+
+
+def both_runs(copy: CopyFacts) -> dict[str, Any] | None:
+    """The dry run that scans everything; ``from_recovery_point`` holds the other one where it differs, else None."""
+    full = dry_run(copy)
+    if full is None:
+        return None
+    point = 0 if copy.topic == ALWAYS_SCANNED else copy.recovery_point or 0
+    plain = dry_run(copy, point)
+    return full | {"recovery_point": point, "from_recovery_point": None if plain == full else plain}
+
+
+def directory(log_dir: str, runs: list[dict[str, Any]], clean_shutdown: bool) -> dict[str, Any]:
+    """The dry run of a log directory from those of its logs (:func:`both_runs`)."""
+    full = _together(runs)
+    plain = _together([run["from_recovery_point"] or run for run in runs])
+    says = f"After a crash, if every segment is scanned, a broker of today {_outcome(full)}"
+    if plain != full:
+        says += f"; if the recovery points stand as they are, it {_outcome(plain)}"
+    if clean_shutdown:
+        says += "; it was stopped cleanly, so a start now scans nothing"
+    return {"log_dir": log_dir, **full, "from_recovery_points": plain, "clean_shutdown": clean_shutdown, "says": says}
+
+
+def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    joined = {name: [item for run in runs for item in run[name]] for name in ("truncates", "poison", "undecided")}
+    return {"starts": not joined["poison"], **joined}
+
+
+def _outcome(runs: dict[str, Any]) -> str:
+    cuts, poison = runs["truncates"], runs["poison"]
+    words = "would start" if runs["starts"] else f"would not start: {_poison_words(poison)}"
+    if cuts:
+        records = sum(t["records"] for t in cuts)
+        words += " and" if runs["starts"] else "; it would"
+        words += f" cut {len(cuts)} log(s) and lose {records} readable record(s)"
+    return words + (" (not all could be told)" if runs["undecided"] else "")
+
+
+def _poison_words(poison: list[dict[str, Any]]) -> str:
+    p = poison[0]
+    more = f", and {len(poison) - 1} more" if len(poison) > 1 else ""
+    return f"{p['why']} in {p['topic']}-{p['partition']} at offset {p['offset']}{more}"
+
+
+def _says(run: dict[str, Any]) -> str:
+    parts = []
+    if run["poison"]:
+        parts.append(f"keeps a broker of today from starting: {_poison_words(run['poison'])}")
+    for cut in run["truncates"]:
+        parts.append(
+            f"is cut at offset {cut['offset']} (byte {cut['position']} of {cut['file']}, {cut['reason']}): "
+            f"{cut['bytes']} bytes, {cut['records']} readable record(s) are lost"
+        )
+    if run["deletes"]:
+        parts.append(f"{len(run['deletes'])} segment(s) are renamed .deleted")
+    return f"{run['topic']}-{run['partition']}: " + ("; ".join(parts) or "nothing is cut")
+
+
+def _scanned(scan: SegmentScan, number: int, first: int) -> bool:
+    """A segment without .index is recovered whatever the recovery point says."""
+    return number >= first or not scan.indexed
+
+
+def _first_scanned(copy: CopyFacts, recovery_point: int) -> int:
+    """The segment that holds the recovery point, or the first one."""
+    return max(0, int(np.searchsorted(copy.segment_bases, recovery_point, side="right")) - 1)
+
+
+def _cuts(copy: CopyFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
+    """Where the log ends, the cuts, and how many segments stay."""
+    cuts, end = [], 0
+    for number, scan in enumerate(copy.scans):
+        end = scan.next_offset
+        if scan.cut < 0 or not _scanned(scan, number, first):
+            continue
+        # A missing .index has the segment recovered before recoverLog looks, which then finds nothing to cut there.
+        behind = copy.scans[number + 1 :] if scan.indexed else []
+        end = scan.cut_offset
+        cuts.append({
+            "topic": copy.topic,
+            "partition": copy.partition,
+            "file": copy.segments[number],
+            "position": scan.cut,
+            "offset": end,
+            "reason": scan.cut_reason,
+            "bytes": scan.size - scan.cut + sum(s.size for s in behind),
+            "records": scan.records - scan.cut_records + sum(s.records for s in behind),
+            "deletes": copy.segments[number + 1 :] if scan.indexed else [],
+        })  # fmt: skip
+        if scan.indexed:
+            return end, cuts, number + 1
+    return end, cuts, len(copy.scans)
+
+
+def _poison(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
+    """Batches that throw what nothing catches, among those that are scanned or replayed."""
+    replayed_from = _state_base(copy, first)
+    found = []
+
+    def add(number: int, position: int, offset: int, producer: int, why: str) -> None:
+        reached = _scanned(copy.scans[number], number, first) or offset >= replayed_from
+        if number < kept and reached:
+            found.append({
+                "topic": copy.topic, "partition": copy.partition, "file": copy.segments[number], "position": position,
+                "offset": offset, "producer_id": producer, "why": why,
+            })  # fmt: skip
+
+    for number, scan in enumerate(copy.scans):
+        for position, offset, producer, kind in scan.poison:
+            add(number, position, offset, producer, f"{UNKNOWN_TYPE} {kind}")
+        if scan.cut_reason == "offsets_not_increasing" and not scan.indexed:
+            add(number, 0, scan.base_offset, -1, REFUSED)
+    for e in copy.events[copy.events["kind"] == Kind.PLAIN_IN_TRANSACTION][:MAX_SHOWN]:
+        number, position, offset, producer = (int(e[n]) for n in ("segment", "position", "base_offset", "producer_id"))
+        if not 0 <= copy.scans[number].cut <= position:
+            add(number, position, offset, producer, PLAIN)
+    return sorted(found, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
+
+
+def _state_base(copy: CopyFacts, first: int) -> int:
+    """Where the replay for the state at the first scanned segment begins: its newest snapshot, or the log start."""
+    below = [s.offset for s in copy.snapshots if s.readable and copy.log_start < s.offset <= copy.segment_bases[first]]
+    return max(below, default=copy.log_start)
+
+
+def _last_stable_offset(copy: CopyFacts, end: int, *, everything: bool) -> int:
+    """The first offset of the transactions still open at the new end, not below the log start; else the end.
+
+    A scan of everything forgets what lies in segments before the one that holds the log start: their snapshots go.
+    """
+    t = copy.transactions
+    is_open = (t["first_offset"] >= 0) & (t["first_offset"] < end)
+    is_open &= (t["marker_offset"] < 0) | (t["marker_offset"] >= end)
+    if everything:
+        known_from = copy.segment_bases[_first_scanned(copy, copy.log_start)]
+        is_open &= (t["from_snapshot"] == 0) & (t["last_offset"] >= known_from)
+    firsts = t["first_offset"][is_open]
+    return min(end, max(int(firsts.min()), copy.log_start)) if len(firsts) else end

@@ -1,0 +1,43 @@
+"""Rules as text: the catalogue and a rule's page, for terminals and for the docs."""
+
+from __future__ import annotations
+
+import textwrap
+
+from auditor.rules.registry import SECTIONS, Rule
+
+WIDTH = 100
+
+
+def catalogue(rules: dict[str, Rule]) -> str:
+    """All rules by family: id, severity, title."""
+    lines = []
+    family = ""
+    width = max(map(len, rules))
+    for rule in rules.values():
+        if rule.family != family:
+            family = rule.family
+            lines += ["", family.upper()]
+        lines.append(f"  {rule.id:<{width}}  {rule.title}")
+        lines.append(f"  {'':<{width}}  {_remarks(rule)}")
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _remarks(rule: Rule) -> str:
+    more = [text for flag, text in ((rule.records, "needs --records"), (rule.time, "depends on --as-of"),
+                                    (rule.what_if, "in what-if alone")) if flag]  # fmt: skip
+    return rule.severity + (f" ({', '.join(more)})" if more else "")
+
+
+def page(rule: Rule) -> str:
+    """All about one rule."""
+    lines = [rule.id, rule.title, f"Severity: {_remarks(rule)}", ""]
+    for name in SECTIONS:
+        lines += [
+            name + ":",
+            *textwrap.wrap(
+                rule.sections[name], WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+            ),
+            "",
+        ]
+    return "\n".join(lines)
