@@ -156,7 +156,7 @@ def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Fail
         if size > frame.max_block or after > len(data):
             return Failure("bad_compression", f"lz4: a block of {size} bytes where {len(data) - at} are left")
         if frame.checksums and struct.unpack_from("<I", data.data, at + size)[0] != xxh32_intdigest(
-            data[at : at + size]
+            data.data[at : at + size]
         ):
             return Failure("bad_compression", "lz4: a block's checksum is wrong")
         grown = _lz4_block(data[at : at + size], out[written:], frame.max_block, raw=word != size)
