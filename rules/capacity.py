@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
-from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS
+from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
 from auditor.rules.view import DAY_MS, LogView
@@ -319,7 +319,8 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     Source: KIP draft on keeping only the latest batch
     """
     for v in _verdicts(log):
-        if v["error"] == ERRORS[DUPLICATE_SEQUENCE_NUMBER] and not v["stored_before"]:  # an answer of the draft alone
+        duplicate = POLICIES[v["policy"]].is_draft and v["error"] == ERRORS[DUPLICATE_SEQUENCE_NUMBER]
+        if duplicate and not v["stored_before"]:
             yield _verdict(
                 log,
                 "draft-false-duplicate",
