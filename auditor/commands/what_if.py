@@ -17,25 +17,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.errors import AuditInputError
-from auditor.model.policies import POLICIES
+from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
+from auditor.model.policies import AUTO, CHOICES, COMPARED, DRAFT, named
 from auditor.outputs import publish
 from auditor.pipeline import audit as auditing
-from auditor.pipeline import plan, what_if_numbers
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline import plan, what_if_numbers, what_if_plan
 from auditor.pipeline.options import AuditOptions, parse_time
-from auditor.pipeline.what_if_numbers import DRAFT
 from auditor.replay.copy_reader import CopyTask
-from auditor.replay.policy_kernel import NEVER
-from auditor.replay.policy_replay import Settings
+from auditor.replay.text_copy import TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.finding import Finding, iso
 from auditor.rules.resolve import resolve
 from auditor.spark import scan, session, what_if_job
 
-DEFAULT_POLICIES = ("pre-kip-360", "kip-360", "kip-890-p1", "kip-890-p2", DRAFT)
-RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
-WEEK_MS = 7 * 86_400_000
-CHECK_MS = 600_000
 Row = dict[str, Any]
 
 
@@ -44,7 +38,7 @@ def add_parser(commands: Any) -> None:
     p = commands.add_parser("what-if", help="the same history under each broker policy: refusals, and memory")
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument("--out", type=Path, required=True, help="where results are written")
-    names = sorted({*POLICIES, "kip-890"})
+    names = [name for name in CHOICES if name != AUTO]
     p.add_argument("--policy", action="append", default=[], choices=names, help="only this policy (repeatable)")
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
@@ -59,7 +53,7 @@ def _command(args: argparse.Namespace) -> int:
     options = AuditOptions(
         tuple(args.paths), args.out, fail_on="never", topics=tuple(args.topic), as_of=as_of, master=args.master
     )
-    result, status = run(options, wanted(args.policy))
+    result, status = run(options, named(tuple(args.policy)))
     if not args.quiet and args.format == "json":
         sys.stdout.write(json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     elif not args.quiet:
@@ -68,43 +62,47 @@ def _command(args: argparse.Namespace) -> int:
     return status
 
 
-def wanted(names: list[str]) -> tuple[str, ...]:
-    """The policies asked for, each once; ``kip-890`` stands for both its parts, none for all that matter."""
-    if not names:
-        return DEFAULT_POLICIES
-    parts = [part for name in names for part in (("kip-890-p1", "kip-890-p2") if name == "kip-890" else (name,))]
-    return tuple(dict.fromkeys(parts))
-
-
-def run(options: AuditOptions, policies: tuple[str, ...] = DEFAULT_POLICIES, spark: Any = None) -> tuple[Row, int]:
+def run(options: AuditOptions, policies: tuple[str, ...] = COMPARED, spark: Any = None) -> tuple[Row, int]:
     """Replays the input under the policies and writes the results; what-if.json's content and the exit status (0 or 3).
 
     The policies that the input itself worked under come along, to compare with. Errors: :class:`AuditInputError`.
     """
     audit = auditing.open_input(options)
     spark = spark or session.start(options.master)
+    names = what_if_plan.compared(audit.inventory, audit.settings, options.policy, policies)
     tasks = plan.copy_tasks(audit.inventory, audit.settings, options)
+    tasks = what_if_plan.with_policies(tasks, audit.inventory, audit.settings, options.policy, names)
     facts = scan.read_copies(spark, tasks)
     audit.briefs = scan.collect_briefs(facts)
     auditing.add_context(audit)
-    now = {choice.log_dir: choice.policy for choice in audit.choices}
-    names = tuple(dict.fromkeys([*policies, *sorted(set(now.values()) & set(POLICIES))]))
-    files = [task for task in tasks if isinstance(task, CopyTask)]
-    worlds = what_if_job.read_worlds(spark, files, lambda task: _settings(audit, task), names)
-    judged = what_if_job.judge(spark, facts, worlds, audit.clusters)
+    judged = what_if_job.judge(spark, _believed(audit, spark, facts, tasks), audit.clusters)
     facts.unpersist()
     audit.judged = {"log": judged["log"]}
+    now = {choice.log_dir: choice.policy for choice in audit.choices}
+    names = tuple(name for name in names if name in policies or name in now.values())
+    verdicts = [v for v in judged["verdict"] if v["policy"] in names]
     result = {
         "as_of": iso(max([c.as_of for c in audit.clusters.values()], default=0)),
         "policy": [choice._asdict() for choice in audit.choices],
         "complete": not audit.incomplete(),
-        "notes": _notes(len(tasks) - len(files)),
-        **what_if_numbers.numbers(judged["copy"], judged["verdict"], names, now),
+        "notes": _notes(sum(isinstance(task, TextTask) for task in tasks)),
+        **what_if_numbers.numbers(judged["copy"], verdicts, names, now),
     }
-    findings = [Finding(**row) for row in judged["finding"]]
+    findings = [Finding(**row) for row in judged["finding"] if row["evidence"].get("policy", names[0]) in names]
     findings += [_memory(b) for b in result["brokers"] if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
-    _publish(options.out, result, resolve(findings), judged["verdict"])
+    _publish(options.out, result, resolve(findings), verdicts)
     return result, 3 if audit.incomplete() else 0
+
+
+def _believed(audit: auditing.Audit, spark: Any, facts: Any, tasks: list[CopyTask | TextTask]) -> Any:
+    """The facts, those copies read again in which a producer's clock ran ahead of all brokers."""
+    again = what_if_plan.ahead(tasks, audit.briefs, audit.clusters)
+    if not again:
+        return facts
+    places = [(t.join_key, t.copy.log_dir, t.copy.topic or "", t.copy.partition or 0) for t in again]
+    key = ["join_key", "log_dir", "topic", "partition"]
+    gone = spark.createDataFrame(places, "join_key string, log_dir string, topic string, partition int")
+    return facts.join(gone, key, "left_anti").unionByName(scan.read_copies(spark, [*again]))
 
 
 def _memory(broker: Row) -> Finding:
@@ -119,35 +117,11 @@ def _memory(broker: Row) -> Finding:
 def _notes(text_folders: int) -> list[str]:
     notes = [
         "logs hold accepted batches only: what was really refused or retried is not seen, and neither are restarts",
-        "state sizes are estimates: 224 bytes a producer and 40 a cached batch",
+        f"state sizes are estimates: {BYTES_A_PRODUCER} bytes a producer and {BYTES_A_BATCH} a cached batch",
     ]
     if text_folders:
         notes.append(f"{text_folders} folder(s) of text dumps are left out: they show no sizes and no settings")
     return notes
-
-
-def _settings(audit: auditing.Audit, task: CopyTask) -> Settings:
-    """What the input says of expiry and retention where the copy lies."""
-    known = audit.settings.get(task.join_key, ClusterSettings())
-    cluster = audit.clusters[task.join_key]
-
-    def number(*names: str) -> int | None:
-        values = (known.topic_setting(task.copy.topic or "", name, task.broker_id) for name in names)
-        return next((int(v) for v in values if v is not None and v.lstrip("-").isdigit()), None)
-
-    retention = number("retention.ms")
-    for name, unit in RETENTION_MS.items():
-        if retention is None and (value := number(name)) is not None:
-            retention = value * unit
-    size = number("retention.bytes", "log.retention.bytes")
-    check = number("producer.id.expiration.check.interval.ms")
-    return Settings(
-        number(*plan.EXPIRATION_NAMES),
-        CHECK_MS if check is None else check,
-        WEEK_MS if retention is None else retention,
-        -1 if size is None else size,
-        cluster.newest_time if cluster.newest_time >= 0 else NEVER,
-    )
 
 
 def _publish(out: Path, result: Row, findings: list[Finding], verdicts: list[Row]) -> None:

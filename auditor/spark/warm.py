@@ -10,6 +10,7 @@ few seconds where nothing changed. The classes (:mod:`auditor.spark.jvm`) take a
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from auditor.cli import DEMO
@@ -21,7 +22,7 @@ from auditor.pipeline.audit import open_input
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import copy_tasks
 from auditor.replay.copy_reader import CopyTask, read_copy
-from auditor.replay.policy_replay import Settings, replay_copy
+from auditor.replay.copy_task import PolicySettings
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 
@@ -37,7 +38,8 @@ def warm(logs: Path) -> None:
     for piece in plan(audit.inventory, frozenset(DECODED)):
         for _ in read_piece(piece, frozenset(DECODED), How()):
             pass  # only the reading counts
-    replay_copy(max(copies, key=lambda t: sum(f.size for f in t.copy.files())), tuple(POLICIES), Settings())
+    largest = max(copies, key=lambda t: sum(f.size for f in t.copy.files()))
+    read_copy(replace(largest, policies=tuple(PolicySettings(name, policy) for name, policy in POLICIES.items())))
 
 
 def keep_classes() -> None:
