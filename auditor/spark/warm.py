@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from auditor.cli import DEMO
+from auditor.commands.demo import DEMO
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
 from auditor.connectors.schema import DECODED
