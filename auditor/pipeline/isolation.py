@@ -198,7 +198,7 @@ class Pool:
                             continue
                         self._idle.append(worker)
                         if message[0] == "raised":
-                            raise RuntimeError(message[1])
+                            raise RuntimeError("\n".join(message[1]))
                         yield worker.task, message[1]
         finally:
             for worker in busy.values():  # nobody wants the rest
@@ -312,6 +312,6 @@ def _serve(line: _Line) -> None:
         except Exception:
             if reads:
                 raise
-            line.say(("raised", traceback.format_exc()))
+            line.say(("raised", (repr(sys.exc_info()[1]), traceback.format_exc())))
         else:
             line.say(("done", result))
