@@ -60,7 +60,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """All commands and options; only ``command``'s, if it is one: none waits for the imports of what it does not use."""
+    """All commands and options, or only ``command``'s, which must not wait for the imports of the others."""
     top = OneLineParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     asked = (command or "").replace("-", "_")

@@ -20,7 +20,7 @@ from auditor.base.errors import AuditInputError
 from auditor.pipeline import plan
 from auditor.pipeline.context import Brief
 from auditor.pipeline.copies import KeptFacts, briefs_of, read_kept
-from auditor.pipeline.runner import Copies, JudgeLog, Judged, Runner, judged_texts
+from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner, judged_texts
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules.view import Cluster

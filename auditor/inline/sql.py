@@ -34,7 +34,7 @@ def duckdb() -> ModuleType:
         raise AuditInputError(
             "SQL without Spark needs DuckDB, which is not installed; pip install duckdb, or give --master local[*]"
         ) from None
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _connected() -> Any:

@@ -99,5 +99,3 @@ def _write(rows: Iterable[pa.RecordBatch], columns: pa.Schema, folder: Path, num
         for batch in rows:
             writer.write_batch(for_spark(batch))
     part.rename(folder / f"part-{number:05d}.parquet")
-
-

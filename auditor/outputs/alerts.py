@@ -119,9 +119,9 @@ def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit
 
 def _told(new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, least: str) -> News:
     wanted = SEVERITIES[: SEVERITIES.index(least) + 1]
-    lists = ([row for row in rows if row["severity"] in wanted] for rows in (new, gone, still))
+    shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
     clocks = [cluster.as_of for cluster in audit.clusters.values()]
-    return News(*lists, iso(max(clocks, default=-1)))
+    return News(shown[0], shown[1], shown[2], iso(max(clocks, default=-1)))
 
 
 def send(told: News, channels: Sequence[str], *, again: bool = True) -> list[str]:

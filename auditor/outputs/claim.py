@@ -31,9 +31,7 @@ def outside_of(folder: Path, inventory: Inventory | None, option: str = "--out")
         place = log_dir.place
         only_texts = log_dir.meta is None and not log_dir.copies and not log_dir.small_files
         if not place.uri and not only_texts and folder.resolve().is_relative_to(Path(place.path).resolve()):
-            raise AuditInputError(
-                f"{folder} is in the log directory {place.shown}; choose an {option} outside of it"
-            )
+            raise AuditInputError(f"{folder} is in the log directory {place.shown}; choose an {option} outside of it")
 
 
 @contextlib.contextmanager

@@ -250,7 +250,7 @@ def _ending(status: int, patience_s: float) -> str:
 def start_workers(line_fd: int) -> None:
     """The starter: loads modules, then forks a worker whenever it is asked to, and tells how one ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
-    sys.meta_path.insert(0, _NoPandas())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _NoPandas())
     for name in LOADED:
         importlib.import_module(name)
     line = socket.socket(fileno=line_fd)
@@ -271,7 +271,7 @@ def start_workers(line_fd: int) -> None:
 
 
 class _NoPandas:
-    """Says that pandas is not there: pyarrow would load it for its first array, half a second, and no worker needs it."""
+    """Says that pandas is not there: pyarrow would load it for its first array, for half a second and no use."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Errors: ImportError for pandas."""

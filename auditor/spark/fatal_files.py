@@ -58,9 +58,7 @@ def _find(spark: SparkSession, audit: Audit, tables: frozenset[str]) -> list[tup
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)
     found = pieces.plan(audit.inventory, tables, UNCUT, options.wants_topic)
-    lists = [
-        [(piece, tables, how) for piece in some] for some in pieces.spread(found, scan.slots(spark))
-    ]
+    lists = [[(piece, tables, how) for piece in some] for some in pieces.spread(found, scan.slots(spark))]
 
     def look(work: list[Work]) -> Iterator[pa.RecordBatch]:
         for found in read_apart(work, _fatal):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.pipeline.context import Brief
 from auditor.pipeline.copies import KeptFacts, briefs_of
-from auditor.pipeline.runner import Copies, JudgeLog, Judged, Runner
+from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules.view import Cluster

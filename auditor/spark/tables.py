@@ -105,7 +105,9 @@ def write(spark: SparkSession, audit: Audit, facts: DataFrame | None, table: str
 
 def query(spark: SparkSession, audit: Audit, text: str, wanted: frozenset[str]) -> pa.Table:
     """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
-    return fatal_files.without(spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted))
+    return fatal_files.without(
+        spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted)
+    )
 
 
 def _ask(spark: SparkSession, audit: Audit, text: str, wanted: frozenset[str]) -> pa.Table:
@@ -135,7 +137,5 @@ def count(rows: DataFrame, table: str) -> list[dict[str, Any]]:
         distinct = F.count_distinct(F.struct(*check.unique)) if check.unique else None
         broken = F.count_if(F.expr(check.broken)) if distinct is None else F.count(F.lit(1)) - distinct
         counts.append(broken.alias(check.name))
-    found: list[dict[str, Any]] = (
-        rows.groupBy(*wanted.key).agg(*counts).orderBy(*wanted.key).toArrow().to_pylist()
-    )
+    found: list[dict[str, Any]] = rows.groupBy(*wanted.key).agg(*counts).orderBy(*wanted.key).toArrow().to_pylist()
     return found
