@@ -44,7 +44,7 @@ def _guarded(args: argparse.Namespace) -> int:
     except (AuditInputError, AuditFailure, BrokenPipeError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
-        from auditor.run import failures
+        from auditor.running import failures
 
         with failures():
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from auditor import run as running
+from auditor import running
 from auditor.commands.arguments import add_audit_options, audit_options
 from auditor.outputs import alerts
 from auditor.pipeline.audit import Audit
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     alerts.check(args.alert)
     options = audit_options(args, args.paths)
-    with running.running(options) as runner:
+    with running.runner(options) as runner:
         return running.command(
             Audit(options, runner), quiet=args.quiet, as_json=args.format == "json", alert=args.alert,
             alert_on=args.alert_on,

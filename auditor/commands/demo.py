@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from auditor import run as running
+from auditor import running
 from auditor.commands.arguments import add_master
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions, parse_time
@@ -30,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
     options = AuditOptions(
         (str(DEMO / "logs"),), out, records=True, as_of=parse_time(as_of), master=args.master, fail_on="never"
     )
-    with running.running(options) as runner:
+    with running.runner(options) as runner:
         return running.command(Audit(options, runner), quiet=args.quiet)

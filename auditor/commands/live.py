@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from auditor import run as running
+from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import MIB
 from auditor.commands.arguments import add_audit_options, audit_options
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
     with (
         LiveCluster(args.bootstrap_server, connection(args)) as cluster,
-        running.running(options) as runner,
+        running.runner(options) as runner,
     ):
         reading = Reading(cluster, options, Budget(args.max_bytes, args.max_rate), args.begin)
         return running.command(

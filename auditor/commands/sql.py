@@ -34,7 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 0, or 3 when a part of the input could not be read."""
-    from auditor import run as running
+    from auditor import running
     from auditor.commands.rowtext import json_lines, table_lines
     from auditor.pipeline.audit import Audit
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         as_of=parse_time(args.as_of) if args.as_of is not None else None, split_size=args.split_size,
         include_payload=args.include_payload,
     )  # fmt: skip
-    with running.failures(), running.running(options) as runner:
+    with running.failures(), running.runner(options) as runner:
         audit = Audit(options, runner)
         result = query(audit, args.query)
         status = 3 if audit.incomplete() else 0

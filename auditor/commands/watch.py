@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from auditor import run as running
+from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import add_audit_options, audit_options
 from auditor.outputs import alerts
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             news = alerts.news_of_watch(look.lines, look.holding, look.audit, args.alert_on)
             running.warn(alerts.send(news, args.alert, again=False))
 
-    with running.failures() as trace_in, running.running(options) as runner:
+    with running.failures() as trace_in, running.runner(options) as runner:
         first = Audit(options, runner)
         _ = first.rule_ids
         with claimed(options.out, first.spared()):

@@ -52,14 +52,14 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
 
 
 @contextlib.contextmanager
-def running(options: AuditOptions, spark: SparkSession | None = None) -> Iterator[Runner]:
+def runner(options: AuditOptions, spark: SparkSession | None = None) -> Iterator[Runner]:
     """The way to run that options ask for, from its start to its end. The caller's session stays open."""
-    runner = runner_for(options.master, spark)
+    chosen = runner_for(options.master, spark)
     try:
-        runner.start()
-        yield runner
+        chosen.start()
+        yield chosen
     finally:
-        runner.close()
+        chosen.close()
 
 
 def audit(options: AuditOptions, say: Say = nobody, spark: SparkSession | None = None) -> Audit:
@@ -67,8 +67,8 @@ def audit(options: AuditOptions, say: Say = nobody, spark: SparkSession | None =
 
     Errors: :class:`AuditInputError` for a wrong call, :class:`AuditFailure` where the audit itself failed.
     """
-    with running(options, spark) as runner:
-        done = Audit(options, runner, say)
+    with runner(options, spark) as chosen:
+        done = Audit(options, chosen, say)
         write(done)
         return done
 
