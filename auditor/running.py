@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.pipeline.audit import Audit, Say, nobody
@@ -20,6 +20,7 @@ from auditor.pipeline.runner import Runner
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Done = TypeVar("Done", bound=Audit)
 INSTALLED = "local[*]"  # the master where none is named
 
 
@@ -73,7 +74,7 @@ def audit(options: AuditOptions, say: Say = nobody, spark: SparkSession | None =
         return done
 
 
-def write(done: Audit, publish: Callable[[Audit, Path], None] | None = None) -> None:
+def write(done: Done, publish: Callable[[Done, Path], None] | None = None) -> None:
     """Brings an audit to its end: claims ``--out``, does what is left to do, and publishes all of it or nothing.
 
     ``publish`` writes the results into a folder; by default those of the contract's section 3. Errors: as of

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
-from auditor.pipeline.options import LEVELS, POLICIES, AuditOptions, parse_time
+from auditor.model.policies import AUTO, CHOICES
+from auditor.pipeline.options import LEVELS, AuditOptions, parse_time
 
 
 def add_master(p: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
     p.add_argument("--out", type=Path, required=True, help="where results are written")
-    p.add_argument("--policy", default="auto", choices=POLICIES, help="which brokers' rules the log was written under")
+    p.add_argument("--policy", default=AUTO, choices=CHOICES, help="which brokers' rules the log was written under")
     p.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
     p.add_argument("--fail-on", default="error", choices=LEVELS, help="exit 1 at findings of this severity or above")
     p.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")

@@ -70,6 +70,11 @@ class KeptCopies(Copies):
         grouped = itertools.groupby(self.rows(), key=lambda row: row[:3])
         return [(key[0], [row.facts for row in rows]) for key, rows in grouped]
 
+    def replaced(self, again: Copies) -> KeptCopies:
+        """The newer facts of each copy."""
+        newer = {row[:4]: row for row in again.rows()}
+        return KeptCopies([newer.get(row[:4], row) for row in self.rows()])
+
     def close(self) -> None:
         """Forgets them."""
         self._rows = []

@@ -15,9 +15,9 @@ from pathlib import Path
 from auditor.base.errors import AuditInputError
 from auditor.connectors.files import Inventory
 
-SUMMARY, FAILURE = "summary.json", "failure.log"
+SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
 RESULTS = ("findings.jsonl", "findings", SUMMARY, "report.html", "metrics.prom", "tables", FAILURE, "data_docs",
-           "what-if.json")  # fmt: skip
+           WHAT_IF)  # fmt: skip
 LOCK, STAGED = ".lock", ".unfinished"
 
 

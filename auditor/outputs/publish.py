@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
-from auditor.outputs.claim import SUMMARY, write_whole
+from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.pipeline import results
 from auditor.pipeline.audit import Audit
+from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.rules import crash_recovery
 from auditor.rules.finding import SEVERITIES, Finding, iso
 
@@ -45,6 +46,15 @@ def publish(audit: Audit, folder: Path) -> None:
     if options.history is not None:
         keep(audit, summary, judged)
     write_whole(folder / SUMMARY, as_json(summary))
+
+
+def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
+    """Writes the results of a what-if into a folder."""
+    write_findings(audit.findings, folder)
+    verdicts = folder / "tables" / "verdicts"
+    verdicts.mkdir(parents=True)
+    pq.write_table(audit.held("verdicts"), verdicts / "part-0.parquet")
+    write_whole(folder / WHAT_IF, as_json(audit.result))
 
 
 def as_json(content: Any) -> str:

@@ -49,6 +49,10 @@ class Copies(ABC):
         """All of it, brought to the driver."""
 
     @abstractmethod
+    def replaced(self, again: Copies) -> Copies:
+        """These, but the copies that ``again`` has as they are there."""
+
+    @abstractmethod
     def close(self) -> None:
         """Gives back what holds them."""
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from auditor.pipeline.audit import Audit
 
 
+COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
+
+
 class SparkCopies(Copies):
     """Facts in a frame, see :data:`auditor.spark.scan.FACTS`."""
 
@@ -34,6 +37,12 @@ class SparkCopies(Copies):
     def rows(self) -> list[KeptFacts]:
         """All facts, on the driver."""
         return [KeptFacts(**row) for row in self.frame.toArrow().to_pylist()]
+
+    def replaced(self, again: Copies) -> SparkCopies:
+        """The newer facts of each copy."""
+        assert isinstance(again, SparkCopies)
+        gone = again.frame.select(*COPY)
+        return SparkCopies(self.frame.join(gone, list(COPY), "left_anti").unionByName(again.frame))
 
     def close(self) -> None:
         """Gives back Spark's memory."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from auditor.commands.demo import DEMO
@@ -22,7 +23,7 @@ from auditor.model.policies import POLICIES
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.copy_reader import CopyTask, read_copy
-from auditor.replay.policy_replay import Settings, replay_copy
+from auditor.replay.copy_task import PolicySettings
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 
@@ -39,7 +40,8 @@ def warm(logs: Path) -> None:
     for piece in plan(audit.inventory, frozenset(DECODED)):
         for _ in read_piece(piece, frozenset(DECODED), How()):
             pass  # only the reading counts
-    replay_copy(max(copies, key=lambda t: sum(f.size for f in t.copy.files())), tuple(POLICIES), Settings())
+    largest = max(copies, key=lambda t: sum(f.size for f in t.copy.files()))
+    read_copy(replace(largest, policies=tuple(PolicySettings(name, policy) for name, policy in POLICIES.items())))
 
 
 def keep_classes() -> None:

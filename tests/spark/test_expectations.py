@@ -17,10 +17,10 @@ from auditor.outputs import runs
 from auditor.outputs.expectations import judge
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
-from auditor.rules.expectations.measures import LOG, MEASURES
+from auditor.pipeline.verdicts import VERDICTS
+from auditor.rules.expectations.measures import LOG, MEASURES, columns_of, frame_of
 from auditor.spark import tables
 from auditor.spark.tables import count
-from auditor.spark.what_if_job import VERDICTS
 from tests import corpora
 
 if TYPE_CHECKING:

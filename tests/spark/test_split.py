@@ -14,7 +14,8 @@ import pytest
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import segment_tasks
-from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask
+from auditor.replay.bounds import INTERNAL_TOPICS
+from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.spark import scan
 from auditor.spark.split import read_parts
