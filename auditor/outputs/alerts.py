@@ -15,15 +15,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from auditor.base.errors import AuditInputError
+from auditor.outputs import runs
+from auditor.outputs.journal import FOUND, fingerprint_in
+from auditor.pipeline import results
+from auditor.pipeline.audit import Audit
 from auditor.rules.finding import SEVERITIES, iso
-
-if TYPE_CHECKING:
-    from auditor.pipeline.audit import Audit
 
 Row = Mapping[str, Any]
 CHANNELS = ("slack", "pagerduty")
@@ -92,8 +93,6 @@ def wrong_address(url: str) -> str:
 
 def news(audit: Audit, least: str) -> News:
     """What an audit found at or above a severity, against the run before where a history is kept."""
-    from auditor.outputs import results, runs
-
     options = audit.options
     found = results.findings(audit)
     before = None
@@ -101,17 +100,35 @@ def news(audit: Audit, least: str) -> News:
         before = runs.before(options.history, options.run_id)
     old = runs.read(options.history, before, "findings") if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
+    return _told(change.new, change.gone, change.still, audit, least)
+
+
+def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:
+    """The same from what one look of a watch added to its journal, and all that hold then by their keys.
+
+    A line that ends a finding has no fingerprint but in its key.
+    """
+    new = [line for line in lines if line["event"] == FOUND]
+    gone = [{**line, "fingerprint": fingerprint_in(line["key"])} for line in lines if line["event"] != FOUND]
+    known = {line["key"] for line in new}
+    # The same at another severity is told of as new; it is not gone.
+    there = {row["fingerprint"] for row in holding.values()}
+    still = [row for key, row in holding.items() if key not in known]
+    return _told(new, [row for row in gone if row["fingerprint"] not in there], still, audit, least)
+
+
+def _told(new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, least: str) -> News:
     wanted = SEVERITIES[: SEVERITIES.index(least) + 1]
-    lists = (change.new, change.gone, change.still)
-    new, gone, still = ([row for row in rows if row["severity"] in wanted] for rows in lists)
+    shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
     clocks = [cluster.as_of for cluster in audit.clusters.values()]
-    return News(new, gone, still, iso(max(clocks, default=-1)))
+    return News(shown[0], shown[1], shown[2], iso(max(clocks, default=-1)))
 
 
-def send(told: News, channels: Sequence[str]) -> list[str]:
+def send(told: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
     """Alerts each channel; returns a line for each that failed. Nothing is sent when nothing changed.
 
-    Whatever one address or server does, the next channel is tried, and no line has an address in it.
+    ``again``: PagerDuty hears once more of what is still there, so that an alert somebody closed opens again. Whatever
+    one address or server does, the next channel is tried, and no line has an address in it.
     """
     failed = []
     for channel in channels:
@@ -119,7 +136,8 @@ def send(told: News, channels: Sequence[str]) -> list[str]:
             if channel == "slack" and (told.new or told.gone):
                 post(address(channel), slack(told))
             if channel == "pagerduty":
-                for event in pagerduty(told, os.environ["AUDITOR_PAGERDUTY_KEY"]):
+                heard = told if again else replace(told, still=())
+                for event in pagerduty(heard, os.environ["AUDITOR_PAGERDUTY_KEY"]):
                     post(address(channel), event)
         except (OSError, ValueError, http.client.HTTPException) as error:
             failed.append(f"{channel} got no alert: {why(error)}")

@@ -23,7 +23,7 @@ from auditor.connectors.files import Copy, Inventory, LogDir
 from auditor.connectors.storage import Place, open_file
 from auditor.model import releases
 from auditor.model.releases import Shown
-from auditor.pipeline.isolation import read_apart
+from auditor.pipeline.isolation import Pool
 
 METADATA_TOPIC = "__cluster_metadata"
 CONTROL = 0x20
@@ -98,20 +98,18 @@ class MetadataRead(NamedTuple):
 
 
 def read_settings(
-    inventory: Inventory, limits: Limits, *, apart: bool = False
+    inventory: Inventory, limits: Limits, pool: Pool | None = None
 ) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
     """Settings of every cluster by join key, and what could not be read as (log_dir, error).
 
-    ``apart``: read in another process (:mod:`auditor.pipeline.isolation`). Nothing is started where there is nothing
-    to read.
+    ``pool``: processes that read, since a file may kill its reader; None: this process reads.
     """
     clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
     found = [(d, c) for d in inventory.log_dirs for c in d.copies if c.topic == METADATA_TOPIC]
     tasks = [MetadataTask(log_dir.place, copy, limits) for log_dir, copy in found]
     errors: list[tuple[str, DecodeError]] = []
-    for (log_dir, _), read in zip(
-        found, read_apart(tasks, read_metadata) if apart else map(read_metadata, tasks), strict=True
-    ):
+    reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
+    for (log_dir, _), read in zip(found, reads, strict=True):
         _take(clusters[log_dir.join_key], log_dir, read)
         errors += [(log_dir.name, error) for error in read.errors]
     for log_dir in inventory.log_dirs:

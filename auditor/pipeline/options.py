@@ -17,7 +17,10 @@ DEFAULT_SPLIT_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input."""
+    """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
+
+    ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
+    """
 
     paths: tuple[str, ...]
     out: Path
@@ -28,7 +31,7 @@ class AuditOptions:
     skip_rules: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     as_of: int | None = None
-    master: str | None = "local[*]"
+    master: str | None = None
     split_size: int = DEFAULT_SPLIT_BYTES
     limits: Limits = field(default=DEFAULT_LIMITS)
     tables: bool = False

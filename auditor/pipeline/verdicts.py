@@ -1,12 +1,10 @@
-"""The second job of a what-if on Spark: the verdicts of each log, of the facts that the audit's first job left."""
+"""The judge step of a what-if: the verdicts of each log, of the facts that the read step left."""
 
 from __future__ import annotations
 
-import json
-import pickle
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +15,6 @@ from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules import registry
 from auditor.rules.view import Cluster, LogView
-from auditor.spark.scan import JUDGED, JUDGED_ARROW
-from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
 RULES = ("what-if-rejection", "draft-false-duplicate")
@@ -42,31 +35,11 @@ VERDICTS = pa.schema(
 )  # fmt: skip
 
 
-def judge(spark: SparkSession, facts: DataFrame, clusters: dict[str, Cluster]) -> dict[str, list[dict[str, Any]]]:
-    """Rows of kind finding, verdict, copy and log; the last as far as telling what could not be read needs it."""
-    shipped = spark.sparkContext.broadcast(clusters)
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        def rows() -> Iterator[Row]:
-            for (join_key, *_), found in logs(batches):
-                copies = [pickle.loads(part) for (part,) in found]
-                for kind, row in judge_log(copies, shipped.value[join_key]):
-                    yield kind, json.dumps(row, ensure_ascii=False)
-
-        yield from in_batches(rows(), JUDGED_ARROW)
-
-    judged = by_log(facts.select(*LOG, "facts")).mapInArrow(work, JUDGED).toArrow()
-    out: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("finding", "verdict", "copy", "log")}
-    for kind, text in zip(judged.column("kind").to_pylist(), judged.column("row").to_pylist(), strict=True):
-        out[kind].append(json.loads(text))
-    return out
-
-
 def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the policies make of one log: verdicts and findings by its leader copy, sizes by every copy."""
     log = LogView(copies, cluster)
     for facts in log.copies:
-        yield "log", {"errors": [e._asdict() for e in facts.errors]}
+        yield "log", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
     for facts in log.copies:
         if facts.outcomes is not None:
             yield "copy", _copy_row(facts, facts.outcomes, facts is log.leader)
