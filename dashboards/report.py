@@ -22,10 +22,12 @@ def render_report(
 ) -> str:
     """The whole page as text, to be written as UTF-8.
 
-    ``findings`` have the contract's fields, in the contract's order; ``summary`` is what summary.json holds;
-    ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a
-    partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.groups` and the limits here) and the page
-    says by how much. The shapes are those of :mod:`auditor.dashboards.shapes`; a key that is missing counts as null.
+    ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
+    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); ``summary`` is what
+    summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
+    ``timelines`` one a partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.groups` and the limits
+    here) and the page says by how much. The shapes are those of :mod:`auditor.dashboards.shapes`; a key that is missing
+    counts as null.
     Cost: linear in the input; the page stays below 20 MB.
     """
     findings, summary = shapes.whole(findings, shapes.FINDING), shapes.summary(summary)
@@ -44,7 +46,7 @@ def render_report(
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
         settings=prevention.prevent(
-            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}
+            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
         ),
         pictures=_pictures(shapes.timelines(timelines), everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),

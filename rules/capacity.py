@@ -10,6 +10,7 @@ import numpy as np
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
+from auditor.rules.safeguards import PRODUCER_EXPIRATION
 from auditor.rules.view import DAY_MS, LogView
 
 FAMILY = "capacity"
@@ -147,9 +148,12 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
 
 
 @rule(
-    "unknown-producer-exposure", family=FAMILY, severity="warning on brokers before 2.4 and for idle ones, else info",
+    "unknown-producer-exposure",
+    family=FAMILY,
+    severity="warning on brokers before 2.4 and for idle ones, else info",
     time=True,
-)  # fmt: skip
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer whose state a broker may forget, or has forgotten, before its next write
 

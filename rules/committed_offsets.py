@@ -12,7 +12,8 @@ from auditor.rules.group_offsets import Commit
 from auditor.rules.hanging import who
 from auditor.rules.offset_watch import watched
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
-from auditor.rules.registry import rule
+from auditor.rules.registry import Blocks, rule
+from auditor.rules.safeguards import GROUP_METADATA, LATE_WRITES
 from auditor.rules.view import LogView, arrived
 
 FAMILY = "consumer offsets"
@@ -58,7 +59,15 @@ def _where(c: Commit) -> str:
     return f"group {c.place.group} on {c.place.partition}"
 
 
-@rule("pending-offsets-blocked", family=FAMILY, severity="critical; info while it may be in flight", time=True)
+@rule(
+    "pending-offsets-blocked",
+    family=FAMILY,
+    severity="critical; info while it may be in flight",
+    time=True,
+    blocks=Blocks.GROUP,
+    prevented_by=LATE_WRITES,
+    moving=True,
+)
 def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """Committed offsets wait for a transaction that does not end
 
@@ -115,7 +124,12 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
     )
 
 
-@rule("zombie-offset-commit", family=FAMILY, severity="error")
+@rule(
+    "zombie-offset-commit",
+    family=FAMILY,
+    severity="error",
+    prevented_by=(GROUP_METADATA,),
+)
 def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     """A producer commits offsets of a partition that a rebalance gave to another
 
@@ -148,7 +162,12 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("interleaved-offset-producers", family=FAMILY, severity="warning")
+@rule(
+    "interleaved-offset-producers",
+    family=FAMILY,
+    severity="warning",
+    prevented_by=(GROUP_METADATA,),
+)
 def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     """Two producers take turns in committing one partition of a group
 
@@ -181,6 +200,7 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     "offset-regression",
     family=FAMILY,
     severity="error by a transaction in a living group, else warning; info for resets",
+    prevented_by=(GROUP_METADATA,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:
     """The committed offset of a group goes back

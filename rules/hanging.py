@@ -8,7 +8,9 @@ from typing import Any
 from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
-from auditor.rules.registry import rule
+from auditor.rules.registry import Blocks, rule
+from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
+from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
 from auditor.rules.view import HOUR_MS, LogView
 
 FAMILY = "transactions"
@@ -42,7 +44,14 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
     )
 
 
-@rule("hanging-transaction", family=FAMILY, severity="critical; info while it may be in flight")
+@rule(
+    "hanging-transaction",
+    family=FAMILY,
+    severity="critical; info while it may be in flight",
+    blocks=Blocks.READERS,
+    prevented_by=LATE_WRITES,
+    moving=True,
+)
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction is open in a partition and no coordinator will ever decide it
 
@@ -85,7 +94,20 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-@rule("long-open-transaction", family=FAMILY, severity="warning; error beyond 1 h; info when it is young", time=True)
+@rule(
+    "long-open-transaction",
+    family=FAMILY,
+    severity="warning; error beyond 1 h; info when it is young",
+    time=True,
+    absorbed_by=(
+        By("hanging-transaction", same_transaction),
+        By("timeout-not-enforced", in_a_partition_of_its_transaction),
+        By("stuck-prepare", in_a_partition_of_its_transaction),
+        By("transaction-pinned-at-log-start", same_transaction),
+    ),
+    blocks=Blocks.READERS,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
@@ -120,7 +142,21 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("lso-stuck", family=FAMILY, severity="error; critical beyond 1 h or a million records", time=True)
+@rule(
+    "lso-stuck",
+    family=FAMILY,
+    severity="error; critical beyond 1 h or a million records",
+    time=True,
+    absorbed_by=(
+        By("hanging-transaction", same_transaction),
+        By("timeout-not-enforced", in_a_partition_of_its_transaction),
+        By("stuck-prepare", in_a_partition_of_its_transaction),
+        By("transaction-pinned-at-log-start", same_transaction),
+        By("long-open-transaction", same_transaction),
+    ),
+    blocks=Blocks.READERS,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset stands still
 
@@ -153,7 +189,14 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     )
 
 
-@rule("transaction-pinned-at-log-start", family=FAMILY, severity="error; info while its coordinator will end it")
+@rule(
+    "transaction-pinned-at-log-start",
+    family=FAMILY,
+    severity="error; info while its coordinator will end it",
+    absorbed_by=(By("hanging-transaction", same_transaction),),
+    blocks=Blocks.READERS,
+    prevented_by=LATE_WRITES,
+)
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     """An open transaction begins below the log start
 

@@ -12,13 +12,27 @@ from auditor.facts.copy_facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
+from auditor.rules.relations import (
+    By,
+    at_the_log_end,
+    at_the_torn_end,
+    index_entry_of_its_batch,
+    missing_right_behind,
+    offsets_right_behind,
+)
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, is_ahead_of_all, runs, tails
 
 FAMILY = "segment integrity"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
-@rule("batch-crc-mismatch", family=FAMILY, severity="critical")
+@rule(
+    "batch-crc-mismatch",
+    family=FAMILY,
+    severity="critical",
+    voids=True,
+)
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
 
@@ -61,7 +75,12 @@ def _in_flight_tail(copy: CopyFacts, e: np.void) -> bool:
     return bool(e["segment"] == len(copy.segments) - 1 and e["last_offset"] >= copy.log_end - 1)
 
 
-@rule("torn-tail", family=FAMILY, severity="warning; error before the newest segment; info in a live directory")
+@rule(
+    "torn-tail",
+    family=FAMILY,
+    severity="warning; error before the newest segment; info in a live directory",
+    prevented_by=(IN_SYNC_REPLICAS,),
+)
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
 
@@ -119,7 +138,16 @@ def _preallocates(log: LogView, copy: CopyFacts) -> bool:
     return own is None and str(copy.scans[-1].size) == (size or DEFAULT_SEGMENT_BYTES)
 
 
-@rule("offset-hole", family=FAMILY, severity="error")
+@rule(
+    "offset-hole",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(
+        By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
+        By("offsets-not-increasing", missing_right_behind),
+    ),
+    prevented_by=(IN_SYNC_REPLICAS,),
+)
 def offset_hole(log: LogView) -> Iterator[Finding]:
     """Offsets are missing
 
@@ -160,7 +188,15 @@ def _first_in_segment(copy: CopyFacts, e: np.void) -> bool:
     return bool(e["position"] == 0 and e["base_offset"] == base)
 
 
-@rule("offsets-not-increasing", family=FAMILY, severity="critical")
+@rule(
+    "offsets-not-increasing",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=(
+        By("record-structure-invalid", offsets_right_behind, when="span_in_doubt"),
+        By("offsets-not-increasing", offsets_right_behind),
+    ),
+)
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     """Offsets go back or lie in the wrong segment
 
@@ -192,7 +228,15 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("index-mismatch", family=FAMILY, severity="warning")
+@rule(
+    "index-mismatch",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=(
+        By("record-structure-invalid", index_entry_of_its_batch, when="span_in_doubt"),
+        By("offsets-not-increasing", index_entry_of_its_batch),
+    ),
+)
 def index_mismatch(log: LogView) -> Iterator[Finding]:
     """An index does not agree with its segment
 
@@ -274,7 +318,18 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("checkpoint-beyond-log-end", family=FAMILY, severity="error; critical for the high watermark")
+@rule(
+    "checkpoint-beyond-log-end",
+    family=FAMILY,
+    severity="error; critical for the high watermark",
+    absorbed_by=(
+        By("batch-crc-mismatch", at_the_log_end),
+        By("torn-tail", at_the_torn_end),
+        By("record-structure-invalid", at_the_log_end),
+        By("offsets-not-increasing", at_the_log_end),
+    ),
+    prevented_by=(CLEAN_ELECTION,),
+)
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     """A checkpoint promises more log than there is
 

@@ -20,14 +20,29 @@ from auditor.facts.copy_facts import (
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, beside_its_batch, in_or_right_behind_what_the_leader_lacks, within_its_offsets
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 
+# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
+OF_A_WRONG_BATCH = (
+    By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
+    By("offsets-not-increasing", beside_its_batch),
+    By("producer-fields-inconsistent", beside_its_batch),
+)
 
-@rule("sequence-gap", family=FAMILY, severity="error")
+
+@rule(
+    "sequence-gap",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+)
 def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
@@ -120,7 +135,13 @@ def _dump(log: LogView, e: np.void) -> str:
     return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
 
 
-@rule("duplicate-sequence-range", family=FAMILY, severity="error")
+@rule(
+    "duplicate-sequence-range",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
@@ -153,7 +174,13 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("sequence-reset-same-epoch", family=FAMILY, severity="warning")
+@rule(
+    "sequence-reset-same-epoch",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
 
@@ -186,7 +213,14 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("unknown-producer-first-sequence", family=FAMILY, severity="warning; info where retention explains it")
+@rule(
+    "unknown-producer-first-sequence",
+    family=FAMILY,
+    severity="warning; info where retention explains it",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(PRODUCER_EXPIRATION,),
+    before_start=True,
+)
 def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
@@ -262,7 +296,13 @@ def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
     )
 
 
-@rule("first-batch-after-bump-nonzero", family=FAMILY, severity="error; warning where the leader had changed")
+@rule(
+    "first-batch-after-bump-nonzero",
+    family=FAMILY,
+    severity="error; warning where the leader had changed",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(CLEAN_ELECTION,),
+)
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
@@ -325,7 +365,18 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("producer-expired-while-active", family=FAMILY, severity="warning", time=True)
+@rule(
+    "producer-expired-while-active",
+    family=FAMILY,
+    severity="warning",
+    time=True,
+    absorbed_by=(
+        By("batch-timestamp-mismatch", within_its_offsets),
+        By("timestamp-out-of-range", within_its_offsets),
+        By("producer-timestamp-skew", within_its_offsets),
+    ),
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     """A producer was idle longer than the broker remembers it, and then went on
 
@@ -359,7 +410,13 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("producer-timestamp-skew", family=FAMILY, severity="warning")
+@rule(
+    "producer-timestamp-skew",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets), By("timestamp-out-of-range", within_its_offsets)),
+    prevented_by=(TIMESTAMP_LIMITS,),
+)
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """A producer's clock is far from the brokers'
 

@@ -12,6 +12,8 @@ from auditor.rules.finding import Finding
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of, watermark
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, from_there_on
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
 FAMILY = "replicas"
@@ -35,7 +37,12 @@ def _lineage(copy: CopyFacts) -> list[list[int]]:
     return [list(entry) for entry in known[-EPOCHS_SHOWN:]]
 
 
-@rule("replica-divergence", family=FAMILY, severity="critical")
+@rule(
+    "replica-divergence",
+    family=FAMILY,
+    severity="critical",
+    prevented_by=(CLEAN_ELECTION,),
+)
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
 
@@ -111,6 +118,8 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     "replica-missing-range",
     family=FAMILY,
     severity="critical below both high watermarks; warning where a follower is ahead; else info",
+    absorbed_by=(By("replica-divergence", from_there_on),),
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
@@ -200,7 +209,12 @@ def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
     return f"Do not let broker {without.broker_id} become leader of {log.name}: {_refetch(without)}"
 
 
-@rule("replica-abort-index-divergence", family=FAMILY, severity="error")
+@rule(
+    "replica-abort-index-divergence",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("replica-divergence", from_there_on),),
+)
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree
 
@@ -259,7 +273,12 @@ def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: n
     return not later and bool(row) and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
 
 
-@rule("replica-state-differs", family=FAMILY, severity="info")
+@rule(
+    "replica-state-differs",
+    family=FAMILY,
+    severity="info",
+    absorbed_by=(By("replica-divergence", from_there_on),),
+)
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
     """Replicas know different producers, or start at different offsets
 

@@ -10,6 +10,8 @@ from auditor.model.transaction_states import TransactionState, TransactionValue,
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, same_record
+from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.view import LogView
 
 FAMILY = "coordinator"
@@ -95,7 +97,12 @@ def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
     }
 
 
-@rule("illegal-transition", family=FAMILY, severity="critical")
+@rule(
+    "illegal-transition",
+    family=FAMILY,
+    severity="critical",
+    prevented_by=(CLEAN_ELECTION,),
+)
 def illegal_transition(log: LogView) -> Iterator[Finding]:
     """A transactional id went from one state to another that cannot follow
 
@@ -129,7 +136,12 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
                 )
 
 
-@rule("transition-invariant-broken", family=FAMILY, severity="error")
+@rule(
+    "transition-invariant-broken",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("illegal-transition", same_record),),
+)
 def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     """A record of a transactional id contradicts the one before it
 
@@ -169,7 +181,13 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
                 )
 
 
-@rule("state-epoch-regression", family=FAMILY, severity="critical")
+@rule(
+    "state-epoch-regression",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=(By("illegal-transition", same_record),),
+    prevented_by=(CLEAN_ELECTION,),
+)
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A transactional id's epoch went down, or rose as it never does
 

@@ -12,6 +12,8 @@ from auditor.facts.copy_facts import Ahead, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, same_record, within_its_offsets
+from auditor.rules.safeguards import TIMESTAMP_LIMITS
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, runs, tails
 
 FAMILY = "record validation"
@@ -161,7 +163,13 @@ def _invalid(log: LogView, run: list[np.void], what: list[str], rule_id: str, **
     )
 
 
-@rule("null-key-in-compacted-topic", family=FAMILY, severity="warning", records=True)
+@rule(
+    "null-key-in-compacted-topic",
+    family=FAMILY,
+    severity="warning",
+    records=True,
+    absorbed_by=(By("unreadable-transaction-record", same_record),),
+)
 def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     """A record without key is in a compacted topic
 
@@ -190,7 +198,14 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("timestamp-out-of-range", family=FAMILY, severity="warning", records=True)
+@rule(
+    "timestamp-out-of-range",
+    family=FAMILY,
+    severity="warning",
+    records=True,
+    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets),),
+    prevented_by=(TIMESTAMP_LIMITS,),
+)
 def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     """Record timestamps are impossible or beyond the topic's limits
 

@@ -24,15 +24,13 @@ from auditor.pipeline.context import brief
 from auditor.pipeline.live_reading import Reading
 from auditor.pipeline.live_tables import Tables
 from auditor.replay.live_copy import NOWHERE
+from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.spark import kept_facts, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Rules on open transactions, which may only have been seen in motion.
-MOVING = ("hanging-transaction", "missing-marker", "pending-offsets-blocked")
-BY_THE_START = ("unknown-producer-first-sequence", "marker-without-transaction")  # infos on what lies before
 NUMBERS = ("request_timeout_ms",)
 DEFAULT_MAX_BYTES, DEFAULT_RATE = 1024 * MIB, 16 * MIB
 
@@ -175,16 +173,18 @@ def _set_bounds(result: Audit, reading: Reading) -> None:
 
 def _drop_infos_on_the_start(result: Audit, reading: Reading) -> None:
     """Where a log was not read from its start, that something began before is no news."""
+    rules = registry.load()
     partly = {(f.topic, f.partition) for f in reading.facts if f.log_start > reading.begins(f)}
     result.findings = [
         f for f in result.findings
-        if f.rule not in BY_THE_START or f.severity != "info" or (f.topic, f.partition) not in partly
+        if not rules[f.rule].before_start or f.severity != "info" or (f.topic, f.partition) not in partly
     ]  # fmt: skip
 
 
 def _confirm(result: Audit, reading: Reading) -> int:
     """Asks the leaders again about transactions that the findings have for open; drops those that have ended."""
-    moving = [f for f in result.findings if f.rule in MOVING and f.offset is not None and f.producer_id is not None]
+    rules = registry.load()
+    moving = [f for f in result.findings if rules[f.rule].moving and f.offset is not None and f.producer_id is not None]
     leaders = {log.name: log.leader for log in reading.logs}
     ended: list[Finding] = []
     for finding in moving:

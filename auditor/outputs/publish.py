@@ -19,7 +19,7 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors.files import Inventory
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
-from auditor.rules import crash_recovery
+from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import FIELDS, SEVERITIES, Finding, iso
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
     with writing(out):
         write_whole(out / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
         write_findings(out / "findings", audit.findings)
-        page = render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
+        page = render_report(registry.described(rows), summary, audit.judged["open"], audit.judged["timeline"])
         write_whole(out / "report.html", page)
         write_metrics(out / "metrics.prom", rows, summary)
     if audit.options.history is not None:

@@ -20,6 +20,7 @@ from auditor.replay.copy_reader import CopyTask
 from auditor.replay.policy_kernel import VERDICT
 from auditor.replay.policy_replay import CopyWorlds, Settings, replay_copy
 from auditor.rules import registry
+from auditor.rules.registry import Unverified
 from auditor.rules.view import Cluster, LogView
 from auditor.spark.scan import JUDGED, JUDGED_ARROW, LISTS_PER_CORE
 from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
-RULES = ("what-if-rejection", "draft-false-duplicate")
-LATE = "late-write-after-marker"
-UNVERIFIED = (LATE, "partition-not-in-transaction")  # what KIP-890 is there to refuse
 
 # One row a run of stored batches, or a marker, that another policy would have answered with ``error``. What begins with
 # ``known_`` is what that broker would have known then, -1 for nothing. ``batches``, ``records``: of the run.
@@ -124,7 +122,7 @@ def judge_log(
         yield "verdict", key | v
     log.leader.tables["verdicts"] = pa.Table.from_pylist([key | v for v in verdicts], VERDICTS)
     catalogue = registry.load()
-    for finding in registry.judge(log, (catalogue[name] for name in RULES)):
+    for finding in registry.judge(log, (each for each in catalogue.values() if each.what_if)):
         yield "finding", finding.to_dict()
 
 
@@ -160,7 +158,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
     catalogue = registry.load()
     told: set[tuple[int | None, int | None]] = set()
     rows = log.leader.transactions
-    for f in registry.judge(log, (catalogue[name] for name in UNVERIFIED)):
+    for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
         if (f.producer_id, f.offset) in told or f.evidence.get("in_flight"):
             continue
         told.add((f.producer_id, f.offset))
@@ -168,7 +166,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
         if not len(found):
             continue
         for policy in policies:
-            late = policy == "kip-890-p2" and f.rule == LATE
+            late = policy == "kip-890-p2" and catalogue[f.rule].unverified is Unverified.ENDED
             if policy.startswith("kip-890"):
                 yield _refused(log, found[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
 
