@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.dashboards.wording import SEVERITIES, Finding, log_name, plural, size
+from auditor.base.words import plural
+from auditor.dashboards.wording import SEVERITIES, Finding, log_name, size
 
 # What a class means, in one sentence an on-call engineer understands.
 CLASSES = {
@@ -66,7 +67,7 @@ class Open:
 
     @property
     def blocks(self) -> bool:
-        """Whether its readers are held up for longer than is normal.
+        """Whether its readers are kept waiting for longer than is normal.
 
         A finding above info says so. One that may have been in flight, or is too young to tell, is not said to block;
         without any finding about it (rules can be skipped) its class decides.
@@ -143,7 +144,9 @@ def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Advice:
     decided = any(_declared(f, "decided") for f in findings)
     if state == "PrepareCommit" or (state == "CompleteCommit" and decided):
         return Advice(
-            "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was told are in."
+            "Do not abort",
+            "stop",
+            "COMMIT was decided: an abort would drop records that the client was sure of.",
         )
     if state == "PrepareAbort" or decided:
         return Advice(
@@ -186,8 +189,9 @@ def missing(findings: Iterable[Finding]) -> list[str]:
     """What the undecided findings name as that which would decide them, each once, in the order given."""
     named: dict[str, None] = {}
     for finding in undecided(findings):
-        told = (finding.get("evidence") or {}).get("missing") or ()
-        for item in (told,) if isinstance(told, str) else told if isinstance(told, list) else ():
+        lacking = (finding.get("evidence") or {}).get("missing") or ()
+        items = [lacking] if isinstance(lacking, str) else lacking
+        for item in items if isinstance(items, list) else ():
             named[str(item)] = None
     return list(named)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from auditor.base.words import plural
 from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, wording
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
@@ -59,15 +60,15 @@ def render_report(
 def _verdict(held: Sequence[answers.Blocked], counts: Mapping[str, int], summary: Mapping[str, Any]) -> tuple[str, str]:
     """The tone of the page (bad, warn, unsure, good) and its headline."""
     bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
-    grave = " and ".join(wording.plural(count, f"{name} finding") for name, count in bad.items())
+    grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
     if held:
-        return "bad", f"{wording.plural(len(held), 'partition')} {'is' if len(held) == 1 else 'are'} blocked"
+        return "bad", f"{plural(len(held), 'partition')} {'is' if len(held) == 1 else 'are'} blocked"
     if bad:
         return "bad" if "critical" in bad else "warn", f"Nothing is blocked, but there {_are(bad)} {grave}"
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         return "unsure", "Nothing is blocked in what could be read; part of the input could not be read"
     if counts.get("warning"):
-        return "warn", f"Nothing is blocked; {wording.plural(counts['warning'], 'warning')}"
+        return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}"
     return "good", "Nothing is blocked, and nothing is wrong in what was read"
 
 

@@ -152,8 +152,8 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
 
     Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
     .txnindex.
-    Why it matters: read_committed consumers are told by the index what to leave out: they get the aborted records.
-    Can be wrong: cleaned segments without data; a live copy. Segments that were copied without any index are left out.
+    Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records.
+    Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
     recover the segment, which rebuilds both; or fetch the replica anew.
     Source: TransactionIndex; semantics 1.10
@@ -220,7 +220,7 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
     absorbed_by=(By("split-decision", ends_at_its_marker), By("marker-contradicts-decision", ends_at_its_marker)),
 )
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
-    """The transaction index has an entry that the log does not bear out
+    """The transaction index has an entry without an aborted transaction in the log
 
     Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
     in the log; a different last stable offset alone is info.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from auditor.base.words import plural
 from auditor.model.offsets import GroupPartition
 from auditor.rules import commands
 from auditor.rules.finding import Finding, lowered
@@ -95,7 +96,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
     doubt = t.in_flight
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
-        f"The offsets of {names} on {len(pending)} partition(s) wait for the transaction of {who(t)}, open in "
+        f"The offsets of {names} on {plural(len(pending), 'partition')} wait for the transaction of {who(t)}, open in "
         f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
@@ -285,7 +286,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
 
-    Checks: the last offset in force of a group partition against the start and the end of that log's leader copy.
+    Checks: the last offset in force of a group partition against the start and the end of that log's leader replica.
     Why it matters: above the end, the partition lost its tail or was created anew; below the start, retention took
     records that the group never read. Either way auto.offset.reset decides where the group goes on.
     Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.

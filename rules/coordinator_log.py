@@ -35,8 +35,8 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     Why it matters: some partition did not take its marker: consumers stand still there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of.
-    What to do: mend the partitions without marker, then move leadership of the owning __transaction_state partition, so
-    that its markers are sent again. Never abort a PrepareCommit.
+    What to do: repair the partitions without marker, then move leadership of the owning __transaction_state partition,
+    so that its markers are sent again. Never abort a PrepareCommit.
     Source: KIP-98; semantics 3.7
     """
     for entry in last_entries(log):

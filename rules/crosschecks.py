@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.markers import FAMILY, TOPIC
@@ -151,8 +152,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "producer-id-not-allocated",
         "error" if seen else "info",
-        f"{len(foreign)} producer id(s) in {log.name}, the first {p['producer_id']}, were never given out by this "
-        f"cluster, whose next one is {limit}",
+        f"{log.name} has {plural(len(foreign), 'producer id')} that this cluster never gave out, the first "
+        f"{p['producer_id']}; its next one is {limit}",
         segment=int(p["first_segment"]),
         offset=p["first_offset"],
         last_offset=p["data_last_offset"],

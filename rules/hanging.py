@@ -55,7 +55,7 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction is open in a partition and no coordinator will ever decide it
 
-    Checks: a transaction open at the end of the leader copy whose transactional id, by its last record in
+    Checks: a transaction open at the end of the leader replica whose transactional id, by its last record in
     __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
     transaction without this partition; or whose producer id no transactional id ever had.
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
@@ -111,7 +111,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
-    Checks: a transaction open at the end of the leader copy for longer than its time-out (15 minutes where no
+    Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
     coordinator record tells it) and a margin, and not proved to hang.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
@@ -200,7 +200,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     """An open transaction begins below the log start
 
-    Checks: a transaction is open at the end of the leader copy, or in its newest producer snapshot, with a first
+    Checks: a transaction is open at the end of the leader replica, or in its newest producer snapshot, with a first
     offset below the log start offset.
     Why it matters: its data was deleted, its state was not: the last stable offset is pinned to the log start, and
     nothing in the log shows why.

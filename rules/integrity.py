@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.errors import DecodeError
+from auditor.base.words import plural
 from auditor.facts.copy_facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding
@@ -51,7 +52,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
             yield log.at_event(
                 "batch-crc-mismatch",
                 "critical",
-                f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on do not match their checksum: "
+                f"Wrong checksum in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
                 "consumers fail here, and an unclean restart truncates the log here",
                 e,
                 copy=copy,
@@ -275,8 +276,7 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[np.void], time: bool
     return log.finding(
         "index-mismatch",
         "warning",
-        f"{len(run)} entr{'y' if len(run) == 1 else 'ies'} of {file} from number {entry} on disagree(s) with "
-        f"the segment: "
+        f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
         f"{INDEX_FAULTS[int(e['c'])]}",
         copy=copy,
         file=file,
@@ -309,8 +309,8 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             yield log.at_event(
                 "leader-epoch-mismatch",
                 "error",
-                f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on carry leader epoch "
-                f"{e['leader_epoch']}, " + (f"after epoch {e['a']}" if down else f"the checkpoint says {e['a']}"),
+                f"Leader epoch {e['leader_epoch']} in {plural(len(run), 'batch')} of {log.name} from offset "
+                f"{e['base_offset']} on, " + (f"after epoch {e['a']}" if down else f"the checkpoint says {e['a']}"),
                 e,
                 copy=copy,
                 last_offset=run[-1]["last_offset"],

@@ -156,7 +156,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     """One transaction was committed in one partition and aborted in another
 
     Checks: the markers of one transaction (under transaction.version 2 the same producer and epoch, before that the
-    same decision of the coordinator) differ in their result; told at the partition that differs from the decision.
+    same decision of the coordinator) differ in their result; reported at the partition that differs from the decision.
     Why it matters: the transaction is not atomic any more.
     Can be wrong: two short transactions taken for one (said only with the whole history of the id).
     What to do: list both sides; look for aborts by hand; compensate downstream.

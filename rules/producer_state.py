@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.facts.copy_facts import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
@@ -116,7 +117,7 @@ def _gaps(log: LogView) -> list[list[np.void]]:
 
 
 def _in_committed(log: LogView, e: np.void) -> bool:
-    """Whether the gap is inside a committed transaction, which is told by committed-transaction-hole."""
+    """Whether the gap is inside a committed transaction, which committed-transaction-hole reports."""
     if not e["f"] & IN_TRANSACTION:
         return False
     t = log.leader.transactions
@@ -148,7 +149,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
     partition, without a full turn of the sequence numbers between them.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
-    Can be wrong: a raw segment was restored over a log that already held it.
+    Can be wrong: a raw segment was restored over a log that already had it.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
     clients to 2.5 or newer; move the cluster to transaction.version 2.
     Source: KIP-360
@@ -160,7 +161,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
             "error",
             f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['b']} "
             f"stored a second "
-            f"time: {len(run)} batch(es) repeat records that are already in the log",
+            f"time: {plural(len(run), 'batch')} of records that are already in the log",
             first,
             last_offset=last["last_offset"],
             evidence={
@@ -351,8 +352,8 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "plain-data-inside-transaction",
             "warning" if changed else "critical",
-            f"Producer {e['producer_id']} wrote {len(run)} plain batch(es) while its transaction that began at offset "
-            f"{e['a']} was open: they count as committed whatever becomes of it",
+            f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
+            f"offset {e['a']} was open: this data counts as committed whatever becomes of it",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -425,8 +426,8 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     Why it matters: producers expire by their own stamps: old ones make the broker forget them at once, future ones hide
     late transactions from kafka-transactions.sh find-hanging.
     Can be wrong: back-fills that keep the original event times.
-    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; mend the
-    clocks.
+    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; correct
+    the clocks.
     Source: KIP-360
     """
     for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):

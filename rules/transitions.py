@@ -149,7 +149,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     changes outside of Empty, the start changes inside a transaction; a record by itself: Complete with partitions,
     Empty with a start, any other state without one.
     Why it matters: the coordinator's data was altered or mixed up.
-    Can be wrong: clocks that went back are legal and not told.
+    Can be wrong: clocks that went back are legal and not reported.
     What to do: as for illegal-transition.
     Source: TransactionMetadata.completeTransitionTo
     """
