@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from auditor.spark.what_if_job import judge_log
 
 from auditor.base.errors import DecodeError
 from auditor.cli import DEMO
@@ -20,7 +21,6 @@ from auditor.model.policies import COMPARED
 from auditor.replay import bounds
 from auditor.replay.copy_reader import CopyReader
 from auditor.rules.finding import Finding
-from auditor.spark.what_if_job import judge_log
 from tests import audited, corpora, facts
 from tests.unit.test_what_if import by_log, facts_below
 
