@@ -23,11 +23,14 @@ from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import Copy, DataFile, SegmentFile
 from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
 from auditor.connectors.storage import Place, read_file, read_head
-from auditor.facts.copy_facts import ABORTED, EVENT, SEQUENCE_FREE_TOPICS, TRANSACTION, CopyFacts, Kind
+from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, CopyFacts
+from auditor.facts.events import EVENT, Kind
 from auditor.facts.packed import PackedColumns
+from auditor.facts.transaction_rows import ABORTED, TRANSACTION
 from auditor.replay import finish
 from auditor.replay import record_checks as records
 from auditor.replay import state as st
+from auditor.replay.batch_records import as_records
 from auditor.replay.chunks import read_chunks
 from auditor.replay.index_checks import IndexChecks, OffsetCheck, TimeCheck
 from auditor.replay.kernel import replay_batches
@@ -128,7 +131,7 @@ class CopyReader:
         self.intact_from = self._intact_from()
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
-            self.facts.state["indexed_segments"] = indexed
+            self.facts.indexed_segments = indexed
         self.internal = InternalRows(copy.topic or "", task.limits) if task.has_internal_rows else None
 
     def _intact_from(self) -> int:
@@ -157,10 +160,10 @@ class CopyReader:
 
     def finish(self, stored: list[Stored]) -> CopyFacts:
         """The facts, when every segment has been replayed."""
-        scalars, segments = self.replay.scalars, self.task.copy.segments
+        progress, segments = self.replay.progress, self.task.copy.segments
         last_base = segments[-1].base_offset if segments else 0
-        self.facts.log_end = max(int(scalars[st.S_EXPECTED]), self.facts.log_start, last_base, 0)
-        self.chain.finish(self.replay, scalars[st.S_UNREADABLE] < 0, self.facts.log_end)
+        self.facts.log_end = max(int(progress["expected_offset"]), self.facts.log_start, last_base, 0)
+        self.chain.finish(self.replay, progress["unreadable_ordinal"] < 0, self.facts.log_end)
         self._gather(stored)
         return self.facts
 
@@ -173,25 +176,26 @@ class CopyReader:
         """Tells the replay which segment comes; ``after`` is the next one's base offset, -1 for none."""
         self.facts.segments.append(file)
         self.facts.segment_bases.append(base_offset)
-        scalars = self.replay.scalars
-        scalars[[st.S_SEGMENT, st.S_SEGMENT_BASE, st.S_SEGMENT_NEXT]] = number, base_offset, after
-        scalars[[st.S_SEGMENT_TIME, st.S_SEGMENT_ANY_TIME]] = -1
+        progress = self.replay.progress
+        progress["segment"], progress["segment_base_offset"] = number, base_offset
+        progress["next_segment_base_offset"] = after
+        progress["segment_time"] = progress["segment_any_time"] = -1
 
     def end_segment(self) -> None:
         """Notes the newest time of the segment."""
-        scalars = self.replay.scalars
-        self.facts.segment_times.append(int(max(scalars[st.S_SEGMENT_TIME], scalars[st.S_SEGMENT_ANY_TIME])))
+        progress = self.replay.progress
+        self.facts.segment_times.append(int(max(progress["segment_time"], progress["segment_any_time"])))
 
     def _params(self) -> np.ndarray:
         start = [k for k, s in enumerate(self.task.copy.segments) if s.base_offset <= self.facts.log_start]
-        params = np.zeros(st.PARAMS, np.int64)
-        params[st.P_LOG_START] = self.facts.log_start
-        params[st.P_START_SEGMENT] = start[-1] if start else -1
-        params[st.P_INTACT_FROM] = self.intact_from
-        params[st.P_SEQUENCES] = self.facts.topic not in SEQUENCE_FREE_TOPICS
-        params[st.P_BROKER_TIMES] = self.facts.topic in INTERNAL_TOPICS
-        params[st.P_EXPIRY_MS] = self.task.expiration_ms
-        params[st.P_KRAFT] = self.facts.topic == "__cluster_metadata"
+        params = np.zeros(1, st.PARAMS)
+        params["log_start"] = self.facts.log_start
+        params["start_segment"] = start[-1] if start else -1
+        params["intact_from"] = self.intact_from
+        params["has_sequences"] = self.facts.topic not in SEQUENCE_FREE_TOPICS
+        params["broker_times"] = self.facts.topic in INTERNAL_TOPICS
+        params["expiration_ms"] = self.task.expiration_ms
+        params["is_kraft"] = self.facts.topic == "__cluster_metadata"
         return params
 
     def _small(self, file: DataFile | None) -> bytes | None:
@@ -231,7 +235,7 @@ class CopyReader:
             entries, errors = decode_leader_epochs(data, file.name)
             self._account(len(data), errors)
             entries = [] if errors else entries  # of a part nothing follows for any batch
-        self.facts.state["leader_epochs"] = [(e.epoch, e.start_offset) for e in entries]
+        self.facts.leader_epochs = [(e.epoch, e.start_offset) for e in entries]
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
 
     def _partition_metadata(self) -> None:
@@ -256,7 +260,7 @@ class CopyReader:
         end = self._log(number, segment, after, checks)
         self.end_segment()
         unread = [(first, last) for file, first, last in self.unread if file == segment.name]
-        self.keep(checks.events(number, end, int(self.replay.scalars[st.S_EXPECTED]), unread))
+        self.keep(checks.events(number, end, int(self.replay.progress["expected_offset"]), unread))
         self._txn_index(number, segment)
 
     def _log(self, number: int, segment: SegmentFile, after: int, checks: IndexChecks) -> int:
@@ -295,11 +299,11 @@ class CopyReader:
         if isinstance(self.facts.digests, PackedColumns):
             crc_ok = chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0
             self.facts.digests.add(np.vstack([chunk.rows[:, DIGESTED].T, crc_ok]))
-        clock = int(self.replay.scalars[st.S_BROKER_TIME])
+        clock = int(self.replay.progress["broker_time"])
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
         found: list[np.ndarray] = []
         if chunk.summary is not None:
-            number = int(self.replay.scalars[st.S_SEGMENT])
+            number = int(self.replay.progress["segment"])
             bounds = records.Bounds(self.facts.log_start, self.intact_from, clock, number)
             found = records.check(chunk.batches, chunk.summary, bounds, self.task)
             self.keep(found)
@@ -312,7 +316,7 @@ class CopyReader:
         self.facts.errors += chunk.body_errors
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
-        """Replays a chunk, telling the replay where bytes lie that could not be read. Zeros hide nothing.
+        """Replays a chunk, noting where bytes lie that could not be read. Zeros hide nothing.
 
         The torn end of the newest segment loses nothing either: what comes there had not been written when it was read.
         """
@@ -327,15 +331,15 @@ class CopyReader:
 
     def _note_unreadable(self, *, lost: bool, until: int = 0) -> None:
         """Bytes that could not be read lie here, perhaps with what offsets up to ``until`` held."""
-        scalars = self.replay.scalars
-        until = max(until, int(scalars[st.S_EXPECTED]))
-        scalars[[st.S_UNREADABLE, st.S_UNREADABLE_AT]] = scalars[st.S_ORDINAL], until
+        progress = self.replay.progress
+        until = max(until, int(progress["expected_offset"]))
+        progress["unreadable_ordinal"], progress["unreadable_offset"] = progress["ordinal"], until
         if lost:
-            self.facts.state["lost_at"] = until
+            self.facts.lost_at = until
 
     def replay_batches(self, b: np.ndarray) -> None:
         """Replays the batches of a chunk (its ``rows``), stopping at each snapshot's offset to compare."""
-        at, rows = 0, len(b)
+        at, rows, batches = 0, len(b), as_records(b)
         while at < rows:
             stop = rows
             if self.chain.waiting:
@@ -343,19 +347,19 @@ class CopyReader:
                 stop = at + int(behind[0]) if len(behind) else rows
                 if stop == at:
                     time = int(b[at, walking.MAX_TIMESTAMP])
-                    self.chain.compare(self.replay, self.replay.scalars[st.S_UNREADABLE] < 0, time)
+                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0, time)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
-            at = int(replay_batches(self.replay, b, at, stop))
+            at = int(replay_batches(self.replay, batches, at, stop))
             self._drain()
 
     def _drain(self) -> None:
-        scalars = self.replay.scalars
-        if scalars[st.S_EVENTS]:
-            self.keep([self.replay.log.events[: scalars[st.S_EVENTS]].copy()])
-        if scalars[st.S_TRANSACTIONS]:
-            self.transactions.append(self.replay.transactions[: scalars[st.S_TRANSACTIONS]].copy())
-        scalars[[st.S_EVENTS, st.S_TRANSACTIONS]] = 0
+        progress = self.replay.progress
+        if progress["events"]:
+            self.keep([self.replay.log.events[: progress["events"]].copy()])
+        if progress["transactions"]:
+            self.transactions.append(self.replay.transactions[: progress["transactions"]].copy())
+        progress["events"] = progress["transactions"] = 0
 
     def keep(self, found: list[np.ndarray]) -> None:
         """Keeps events up to a number of each kind, and counts those beyond."""
@@ -394,7 +398,7 @@ class CopyReader:
         self.aborted.append(rows)
 
     def _gather(self, stored: list[Stored]) -> None:
-        facts, scalars = self.facts, self.replay.scalars
+        facts, progress = self.facts, self.replay.progress
         events = np.concatenate([np.empty(0, EVENT), *self.events])
         facts.events = events[np.lexsort((events["position"], events["segment"]))]
         facts.transactions = np.concatenate(
@@ -404,23 +408,20 @@ class CopyReader:
         facts.snapshots = self.chain.links
         finish.add_snapshot_knowledge(facts, self.replay, stored)
         facts.sums = self.bytes | finish.sums(self.replay)
-        facts.last_leader_epoch = int(scalars[st.S_LEADER_EPOCH])
-        facts.broker_time, facts.any_time = int(scalars[st.S_BROKER_TIME]), int(scalars[st.S_ANY_TIME])
-        facts.state |= {
-            "intact_from": self.intact_from,
-            "first_time": int(scalars[st.S_FIRST_TIME]),
-            "unreadable": bool(scalars[st.S_UNREADABLE] >= 0),
-            "unreadable_at": max(0, int(scalars[st.S_UNREADABLE_AT])) if scalars[st.S_UNREADABLE] >= 0 else -1,
-            "ahead": finish.pending_ahead(self.replay),
-        }
+        facts.last_leader_epoch = int(progress["leader_epoch"])
+        facts.broker_time, facts.any_time = int(progress["broker_time"]), int(progress["any_time"])
+        facts.first_time, facts.intact_from = int(progress["first_time"]), self.intact_from
+        facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
+        facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
+        facts.ahead = finish.pending_ahead(self.replay)
         if self.internal is not None:
             key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
             facts.tables = self.internal.tables(key)
-            facts.state["unreadable_records"] = self.internal.unreadable
-            facts.state["skipped_kinds"] = self.internal.skipped_kinds
+            facts.unreadable_records = self.internal.unreadable
+            facts.skipped_kinds = self.internal.skipped_kinds
         if isinstance(facts.digests, PackedColumns) and facts.digests:
             facts.digests.pack()
-            facts.state["snapshot_producers"] = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
+            facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
 
 
 __all__ = ["CopyTask", "Kind", "read_copy"]
