@@ -80,17 +80,17 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
     in_flight = in_flight and not settled
     return OpenTransaction(
-        row,
-        klass,
-        reason,
-        entry,
-        None if entry is None else entry.transactional_id,
-        since,
-        max(0, log.cluster.as_of - since) if since >= 0 else 0,
-        timeout,
-        in_flight,
-        missing,
-        log.leader.ends_early or unreadable_behind(log, row),
+        row=row,
+        klass=klass,
+        reason=reason,
+        entry=entry,
+        owner=None if entry is None else entry.transactional_id,
+        since=since,
+        age_ms=max(0, log.cluster.as_of - since) if since >= 0 else 0,
+        timeout_ms=timeout,
+        in_flight=in_flight,
+        missing=missing,
+        end_unknown=log.leader.ends_early or unreadable_behind(log, row),
     )
 
 

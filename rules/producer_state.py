@@ -47,7 +47,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         ahead = missing < 2**30 and not swapped
         idle = e["timestamp"] - e["previous_time"]
         what = "the records between come later" if swapped else "the sequence went back"
-        lost = "loss across a leader change" if e["flags"] & STATE_MAY_BE_LOST else "loss or state loss"
+        lost = "loss across a leader change" if e["context"] & STATE_MAY_BE_LOST else "loss or state loss"
         yield log.at_event(
             "sequence-gap",
             "error",
@@ -76,7 +76,7 @@ def _certainty(log: LogView, e: Event) -> dict[str, str]:
     """For the evidence of a gap: how sure it is that records are lost, and what would decide it."""
     if any(e["previous_last_offset"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
         return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
-    return {"confidence": "likely" if e["flags"] & STATE_MAY_BE_LOST else "proved"}
+    return {"confidence": "likely" if e["context"] & STATE_MAY_BE_LOST else "proved"}
 
 
 def _gaps(log: LogView) -> list[list[Event]]:
@@ -87,7 +87,7 @@ def _gaps(log: LogView) -> list[list[Event]]:
     intact, out = log.intact_from(), []
     newest: dict[tuple[int, int], list[list[Event]]] = {}
     for e in log.events(Kind.SEQUENCE_GAP):
-        if e["previous_last_offset"] < intact or e["flags"] & AFTER_UNREADABLE or _in_committed(log, e):
+        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
             continue
         mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
         gap = next(
@@ -110,7 +110,7 @@ def _gaps(log: LogView) -> list[list[Event]]:
 
 def _in_committed(log: LogView, e: Event) -> bool:
     """Whether the gap is inside a committed transaction, which is told by committed-transaction-hole."""
-    if not e["flags"] & IN_TRANSACTION:
+    if not e["context"] & IN_TRANSACTION:
         return False
     t = log.leader.transactions
     return bool(
@@ -175,7 +175,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """
     intact = log.intact_from()
     for e in log.events(Kind.SEQUENCE_RESET):
-        if e["flags"] & AFTER_UNREADABLE:
+        if e["context"] & AFTER_UNREADABLE:
             continue
         severity = "warning" if e["previous_last_offset"] >= intact and log.leader.log_start_known else "info"
         yield log.at_event(
@@ -210,9 +210,9 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """
     shown, more = 0, 0
     for e in log.events(Kind.FIRST_NONZERO):
-        if e["flags"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
+        if e["context"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
             continue
-        inherited = _inherited(log, e["flags"])
+        inherited = _inherited(log, e["context"])
         if inherited and shown >= INHERITED_SHOWN:
             more += 1
             continue
@@ -282,9 +282,9 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """
     intact = log.intact_from()
     for e in log.events(Kind.BUMP_NONZERO):
-        if e["previous_last_offset"] < intact or e["flags"] & AFTER_UNREADABLE:
+        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE:
             continue
-        changed = bool(e["flags"] & STATE_MAY_BE_LOST)
+        changed = bool(e["context"] & STATE_MAY_BE_LOST)
         yield log.at_event(
             "first-batch-after-bump-nonzero",
             "warning" if changed else "error",

@@ -67,7 +67,7 @@ class Event(TypedDict, total=False):
     previous_time: int  # time(b) of the producer's batch before
     previous_epoch: int
     stored_base_offset: int  # of the first stored batch with these sequences, where still known
-    flags: int  # the bits below
+    context: int  # the bits below
     known_epoch: int  # the highest epoch before, with its offset and the leader epoch there
     known_epoch_offset: int
     known_leader_epoch: int
@@ -106,14 +106,14 @@ class Event(TypedDict, total=False):
     max_timestamp: int
 
 
-SEQUENCE = ("expected_sequence", "found_sequence", "previous_last_offset", "previous_leader_epoch", "flags")
+SEQUENCE = ("expected_sequence", "found_sequence", "previous_last_offset", "previous_leader_epoch", "context")
 KNOWN_EPOCH = ("known_epoch", "known_epoch_offset", "known_leader_epoch")
 FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.SEQUENCE_GAP: (*SEQUENCE, "previous_time"),
     Kind.SEQUENCE_OVERLAP: (*SEQUENCE, "stored_base_offset"),
     Kind.SEQUENCE_RESET: (*SEQUENCE, "previous_time"),
     Kind.BUMP_NONZERO: (*SEQUENCE, "previous_epoch"),
-    Kind.FIRST_NONZERO: ("found_sequence", "flags"),
+    Kind.FIRST_NONZERO: ("found_sequence", "context"),
     Kind.EPOCH_REGRESSION: KNOWN_EPOCH,
     Kind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
     Kind.COORDINATOR_EPOCH_REGRESSION: ("known_coordinator_epoch", "coordinator_epoch", "known_marker_offset"),
@@ -139,11 +139,11 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.RECORD_TIMESTAMP: ("min_timestamp", "max_timestamp", "broker_time"),
 }
 
-# Bits of ``flags`` of SEQUENCE_* and BUMP_NONZERO events.
+# Bits of ``context`` of SEQUENCE_* and BUMP_NONZERO events.
 AFTER_UNREADABLE = 1  # bytes that could not be read lie between the two batches
 IN_TRANSACTION = 2  # both batches belong to the same open transaction
 STATE_MAY_BE_LOST = 4  # the leader epoch changed between them
-# Bits of ``flags`` of FIRST_NONZERO events (rules.md, *inherited*), which may have AFTER_UNREADABLE too.
+# Bits of ``context`` of FIRST_NONZERO events (rules.md, *inherited*), which may have AFTER_UNREADABLE too.
 KNOWN_BELOW = 8  # a batch of it lies below the log start
 KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
 SNAPSHOT_DENIES = 32  # there is a snapshot at or below the batch, and it does not know the producer
@@ -160,7 +160,7 @@ PLACE = {
 NARROW = dict.fromkeys(
     ("expected_sequence", "found_sequence", "previous_leader_epoch", "previous_epoch", "known_epoch",
      "known_leader_epoch", "known_coordinator_epoch", "coordinator_epoch", "epochs", "first_epoch", "record_count",
-     "expected_leader_epoch", "flags", "fault"),
+     "expected_leader_epoch", "context", "fault"),
     "i4",
 )  # fmt: skip
 # A table of events of all kinds has every column; those that a kind does not have are -1.

@@ -6,7 +6,8 @@ import numpy as np
 
 from auditor.connectors.codec.columns import BatchColumns
 
-BATCH = np.dtype([(name, "i8") for name in BatchColumns._fields])
+# The columns of BatchColumns; its ``size`` is ``bytes`` here, for numpy's records have a size of their own.
+BATCH = np.dtype([("bytes" if name == "size" else name, "i8") for name in BatchColumns._fields])
 
 
 def as_records(rows: np.ndarray) -> np.ndarray:

@@ -354,12 +354,11 @@ class CopyReader:
             self._drain()
 
     def _drain(self) -> None:
-        progress = self.replay.progress
-        if progress["events"]:
-            self.keep([self.replay.log.events[: progress["events"]].copy()])
-        if progress["transactions"]:
-            self.transactions.append(self.replay.transactions[: progress["transactions"]].copy())
-        progress["events"] = progress["transactions"] = 0
+        events, transactions = st.take_rows(self.replay)
+        if len(events):
+            self.keep([events])
+        if len(transactions):
+            self.transactions.append(transactions)
 
     def keep(self, found: list[np.ndarray]) -> None:
         """Keeps events up to a number of each kind, and counts those beyond."""
@@ -400,7 +399,7 @@ class CopyReader:
     def _gather(self, stored: list[Stored]) -> None:
         facts, progress = self.facts, self.replay.progress
         events = np.concatenate([np.empty(0, EVENT), *self.events])
-        facts.events = events[np.lexsort((events["position"], events["segment"]))]
+        facts.events = events[np.lexsort((events["kind"], events["position"], events["segment"]))]
         facts.transactions = np.concatenate(
             [np.empty(0, TRANSACTION), *self.transactions, finish.open_rows(self.replay)]
         )

@@ -72,7 +72,7 @@ def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:
         below = snapshot.offset <= offsets
         flags[below] |= SNAPSHOT_DENIES
         flags[below & np.isin(ids, snapshot.entries.producer_id)] |= KNOWN_IN_SNAPSHOT
-    facts.events["flags"][first] |= np.where(flags & KNOWN_IN_SNAPSHOT, KNOWN_IN_SNAPSHOT, flags)
+    facts.events["context"][first] |= np.where(flags & KNOWN_IN_SNAPSHOT, KNOWN_IN_SNAPSHOT, flags)
 
 
 def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:

@@ -38,7 +38,7 @@ NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
 
 @kernel
 def new_event(log: Log, kind: int, batch: np.record, timestamp: int, time: int) -> int:
-    """A new event about a batch, what its kind has beyond the place still -1; returns its row.
+    """A new event about a batch, in a row that was blank: what its kind has beyond the place is -1. Returns the row.
 
     A batch has one row a kind: raised again, the kind gets the same row anew. So ``EVENTS_OF_A_BATCH`` rows are enough
     for whatever a batch can raise.
@@ -48,7 +48,6 @@ def new_event(log: Log, kind: int, batch: np.record, timestamp: int, time: int) 
     while row < progress.events and log.events[row].kind != kind:
         row += 1
     progress.events = max(progress.events, row + 1)
-    log.events[row] = log.blank[0]
     event = log.events[row]
     event.kind = kind
     event.segment = progress.segment

@@ -95,7 +95,7 @@ def _sequence_event(replay: Replay, kind: int, batch: np.record, live: np.record
         flags |= IN_TRANSACTION
     if live.data_leader_epoch != batch.partition_leader_epoch:
         flags |= STATE_MAY_BE_LOST
-    event.flags = flags
+    event.context = flags
     return row
 
 
@@ -129,7 +129,7 @@ def _first_sequence(log: Log, batch: np.record, live: np.record, time: int) -> N
         flags |= IN_START_SEGMENT
     if log.progress[0].unreadable_ordinal >= 0:
         flags |= AFTER_UNREADABLE
-    event.flags = flags
+    event.context = flags
 
 
 @kernel
@@ -153,7 +153,7 @@ def _same_epoch(replay: Replay, batch: np.record, live: np.record, length: int, 
         row = _sequence_event(replay, SEQUENCE_GAP, batch, live, expected, time)
         event = replay.log.events[row]
         event.previous_time = live.data_time
-        if event.flags & IN_TRANSACTION and not event.flags & AFTER_UNREADABLE:
+        if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
             transaction = replay.open[live.open_slot]
             if transaction.gap_offset < 0:
                 transaction.gap_offset = batch.base_offset

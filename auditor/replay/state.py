@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts.events import EVENT, Kind, blank_events
+from auditor.facts.events import Kind, blank_events
 from auditor.facts.transaction_rows import TRANSACTION
 from auditor.model import producers as model
 
@@ -104,8 +104,7 @@ QUEUE = np.dtype([("slot", "i8"), ("place", "i8"), ("offset", "i8")])
 class Log(NamedTuple):
     """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster."""
 
-    events: np.ndarray  # EVENT
-    blank: np.ndarray  # EVENT, one row: what an event is before anything is known of it
+    events: np.ndarray  # EVENT; rows not used are blank
     params: np.ndarray  # PARAMS, one row
     progress: np.ndarray  # PROGRESS, one row
     epochs: np.ndarray  # int64, of the leader-epoch checkpoint
@@ -147,8 +146,8 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
         progress[name] = -1
     return Replay(
         log=Log(
-            events=np.empty(EVENTS_AT_ONCE, EVENT), blank=blank_events(1), params=params, progress=progress,
-            epochs=epochs, epoch_starts=epoch_starts,
+            events=blank_events(EVENTS_AT_ONCE), params=params, progress=progress, epochs=epochs,
+            epoch_starts=epoch_starts,
         ),
         producers=model.new_producers(capacity),
         live=np.empty(capacity, LIVE),
@@ -188,6 +187,16 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
         free = _free_slots(len(replay.queue), len(replay.open))
         replay = replay._replace(queue=np.concatenate([replay.queue, free]))
     return replay
+
+
+def take_rows(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
+    """The events and the decided transactions so far; their tables are empty afterwards."""
+    progress, log = replay.progress, replay.log
+    events = log.events[: progress["events"]].copy()
+    transactions = replay.transactions[: progress["transactions"]].copy()
+    log.events[: len(events)] = blank_events(len(events))
+    progress["events"] = progress["transactions"] = 0
+    return events, transactions
 
 
 def _capacity(rows: int) -> int:

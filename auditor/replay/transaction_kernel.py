@@ -111,7 +111,7 @@ def extend_transaction(transaction: np.record, batch: np.record, time: int) -> N
     transaction.last_leader_epoch = batch.partition_leader_epoch
     transaction.batches += 1
     transaction.records += max(batch.record_count, 0)
-    transaction.bytes += batch.size
+    transaction.bytes += batch.bytes
 
 
 @kernel

@@ -90,6 +90,6 @@ def test_bytes_that_cannot_be_read_may_hold_the_marker_of_what_began_below_the_l
 def test_a_producer_that_wrote_before_the_log_began_is_no_stranger_to_it(began: int, severity: str) -> None:
     events = blank_events(1)
     events["kind"], events["producer_id"], events["base_offset"] = Kind.FIRST_NONZERO, PID, 0
-    events["found_sequence"], events["flags"] = 40, 0
+    events["found_sequence"], events["context"] = 40, 0
     view = log(transaction(0, 500_000), events=events, first_time=began)
     assert findings("unknown-producer-first-sequence", view) == [severity]
