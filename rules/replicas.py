@@ -33,7 +33,7 @@ def _place(copy: CopyFacts, row: dict[str, int]) -> dict[str, Any]:
 
 def _lineage(copy: CopyFacts) -> list[list[int]]:
     """The newest leader epochs that a copy's checkpoint knows, each with its first offset."""
-    known: Any = copy.state.get("leader_epochs") or []
+    known = copy.leader_epochs
     return [list(entry) for entry in known[-EPOCHS_SHOWN:]]
 
 

@@ -195,7 +195,7 @@ def test_the_new_owner_is_not_blamed_for_the_zombie_before_it() -> None:
 
 def test_a_zombie_in_a_cleaned_region_is_told_one_step_lower() -> None:
     log = five_steps()
-    log.leader.state["intact_from"] = 7
+    log.leader.intact_from = 7
     assert [f.severity for f in found(log, "zombie-offset-commit")] == ["warning"]
 
 
