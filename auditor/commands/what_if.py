@@ -75,7 +75,7 @@ def run(options: AuditOptions, policies: tuple[str, ...] = COMPARED, spark: Any 
     facts = scan.read_copies(spark, tasks)
     audit.briefs = scan.collect_briefs(facts)
     auditing.add_context(audit)
-    judged = what_if_job.judge(spark, _believed(audit, spark, facts, tasks), audit.clusters)
+    judged = _judge(audit, spark, facts, tasks)
     facts.unpersist()
     audit.judged = {"log": judged["log"]}
     now = {choice.log_dir: choice.policy for choice in audit.choices}
@@ -94,15 +94,18 @@ def run(options: AuditOptions, policies: tuple[str, ...] = COMPARED, spark: Any 
     return result, 3 if audit.incomplete() else 0
 
 
-def _believed(audit: auditing.Audit, spark: Any, facts: Any, tasks: list[CopyTask | TextTask]) -> Any:
-    """The facts, those copies read again in which a producer's clock ran ahead of all brokers."""
-    again = what_if_plan.ahead(tasks, audit.briefs, audit.clusters)
-    if not again:
-        return facts
-    places = [(t.join_key, t.copy.log_dir, t.copy.topic or "", t.copy.partition or 0) for t in again]
-    key = ["join_key", "log_dir", "topic", "partition"]
+def _judge(audit: auditing.Audit, spark: Any, facts: Any, tasks: list[CopyTask | TextTask]) -> dict[str, list[Row]]:
+    """The second job, those copies read again first in which a producer's clock ran ahead of all brokers."""
+    ahead = what_if_plan.ahead(tasks, audit.briefs, audit.clusters)
+    if not ahead:
+        return what_if_job.judge(spark, facts, audit.clusters)
+    places = [(t.join_key, t.copy.log_dir, t.copy.topic or "", t.copy.partition or 0) for t in ahead]
     gone = spark.createDataFrame(places, "join_key string, log_dir string, topic string, partition int")
-    return facts.join(gone, key, "left_anti").unionByName(scan.read_copies(spark, [*again]))
+    again = scan.read_copies(spark, [*ahead])
+    others = facts.join(gone, gone.columns, "left_anti")
+    judged = what_if_job.judge(spark, others.unionByName(again), audit.clusters)
+    again.unpersist()
+    return judged
 
 
 def _memory(broker: Row) -> Finding:

@@ -69,7 +69,7 @@ def test_results_are_the_same_bytes_in_parts(
 def in_other_process(out: Path, master: str, poison: str = "no such file", once: str = "") -> int:
     """An audit in parts of a corpus, with a file that kills whoever opens it; returns its exit status."""
     call = (
-        "import sys; from auditor import scan; from tests import poison\n"
+        "import sys; from auditor.spark import scan; from tests import poison\n"
         "from tests.spark.test_split import divide_all\n"
         "scan.divide = divide_all\n"
         "sys.exit(poison.main(*sys.argv[1:]))"
