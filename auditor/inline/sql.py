@@ -33,7 +33,7 @@ def duckdb() -> ModuleType:
         import duckdb as found
     except ImportError:
         raise AuditInputError(
-            "SQL without Spark needs DuckDB, which is not installed; pip install duckdb, or give --master local[*]"
+            "SQL without Spark needs DuckDB, which is not installed; pip install duckdb, or give --master 'local[*]'"
         ) from None
     return found
 
