@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.facts.copy_facts import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
@@ -20,14 +21,29 @@ from auditor.facts.copy_facts import (
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, beside_its_batch, in_or_right_behind_what_the_leader_lacks, within_its_offsets
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 
+# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
+OF_A_WRONG_BATCH = (
+    By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
+    By("offsets-not-increasing", beside_its_batch),
+    By("producer-fields-inconsistent", beside_its_batch),
+)
 
-@rule("sequence-gap", family=FAMILY, severity="error")
+
+@rule(
+    "sequence-gap",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+)
 def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
@@ -101,7 +117,7 @@ def _gaps(log: LogView) -> list[list[np.void]]:
 
 
 def _in_committed(log: LogView, e: np.void) -> bool:
-    """Whether the gap is inside a committed transaction, which is told by committed-transaction-hole."""
+    """Whether the gap is inside a committed transaction, which committed-transaction-hole reports."""
     if not e["f"] & IN_TRANSACTION:
         return False
     t = log.leader.transactions
@@ -120,14 +136,20 @@ def _dump(log: LogView, e: np.void) -> str:
     return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
 
 
-@rule("duplicate-sequence-range", family=FAMILY, severity="error")
+@rule(
+    "duplicate-sequence-range",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
     Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
     partition, without a full turn of the sequence numbers between them.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
-    Can be wrong: a raw segment was restored over a log that already held it.
+    Can be wrong: a raw segment was restored over a log that already had it.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
     clients to 2.5 or newer; move the cluster to transaction.version 2.
     Source: KIP-360
@@ -139,7 +161,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
             "error",
             f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['b']} "
             f"stored a second "
-            f"time: {len(run)} batch(es) repeat records that are already in the log",
+            f"time: {plural(len(run), 'batch')} of records that are already in the log",
             first,
             last_offset=last["last_offset"],
             evidence={
@@ -153,7 +175,13 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("sequence-reset-same-epoch", family=FAMILY, severity="warning")
+@rule(
+    "sequence-reset-same-epoch",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
 
@@ -186,7 +214,14 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("unknown-producer-first-sequence", family=FAMILY, severity="warning; info where retention explains it")
+@rule(
+    "unknown-producer-first-sequence",
+    family=FAMILY,
+    severity="warning; info where retention explains it",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(PRODUCER_EXPIRATION,),
+    before_start=True,
+)
 def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
@@ -262,7 +297,13 @@ def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
     )
 
 
-@rule("first-batch-after-bump-nonzero", family=FAMILY, severity="error; warning where the leader had changed")
+@rule(
+    "first-batch-after-bump-nonzero",
+    family=FAMILY,
+    severity="error; warning where the leader had changed",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(CLEAN_ELECTION,),
+)
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
@@ -311,8 +352,8 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "plain-data-inside-transaction",
             "warning" if changed else "critical",
-            f"Producer {e['producer_id']} wrote {len(run)} plain batch(es) while its transaction that began at offset "
-            f"{e['a']} was open: they count as committed whatever becomes of it",
+            f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
+            f"offset {e['a']} was open: this data counts as committed whatever becomes of it",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -325,7 +366,18 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("producer-expired-while-active", family=FAMILY, severity="warning", time=True)
+@rule(
+    "producer-expired-while-active",
+    family=FAMILY,
+    severity="warning",
+    time=True,
+    absorbed_by=(
+        By("batch-timestamp-mismatch", within_its_offsets),
+        By("timestamp-out-of-range", within_its_offsets),
+        By("producer-timestamp-skew", within_its_offsets),
+    ),
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     """A producer was idle longer than the broker remembers it, and then went on
 
@@ -359,7 +411,13 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("producer-timestamp-skew", family=FAMILY, severity="warning")
+@rule(
+    "producer-timestamp-skew",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets), By("timestamp-out-of-range", within_its_offsets)),
+    prevented_by=(TIMESTAMP_LIMITS,),
+)
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """A producer's clock is far from the brokers'
 
@@ -368,8 +426,8 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     Why it matters: producers expire by their own stamps: old ones make the broker forget them at once, future ones hide
     late transactions from kafka-transactions.sh find-hanging.
     Can be wrong: back-fills that keep the original event times.
-    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; mend the
-    clocks.
+    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; correct
+    the clocks.
     Source: KIP-360
     """
     for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):

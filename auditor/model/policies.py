@@ -103,6 +103,7 @@ POLICIES = {
 
 ASSUMED = "kip-360"  # where nothing in an input shows another
 OLDEST = "pre-kip-360"
+AS_WRITTEN = "kip-360-text"  # which 2.4 comes closest to
 DRAFT = "latest-batch-only"
 AUTO = "auto"  # by what the input shows
 BY_TRANSACTION_VERSION = {1: "kip-890-p1", 2: "kip-890-p2"}  # of the feature; later ones are like the last

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from auditor.model.policies import (
+    AS_WRITTEN,
     ASSUMED,
     BY_TRANSACTION_VERSION,
     OLDEST,
@@ -48,7 +49,8 @@ BY_ID, BY_TRANSACTIONAL_ID = "producer.id.expiration.ms", "transactional.id.expi
 RELEASES = (
     Release((0, 11), 0, OLDEST, BY_TRANSACTIONAL_ID, WEEK_MS, OUT_OF_ORDER_SEQUENCE_NUMBER),
     Release((1, 0), 0, OLDEST, BY_TRANSACTIONAL_ID, WEEK_MS),
-    Release((2, 4), 0, ASSUMED, BY_TRANSACTIONAL_ID, WEEK_MS),
+    Release((2, 4), 0, AS_WRITTEN, BY_TRANSACTIONAL_ID, WEEK_MS),
+    Release((2, 5), 0, ASSUMED, BY_TRANSACTIONAL_ID, WEEK_MS),
     Release((3, 3), 7, ASSUMED, BY_TRANSACTIONAL_ID, WEEK_MS),
     Release((3, 4), 8, ASSUMED, BY_ID, DAY_MS),
     Release((3, 6), 12, BY_TRANSACTION_VERSION[1], BY_ID, DAY_MS),
