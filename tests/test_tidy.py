@@ -25,7 +25,10 @@ MAX_FILE_BYTES = 5 << 20
 
 # Who must not import whom; what stands after "but" in an entry is let through. A room not named may import anything.
 ABOVE_FACTS = ("auditor.replay", "auditor.rules", "auditor.pipeline", "auditor.spark", "auditor.outputs",
-               "auditor.commands", "auditor.dashboards", "auditor.cli")  # fmt: skip
+               "auditor.commands", "auditor.dashboards", "auditor.inline", "auditor.running",
+               "auditor.cli")  # fmt: skip
+BELOW_PIPELINE = ("auditor.base", "auditor.facts", "auditor.model", "auditor.connectors", "auditor.replay",
+                  "auditor.rules")  # fmt: skip
 LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/base": (frozenset({"pyspark", "pandas", "pyarrow", "auditor"}), frozenset({"auditor.base"})),
     "auditor/facts": (frozenset({"pyspark", "pandas", "auditor"}), frozenset({"auditor.base", "auditor.facts"})),
@@ -43,10 +46,21 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({"auditor.connectors", *ABOVE_FACTS}),
         frozenset({"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.columns"}),  # names of flaws
     ),
+    "auditor/pipeline": (frozenset({"pyspark", "auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline"})),
     "dashboards": (
         frozenset({"pyspark", "auditor"}),
         frozenset({"auditor.base.errors", "auditor.base.words", "auditor.dashboards"}),
     ),
+    "auditor/outputs": (
+        frozenset({"pyspark", "auditor"}),
+        frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.dashboards", "auditor.outputs"}),
+    ),
+    "auditor/inline": (
+        frozenset({"pyspark", "py4j", "auditor"}),
+        frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.inline"}),
+    ),
+    "auditor/spark": (frozenset({"auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.spark"})),
+    "auditor/commands": (frozenset({"pyspark", "auditor.spark", "auditor.inline", "auditor.cli"}), frozenset()),
 }
 # A scheduler imports a DAG file every few seconds.
 HEAVY = frozenset({"pyspark", "pandas", "numpy", "numba", "pyarrow", "great_expectations", "auditor"})
@@ -133,6 +147,37 @@ def test_layers_import_one_way(layer: str) -> None:
     assert not {path: names for path, names in found.items() if names}
 
 
+def rooms() -> dict[str, set[str]]:
+    """Whom each room imports, for types alone too; modules beside the rooms are rooms of their own."""
+    found: dict[str, set[str]] = {}
+    for path in sources("auditor", "connectors", "rules", "dashboards"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        package = [*([] if parts[0] == "auditor" else ["auditor"]), *parts]
+        names = imports(path.read_text(encoding="utf-8"), ".".join(package[:-1]))
+        ours = {name.split(".")[1] for name in names if name.startswith("auditor.")}
+        found.setdefault(package[1], set()).update(ours - {package[1]})
+    return found
+
+
+def circle(graph: dict[str, set[str]]) -> set[str]:
+    """What is left when those that import nobody are taken away again and again."""
+    left = {room: set(others) & graph.keys() for room, others in graph.items()}
+    while free := {room for room, others in left.items() if not others & left.keys()}:
+        left = {room: others for room, others in left.items() if room not in free}
+    return set(left)
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    """Not by way of others either."""
+    graph = rooms()
+    assert {"pipeline", "spark", "inline", "outputs", "commands", "running"} <= graph.keys()
+    assert not circle(graph)
+
+
+def test_a_circle_of_rooms_is_seen() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"a", "b", "c"}
+
+
 @pytest.mark.parametrize("path", sources("airflow_dags"), ids=name_of)
 def test_dags_import_nothing_heavy(path: Path) -> None:
     top = imports(path.read_text(encoding="utf-8"), name_of(path.parent).replace("/", "."), top_only=True)
@@ -206,6 +251,9 @@ def test_a_long_function_is_seen() -> None:
         ("import time", "auditor/model", "auditor/model"),
         ("from auditor.connectors.codec.snapshot import read", "rules", "rules"),
         ("import auditor.rules", "dashboards", "dashboards"),
+        ("if TYPE_CHECKING:\n    from auditor.spark import scan", "auditor/pipeline", "auditor/pipeline"),
+        ("def f():\n    import pyspark", "auditor/inline", "auditor/inline"),
+        ("from auditor.commands import sql", "auditor/outputs", "auditor/outputs"),
     ],
 )
 def test_a_trespass_is_seen(source: str, folder: str, layer: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +33,7 @@ def duckdb() -> ModuleType:
         import duckdb as found
     except ImportError:
         raise AuditInputError(
-            "SQL without Spark needs DuckDB, which is not installed; pip install duckdb, or give --master local[*]"
+            "SQL without Spark needs DuckDB, which is not installed; pip install duckdb, or give --master 'local[*]'"
         ) from None
     return found
 
@@ -70,18 +71,24 @@ def query(runner: InlineRunner, audit: Audit, text: str, wanted: frozenset[str])
             raise AuditInputError(f"{says} (tables: {', '.join(tables.NAMES)})") from None
 
 
+def _quoted(sql: str) -> str:
+    """SQL in which the column that DuckDB takes for a keyword stands as a name."""
+    return re.sub(r"\boffset\b", '"offset"', sql)
+
+
 def count(folder: Path, table: str) -> list[dict[str, Any]]:
     """What a measure counts in a written table, a row a key."""
     wanted = MEASURES[table]
     before = "".join(
-        f", lag({name}) OVER (PARTITION BY {', '.join(wanted.within)} ORDER BY {', '.join(wanted.order)}) "
+        f", lag({_quoted(name)}) OVER (PARTITION BY {_quoted(', '.join(wanted.within))} "
+        f"ORDER BY {_quoted(', '.join(wanted.order))}) "
         f"AS before_{name}"
         for name in wanted.before
     )
     counts = ["count(*) AS rows"]
     for check in wanted.checks:
-        unique = ", ".join(f"{name} := {name}" for name in check.unique)
-        broken = f"count(*) - count(DISTINCT struct_pack({unique}))" if unique else f"count_if({check.broken})"
+        unique = ", ".join(f"{_quoted(name)} := {_quoted(name)}" for name in check.unique)
+        broken = f"count(*) - count(DISTINCT struct_pack({unique}))" if unique else f"count_if({_quoted(check.broken)})"
         counts.append(f"{broken} AS {check.name}")
     key = ", ".join(wanted.key)
     with _connected() as connection:

@@ -104,6 +104,6 @@ class SparkRunner(Runner):
 
     def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
         """Counts with Spark."""
-        from auditor.spark.tables import count
+        from auditor.spark.tables import count, read
 
-        return count(self.spark.read.parquet(folder.absolute().as_uri()), table)
+        return count(read(self.spark, folder), table)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -78,6 +79,16 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(tables.OF_FACTS[table]))
 
 
+def path_of(folder: Path) -> str:
+    """A folder of this machine as Spark writes to it: not as a URI, whose escapes it takes for names."""
+    return f"file:{folder.absolute()}"
+
+
+def read(spark: SparkSession, folder: Path) -> DataFrame:
+    """A table that was written. Brackets and the like in the name are no pattern."""
+    return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(folder)))
+
+
 def frame(spark: SparkSession, audit: Audit, facts: DataFrame | None, table: str) -> DataFrame:
     """Any table of an audit; ``facts`` for the derived ones."""
     if table in tables.OF_FACTS and audit.held(table) is None:
@@ -95,7 +106,7 @@ def write(spark: SparkSession, audit: Audit, facts: DataFrame | None, table: str
 
     def save() -> None:
         rows = frame(spark, audit, facts, table)
-        rows.write.mode("overwrite").parquet(folder.absolute().as_uri())
+        rows.write.mode("overwrite").parquet(path_of(folder))
 
     if table in schema.DECODED:
         fatal_files.without(spark, audit, frozenset({table}), save)

@@ -9,35 +9,36 @@ few seconds where nothing changed. The classes (:mod:`auditor.spark.jvm`) take a
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from auditor.commands.demo import DEMO
+from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
 from auditor.connectors.schema import DECODED
-from auditor.inline.runner import InlineRunner
 from auditor.model.policies import POLICIES
-from auditor.pipeline.audit import Audit
+from auditor.pipeline import cluster_settings
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.plan import copy_tasks
 from auditor.replay.copy_reader import CopyTask, read_copy
 from auditor.replay.copy_task import PolicySettings
 from auditor.spark import jvm
 from auditor.spark.session import find_java
+
+DEMO = Path(__file__).parents[1] / "demo"
 
 
 def warm(logs: Path) -> None:
     """Reads all copies below ``logs`` with and without their records, one under every policy, and all tables."""
     for records in (True, False):
         options = AuditOptions((str(logs),), logs, records=records)
-        with contextlib.closing(InlineRunner(1)) as runner:
-            audit = Audit(options, runner)
-            copies = [task for task in audit.tasks if isinstance(task, CopyTask)]
+        inventory = discover([str(logs)])
+        settings, _ = cluster_settings.read_settings(inventory, options.limits)
+        copies = [task for task in copy_tasks(inventory, settings, options) if isinstance(task, CopyTask)]
         for task in copies:
             read_copy(task)
-    for piece in plan(audit.inventory, frozenset(DECODED)):
+    for piece in plan(inventory, frozenset(DECODED)):
         for _ in read_piece(piece, frozenset(DECODED), How()):
             pass  # only the reading counts
     largest = max(copies, key=lambda t: sum(f.size for f in t.copy.files()))

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from auditor.base.errors import AuditInputError
 from auditor.outputs import alerts
 from auditor.outputs.alerts import News
 from auditor.rules.finding import Finding
+from tests import corpora
+from tests.facts import opened
 
 
 class Receiver(ThreadingHTTPServer):
@@ -178,3 +181,34 @@ def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.Mo
         (line,) = alerts.send(told(new=1), ["slack"])
         thread.join()
     assert line == "slack got no alert: its answer is not HTTP"
+
+
+def call_of(command: str, folder: Path, out: Path) -> list[str]:
+    as_of = str(corpora.manifest("hanging-36")["copied_at"])
+    words = [command, str(folder), "--out", str(out), "--as-of", as_of, "--quiet", "--master", "inline[1]"]
+    return [*words, "--alert", "pagerduty", "--alert", "slack", "--alert-on", "critical", "--fail-on", "never"]
+
+
+def test_a_watch_sends_each_finding_once(receiver: Receiver, tmp_path: Path) -> None:
+    """Four hanging transactions, seen at several looks, and after a restart."""
+    call = [*call_of("watch", corpora.unpack("hanging-36"), tmp_path), "--interval", "0.1", "--until-idle", "0.3"]
+    assert cli.main(call) == 0
+    sent = [post["event_action"] for post in receiver.posts if "event_action" in post]
+    assert sent == ["trigger"] * 4
+    assert [post["text"] for post in receiver.posts if "text" in post] == ["Kafka audit: 4 new, 0 gone, 0 still there"]
+    assert cli.main(call) == 0
+    assert len(receiver.posts) == 5, "a restart tells nothing again"
+
+
+def test_what_one_look_brought_is_the_news(receiver: Receiver) -> None:
+    """A finding that goes is resolved under its fingerprint; one that only changes its severity is not gone."""
+    audit = opened(corpora.unpack("unknown-producer-41"))
+    held = row(2)
+    lines = [
+        {"event": "found", "key": "f1:error", **row(1)},
+        {"event": "resolved", "key": "f3:error", "severity": "error", "topic": "t", "partition": 3, "offset": 3},
+        {"event": "resolved", "key": "f2:critical", "severity": "critical", "topic": "t", "partition": 3, "offset": 2},
+    ]
+    news = alerts.news_of_watch(lines, {"f1:error": row(1), "f2:error": held}, audit, "error")
+    assert alerts.send(news, ["pagerduty"], again=False) == []
+    assert [(p["event_action"], p["dedup_key"]) for p in receiver.posts] == [("trigger", "f1"), ("resolve", "f3")]

@@ -17,11 +17,11 @@ from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.model import policies
 from auditor.pipeline import cluster_settings, context, plan, what_if_plan
 from auditor.pipeline import what_if_numbers as numbers
+from auditor.pipeline.copies import read_task
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.verdicts import judge_log
 from auditor.replay.copy_reader import CopyTask
 from auditor.rules.view import Cluster
-from auditor.spark.scan import read_task
 from tests import corpora, facts
 
 POLICIES = policies.COMPARED
