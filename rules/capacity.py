@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
+from auditor.rules.expiry import OLDEST, counts_markers
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
 from auditor.rules.view import DAY_MS, LogView
@@ -156,9 +157,12 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     Checks: producers all of whose batches lie below the log start, known from the file or a snapshot, that have not
     written since or began again at sequence 0 in the same epoch; and producers that still write and twice or more were
     idle for over 80 % of the expiration. Producers idle beyond the expiration are left out.
-    Why it matters: brokers before 2.4 forget a producer with its last batch and refuse its next one with
-    UNKNOWN_PRODUCER_ID; later ones keep it until it expires, but a new replica or a lost snapshot forgets it as well.
-    Can be wrong: CreateTime stamps; a producer that was closed and will never write again.
+    Why it matters: brokers before 2.4 forget a producer with its last batch, also where its end marker is retained, and
+    refuse its next one with UNKNOWN_PRODUCER_ID (0.11, which keeps it while the marker is there, with
+    OUT_OF_ORDER_SEQUENCE_NUMBER); later ones keep it until it expires, but a new replica or a lost snapshot forgets it
+    as well.
+    Can be wrong: CreateTime stamps; a producer that was closed and will never write again; 0.11 is taken for 1.0 where
+    no snapshot shows an end marker.
     What to do: set retention and producer.id.expiration.ms above the producer's idle time; upgrade brokers before 2.4.
     Source: KIP-360
     """
@@ -192,7 +196,8 @@ def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
         & (p["below_last_sequence"] >= 0)
         & (p["first_timestamp"] - p["below_timestamp"] < expiration_ms)
     )
-    found = p[below & (gone | restarted)]
+    kept = (p["markers"] > 0) & (log.policy() == OLDEST and counts_markers(log.leader))
+    found = p[below & (gone | restarted) & ~kept]
     yield from found[np.lexsort((found["producer_id"], found["below_last_offset"]))]
 
 
@@ -206,7 +211,8 @@ def _exposed(log: LogView, row: np.void) -> Finding:
         + (f"; it began again at sequence 0 at offset {row['first_offset']}" if restarted else "")
     )
     if old:
-        message += f": its next write {refused} refused with UNKNOWN_PRODUCER_ID"
+        answer = "OUT_OF_ORDER_SEQUENCE_NUMBER" if counts_markers(log.leader) else "UNKNOWN_PRODUCER_ID"
+        message += f": its next write {refused} refused with {answer}"
     else:
         message += ": brokers of 2.4 or newer keep its state until it expires, a new replica knows nothing of it"
     return log.finding(

@@ -41,7 +41,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
         kept = _absorb(kept, rule, UNDER_COORDINATOR, _same_owner)
     kept = _absorb(kept, "batch-timestamp-mismatch", {"timestamp-out-of-range", *CLOCK}, _same_batches)
     kept = _absorb(kept, "timestamp-out-of-range", CLOCK, _same_batches)
-    kept = _absorb(kept, "producer-timestamp-skew", {"producer-expired-while-active"}, _same_batches)
+    kept = _absorb(kept, "producer-timestamp-skew", {"producer-expired-while-active"}, _by_stamps_alone)
     kept = _absorb(kept, "illegal-transition", {"transition-invariant-broken", "state-epoch-regression"}, _same_record)
     kept = _absorb(kept, "unreadable-transaction-record", {"null-key-in-compacted-topic"}, _same_record)
     kept = _absorb(kept, "sequence-reset-same-epoch", {"duplicate-sequence-range"}, _same_batches)
@@ -87,6 +87,8 @@ def _at_the_end(winner: Finding, other: Finding) -> bool:
 
 def _behind(winner: Finding, other: Finding) -> bool:
     """What is odd only because a batch's fields are wrong: its neighbours' sequences, a snapshot that is right."""
+    if winner.severity == "info":
+        return False
     if not _same_copy(winner, other) or winner.offset is None or winner.last_offset is None or other.offset is None:
         return False
     if other.rule == "snapshot-replay-mismatch":
@@ -140,6 +142,11 @@ def _same_batches(winner: Finding, other: Finding) -> bool:
     if _log(winner) != _log(other) or winner.offset is None or other.offset is None:
         return False
     return winner.offset <= other.offset <= (winner.last_offset if winner.last_offset is not None else winner.offset)
+
+
+def _by_stamps_alone(winner: Finding, other: Finding) -> bool:
+    """An idle time that clients' stamps alone tell, which no snapshot shows."""
+    return _same_batches(winner, other) and winner.producer_id == other.producer_id and "snapshot" not in other.evidence
 
 
 def _same_record(winner: Finding, other: Finding) -> bool:

@@ -43,9 +43,12 @@ class Kind(IntEnum):
     LEADER_EPOCH_CHECKPOINT = 25  # a epoch the checkpoint gives
     HEADER_FLAW = 26  # a FLAW_* bits
     COUNT_BELOW_SPAN = 27  # a declared, b span
-    INDEX_ENTRY = 30  # position: byte in the index file; a entry's offset, b entry's position, c what is wrong
+    LEFTOVER_FIELDS = 28  # the first batch of the log with an epoch or a sequence, but without producer id
+    # position: byte in the index file; a entry's offset, b entry's position, c what is wrong, e 1 if it may be left
+    # behind the index's end
+    INDEX_ENTRY = 30
     # position: byte in the file; a entry's offset, b entry's timestamp, c what is wrong, d last offset of the batch
-    # with a larger one (-1: none)
+    # with a larger one (-1: none), e as of INDEX_ENTRY
     TIME_INDEX_ENTRY = 31
     RECORD_FLAW = 40  # a RECORD_* bits, b first culprit's index, c records present, d declared
     NULL_KEY = 41  # a how many, b first culprit's index
@@ -136,6 +139,10 @@ class SnapshotLink:
     ``offset`` is the snapshot's; ``base`` the newest older snapshot's (or the log start); ``readable`` whether it could
     be decoded; ``comparable`` whether the log from ``base`` on was whole enough to say anything; ``differences`` one
     ``(producer_id, field, stored, replayed, last_offset)`` each, at most a few hundred; ``entries`` how many.
+    ``time`` is the first broker-written one at or behind it in the log. Field ``missing`` is of a producer that only
+    the replay has, ``unexpired`` are those of them that cannot have expired, since others idle for longer are still
+    there; ``went_on`` gives of those that wrote on in the same epoch the last offset seen. Field ``marker_offset`` is
+    of a producer stored with its end marker's offset, as 0.11 does; ``by_data`` counts those stored as later ones do.
     """
 
     file: str
@@ -147,6 +154,9 @@ class SnapshotLink:
     differences: list[tuple[int, str, int, int, int]] = field(default_factory=list)
     extra_differences: int = 0
     time: int = -1
+    unexpired: frozenset[int] = frozenset()
+    went_on: dict[int, int] = field(default_factory=dict)
+    by_data: int = 0
 
 
 @dataclass(slots=True)

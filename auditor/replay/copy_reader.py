@@ -336,14 +336,16 @@ class CopyReader:
     def replay_batches(self, b: np.ndarray) -> None:
         """Replays the batches of a chunk (its ``rows``), stopping at each snapshot's offset to compare."""
         at, rows = 0, len(b)
+        broker_times = self.facts.topic in INTERNAL_TOPICS
+        self.chain.date(b, broker_times)
         while at < rows:
             stop = rows
             if self.chain.waiting:
                 behind = np.flatnonzero(b[at:, walking.BASE_OFFSET] >= self.chain.next_offset())
                 stop = at + int(behind[0]) if len(behind) else rows
                 if stop == at:
-                    time = int(b[at, walking.MAX_TIMESTAMP])
-                    self.chain.compare(self.replay, self.replay.scalars[st.S_UNREADABLE] < 0, time)
+                    self.chain.compare(self.replay, self.replay.scalars[st.S_UNREADABLE] < 0)
+                    self.chain.date(b[at:], broker_times)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
             at = int(replay_batches(self.replay, b, at, stop))

@@ -104,7 +104,9 @@ class OffsetCheck:
         elsewhere = judged & self.there & ((offset < self.least) | (offset > most))
         found = [backwards, judged & ~self.there, elsewhere]
         faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
-        return _events(Kind.INDEX_ENTRY, segment, faults, self.index.position, offset, at)
+        fits = self.there & (offset >= self.least) & (offset <= most)
+        residue = _residue(fits, self.index.zero_tail_bytes)
+        return _events(Kind.INDEX_ENTRY, segment, faults, self.index.position, offset, at, residue)
 
 
 class TimeCheck:
@@ -134,7 +136,10 @@ class TimeCheck:
         backwards = _backwards(stamp <= np.roll(stamp, 1)) | _backwards(offset < np.roll(offset, 1))
         belied = ~backwards & (offset < log_end) & (self.largest > stamp)
         faults = np.select([backwards, belied], [NOT_INCREASING, EARLIER_IS_LARGER], -1)
-        return _events(Kind.TIME_INDEX_ENTRY, segment, faults, self.index.position, offset, stamp, self.culprit)
+        residue = _residue(self.largest == stamp, self.index.zero_tail_bytes)
+        return _events(
+            Kind.TIME_INDEX_ENTRY, segment, faults, self.index.position, offset, stamp, residue, self.culprit
+        )
 
 
 @dataclass
@@ -163,9 +168,20 @@ def _backwards(than_before: np.ndarray) -> np.ndarray:
     return than_before
 
 
+def _residue(fits: np.ndarray, zeros: int) -> np.ndarray:
+    """Which entries may lie behind the end that a running broker knows: the last ones, of which none fits a batch.
+
+    A truncation moves that end back and leaves the bytes; the zeros behind them (``zeros`` bytes) are cut when the file
+    is closed. New entries overwrite them one by one, while the log may long be past their offsets.
+    """
+    last = np.flatnonzero(fits)
+    after = int(last[-1]) if len(last) else -1
+    return (np.arange(len(fits)) > after) & (zeros > 0)
+
+
 def _events(
     kind: Kind, segment: int, faults: np.ndarray, position: np.ndarray, offset: np.ndarray, value: np.ndarray,
-    culprit: np.ndarray | None = None,
+    residue: np.ndarray, culprit: np.ndarray | None = None,
 ) -> list[np.ndarray]:  # fmt: skip
     """A row for each entry with a fault; ``culprit``: the last offset of the batch that belies it."""
     odd = np.flatnonzero(faults >= 0)
@@ -176,6 +192,7 @@ def _events(
         events[name] = -1
     events["kind"], events["segment"], events["position"] = int(kind), segment, position[odd]
     events["a"], events["b"], events["c"], events["producer_epoch"] = offset[odd], value[odd], faults[odd], -1
+    events["e"] = residue[odd]
     if culprit is not None:
         events["d"] = np.where(faults[odd] == EARLIER_IS_LARGER, culprit[odd], -1)
     return [events]

@@ -27,6 +27,7 @@ from auditor.replay.state import (
     HEADER_FLAW,
     LEADER_EPOCH_CHECKPOINT,
     LEADER_EPOCH_DECREASE,
+    LEFTOVER_FIELDS,
     NOTHING,
     OFFSET_HOLE,
     OFFSETS_NOT_INCREASING,
@@ -57,6 +58,7 @@ from auditor.replay.state import (
     S_HOLES_INTACT,
     S_LAST_OFFSET,
     S_LEADER_EPOCH,
+    S_LEFTOVERS,
     S_MARKED,
     S_MARKER_OFFSETS,
     S_ORDINAL,
@@ -179,6 +181,12 @@ def _flaws(g, b, i, time):  # type: ignore[no-untyped-def]
         flaws |= b[i, col.FLAWS] & FLAW_PRODUCER_SEQUENCE
     else:  # coordinators write sequence 0 without a producer id
         flaws &= ~FLAW_NO_PRODUCER_FIELDS
+    bits = b[i, col.ATTRIBUTES] & (ATTR_TRANSACTIONAL | ATTR_CONTROL)
+    if flaws & FLAW_NO_PRODUCER_FIELDS and not bits:  # leaders look at neither without a producer id
+        flaws &= ~FLAW_NO_PRODUCER_FIELDS
+        if not g.scalars[S_LEFTOVERS]:
+            g.scalars[S_LEFTOVERS] = 1
+            new_event(g, LEFTOVER_FIELDS, b, i, b[i, col.MAX_TIMESTAMP], time)
     if flaws:
         g.events[new_event(g, HEADER_FLAW, b, i, b[i, col.MAX_TIMESTAMP], time)].a = flaws
     if b[i, col.FLAWS] & FLAW_COUNT_BELOW_SPAN and b[i, col.LAST_OFFSET] >= g.params[P_INTACT_FROM]:
@@ -266,7 +274,7 @@ def _data(r, b, i, row, judged, time):  # type: ignore[no-untyped-def]
     if judged:
         check_idle(r.log, b, i, o, time)
         if r.log.params[P_SEQUENCES]:
-            check_sequences(r, b, i, o, time)
+            check_sequences(r, b, i, row, time)
         check_epochs(r.log, b, i, o, r.born[row], time)
         if transactional and epoch == RESERVED_EPOCH:
             new_event(r.log, EPOCH_RESERVED, b, i, b[i, col.MAX_TIMESTAMP], time)
@@ -310,8 +318,9 @@ def _remember(r, b, i, row, judged, last_sequence, time):  # type: ignore[no-unt
         r.born[row].max_data_epoch_time = time
     o.batches += 1
     o.records += max(b[i, col.RECORD_COUNT], 0)
-    o.data_epoch = epoch
-    o.data_last_sequence = last_sequence
+    if epoch >= o.max_data_epoch:  # a fenced producer's batch does not move what its successor goes on from
+        o.data_epoch = epoch
+        o.data_last_sequence = last_sequence
     o.data_last_offset = b[i, col.LAST_OFFSET]
     o.data_timestamp = b[i, col.MAX_TIMESTAMP]
     o.data_time = time
@@ -327,6 +336,8 @@ def _remember_first(g, b, i, first, time):  # type: ignore[no-untyped-def]
     first.first_position = b[i, col.POSITION]
     first.first_timestamp = b[i, col.MAX_TIMESTAMP]
     first.first_time = time
+    first.first_last = b[i, col.LAST_OFFSET]
+    first.first_leader = b[i, col.PARTITION_LEADER_EPOCH]
 
 
 @kernel

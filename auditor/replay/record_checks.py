@@ -39,7 +39,7 @@ def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list
         null = judged & data & (s.null_keys > 0)
         out.append(_events(Kind.NULL_KEY, null, b, segment, s.null_keys, s.first_null_key))
     whole = judged & create_time & intact & (b.attributes & HORIZON == 0) & (s.present > 0) & (s.flaws == 0)
-    wrong = whole & ((s.max_timestamp != b.max_timestamp) | (s.first_timestamp != b.base_timestamp))
+    wrong = whole & (s.max_timestamp != b.max_timestamp)
     out.append(_events(Kind.BATCH_TIMESTAMP, wrong, b, segment, s.max_timestamp, s.first_timestamp, b.base_timestamp))
     before = at.broker_time
     odd = judged & create_time & data & (s.present > 0) & (s.min_timestamp < -1)

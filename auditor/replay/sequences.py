@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from auditor.base.compiled import kernel
 from auditor.connectors.codec import batch as col
+from auditor.connectors.codec.crc32c import crc_of_change
 from auditor.facts.copy_facts import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
@@ -48,6 +51,8 @@ from auditor.replay.state import (
     ZERO,
     new_event,
 )
+
+BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin, in a batch
 
 
 @kernel
@@ -106,9 +111,9 @@ def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untype
 
 
 @kernel
-def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
+def check_sequences(r, b, i, row, time):  # type: ignore[no-untyped-def]
     """The sequence rules for a judged data batch: what a leader with full knowledge would have refused."""
-    first, epoch = b[i, col.BASE_SEQUENCE], b[i, col.PRODUCER_EPOCH]
+    o, first, epoch = r.live[row], b[i, col.BASE_SEQUENCE], b[i, col.PRODUCER_EPOCH]
     length = b[i, col.LAST_OFFSET] - b[i, col.BASE_OFFSET] + 1
     if first < 0 or length <= 0:
         return
@@ -124,23 +129,53 @@ def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
                 flags |= AFTER_UNREADABLE
             r.log.events[at].f = flags
         _start_run(r.log, r.runs, o, epoch, first, length)
+    elif epoch < o.max_data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
+        return
     elif epoch != o.data_epoch:
-        if epoch > o.data_epoch and epoch >= o.max_epoch and first != 0:
+        if epoch >= o.max_epoch and first != 0:
             at = _sequence_event(r, BUMP_NONZERO, b, i, o, ZERO, time)
             r.log.events[at].e = o.data_epoch
         _start_run(r.log, r.runs, o, epoch, first, length)
     else:
-        _same_epoch(r, b, i, o, first, last, length, time)
+        _same_epoch(r, b, i, row, first, last, length, time)
+    if first == 0:
+        _remember_zero(b, i, r.born[row])
 
 
 @kernel
-def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyped-def]
+def _remember_zero(b, i, zero):  # type: ignore[no-untyped-def]
+    """What a batch that begins at sequence 0 is made of: the same bytes may come again."""
+    zero.zero_epoch = b[i, col.PRODUCER_EPOCH]
+    zero.zero_crc = b[i, col.CRC]
+    zero.zero_size = b[i, col.SIZE]
+    zero.zero_time = b[i, col.MAX_TIMESTAMP]
+    zero.zero_offset = b[i, col.BASE_OFFSET]
+
+
+@kernel
+def _same_bytes(b, i, zero):  # type: ignore[no-untyped-def]
+    """Whether the batch is the last one that began at sequence 0 once more, but for the time that a broker wrote."""
+    if zero.zero_epoch != b[i, col.PRODUCER_EPOCH] or zero.zero_size != b[i, col.SIZE]:
+        return False
+    change = zero.zero_time ^ b[i, col.MAX_TIMESTAMP]
+    if change and not b[i, col.ATTRIBUTES] & ATTR_APPEND_TIME:
+        return False
+    return zero.zero_crc ^ b[i, col.CRC] == crc_of_change(change, b[i, col.SIZE] - BEHIND_MAX_TIME)
+
+
+@kernel
+def _same_epoch(r, b, i, row, first, last, length, time):  # type: ignore[no-untyped-def]
+    o = r.live[row]
     epoch = b[i, col.PRODUCER_EPOCH]
     run_next = (o.run_start + o.run_length) % SEQUENCES
     expected = model.next_sequence(o.data_last_sequence)
     if first == run_next and o.run_length + length < SEQUENCES:
         o.run_length += length
     elif first == 0 and o.data_last_sequence != MAX_SEQUENCE:
+        if _same_bytes(b, i, r.born[row]):
+            at = _sequence_event(r, SEQUENCE_OVERLAP, b, i, o, expected, time)
+            r.log.events[at].e = r.born[row].zero_offset
+            return
         _sequence_event(r, SEQUENCE_RESET, b, i, o, expected, time)
         _start_run(r.log, r.runs, o, epoch, first, length)
     elif first == run_next:  # one full turn of the sequence numbers: the oldest ones may come again

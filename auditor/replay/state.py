@@ -34,6 +34,7 @@ LEADER_EPOCH_DECREASE = np.int64(Kind.LEADER_EPOCH_DECREASE)
 LEADER_EPOCH_CHECKPOINT = np.int64(Kind.LEADER_EPOCH_CHECKPOINT)
 HEADER_FLAW = np.int64(Kind.HEADER_FLAW)
 COUNT_BELOW_SPAN = np.int64(Kind.COUNT_BELOW_SPAN)
+LEFTOVER_FIELDS = np.int64(Kind.LEFTOVER_FIELDS)
 
 NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
 MAX_SEQUENCE = 2**31 - 1
@@ -95,7 +96,8 @@ S_AHEAD_LAST = 31
 S_AHEAD_EPOCH = 32
 S_MARKED = 33  # rows used of each
 S_BELOW = 34
-SCALARS = 35
+S_LEFTOVERS = 35  # 1 once a batch without producer id had an epoch or a sequence
+SCALARS = 36
 
 RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4")])
 
@@ -113,13 +115,15 @@ LIVE = np.dtype(
     ],
     align=True,
 )  # fmt: skip
-# What a first batch and a new epoch leave: first_* mean something once batches > 0, max_* once there is an epoch.
+# What a first batch and a new epoch leave: first_* mean something once batches > 0, max_* once there is an epoch;
+# zero_* are of the last batch that began at sequence 0, in the epoch zero_epoch (-1: none).
 BORN = np.dtype(
     [
         ("first_offset", "i8"), ("first_position", "i8"), ("first_timestamp", "i8"), ("first_time", "i8"),
         ("max_epoch_offset", "i8"), ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
         ("epoch_window_start", "i8"), ("epoch_window_count", "i4"), ("first_sequence", "i4"), ("first_segment", "i4"),
-        ("max_epoch_leader", "i4"), ("first_epoch", "i2"),
+        ("max_epoch_leader", "i4"), ("first_epoch", "i2"), ("first_last", "i8"), ("first_leader", "i4"),
+        ("zero_time", "i8"), ("zero_crc", "i8"), ("zero_offset", "i8"), ("zero_size", "i4"), ("zero_epoch", "i4"),
     ],
     align=True,
 )  # fmt: skip
@@ -182,7 +186,7 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
     capacity = 1024
     scalars = np.full(SCALARS, -1, np.int64)
     scalars[[S_EVENTS, S_TRANSACTIONS, S_OPEN, S_RUNS, S_MARKED, S_BELOW, S_BATCHES, S_RECORDS, S_ORDINAL]] = 0
-    scalars[[S_DATA_OFFSETS, S_MARKER_OFFSETS, S_HOLES_INTACT, S_HOLES_CLEANED, S_UNREADABLE_OFFSETS]] = 0
+    scalars[[S_LEFTOVERS, S_DATA_OFFSETS, S_MARKER_OFFSETS, S_HOLES_INTACT, S_HOLES_CLEANED, S_UNREADABLE_OFFSETS]] = 0
     return Replay(
         Log(np.zeros(EVENTS_AT_ONCE, EVENT), params, scalars, epochs, epoch_starts),
         model.new_producers(capacity),
@@ -286,6 +290,7 @@ def producer_row(r, pid):  # type: ignore[no-untyped-def]
     o.transactional = 0
     o.marker_fresh = 0
     r.born[row].epoch_window_count = 0
+    r.born[row].zero_epoch = -1
     return row
 
 

@@ -1,0 +1,79 @@
+"""Whether a producer that a snapshot lacks may have expired on the broker that took it, and how sure that is.
+
+A broker counts idle time from the stamps in the log, but by its own clock: only times that brokers wrote bound it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from auditor.facts.copy_facts import CopyFacts, SnapshotLink
+from auditor.rules.view import LogView
+
+EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"
+OWN_SETTINGS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")  # no broker's file is without all
+OLDEST = "pre-kip-360"  # the policy of brokers up to 2.3
+UNTOLD = "kip-360"  # the policy of those of which nothing is known, too
+
+
+class Difference(NamedTuple):
+    """One entry of ``SnapshotLink.differences``."""
+
+    producer_id: int
+    field: str
+    stored: int
+    replayed: int
+    last_offset: int
+
+
+def counts_markers(copy: CopyFacts) -> bool:
+    """Whether snapshots show that the broker takes an end marker for its producer's last batch: 0.11 alone does."""
+    shown = any(field == "marker_offset" for link in copy.snapshots for _, field, *_ in link.differences)
+    return shown and not any(link.by_data for link in copy.snapshots)
+
+
+def settings_known(log: LogView, copy: CopyFacts) -> bool:
+    """Whether the broker's settings are in the input, so that what they do not name has its default."""
+    own = log.cluster.broker_configs.get(str(copy.broker_id), {})
+    expiration = log.cluster.broker_setting(
+        copy.broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms"
+    )
+    return expiration is not None or any(name in own for name in OWN_SETTINGS)
+
+
+def verdict(log: LogView, copy: CopyFacts, link: SnapshotLink, d: Difference) -> str:
+    """What a difference between a snapshot and the replay proves: PROVED that the snapshot is wrong, EXPLAINED that a
+    broker does so, or UNDECIDABLE."""
+    policy = log.cluster.policy.get(copy.log_dir, UNTOLD)
+    if d.field == "marker_offset":  # 0.11 counts end markers as a producer's last batch, no later release does
+        return PROVED if not counts_markers(copy) else {OLDEST: EXPLAINED, UNTOLD: UNDECIDABLE}.get(policy, PROVED)
+    if d.field != "missing":
+        return PROVED
+    if policy == OLDEST and d.last_offset < copy.log_start:  # -1 is that of a producer known by its marker alone
+        return EXPLAINED
+    if d.producer_id in link.unexpired:
+        return PROVED
+    return _expired(log, copy, link, d.replayed)
+
+
+def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, stamp: int) -> str:
+    """Whether a producer whose last stamp is ``stamp`` (ms) had expired when the snapshot was taken.
+
+    The clock of the audit bounds that moment where somebody gave it, or a controller's log goes that far; a time in
+    this log behind the snapshot bounds it for the broker that led, not for a copy that was made anew since.
+    """
+    if not settings_known(log, copy):
+        return UNDECIDABLE
+    cluster = log.cluster
+    limit, now = cluster.expiration_ms(copy.broker_id), max(cluster.as_of, cluster.newest_time)
+    if now - stamp < limit:
+        given = cluster.has_metadata or now != cluster.newest_time
+        return PROVED if link.time >= 0 or (given and cluster.newest_time >= 0) else UNDECIDABLE
+    return UNDECIDABLE if link.time >= 0 and link.time - stamp < limit else EXPLAINED
+
+
+def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Difference]]]) -> int:
+    """The largest producer.id.expiration.ms (ms) under which all of these could be missing."""
+    now = max(log.cluster.as_of, log.cluster.newest_time)
+    idle = [(link.time if link.time >= 0 else now) - d.replayed for link, found in links for d in found]
+    return max(0, min(idle, default=0))
