@@ -33,7 +33,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
     Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned, whose sequences
-    do not continue and do not touch anything stored before.
+    do not continue and do not touch anything stored before. The first batch at the log start is held against the last
+    one below it, or against the producer snapshot that lies there.
     Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
     record that a broker acknowledged and lost, or that was written elsewhere, or was never written.
     Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it;
@@ -126,7 +127,9 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
     Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
-    partition, without a full turn of the sequence numbers between them.
+    partition, without a full turn of the sequence numbers between them; from sequence 0 on only the same bytes (length
+    and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
+    log start is held against the last one below it, or against the snapshot there.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
     Can be wrong: a raw segment was restored over a log that already held it.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
@@ -159,7 +162,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
 
     Checks: a data batch with base sequence 0 in the epoch of the producer's batch before it, whose last sequence was
-    not the largest there is.
+    not the largest there is, and which is not the same bytes as the earlier batch at sequence 0.
     Why it matters: clients before 2.5 renumber after UNKNOWN_PRODUCER_ID; retries from before are then not recognised,
     and new records shaped like cached ones are taken for duplicates and lost.
     Can be wrong: the wrap of the sequence numbers, when the batch that ended at 2147483647 was cleaned away.
@@ -168,8 +171,8 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """
     intact = log.intact_from()
     for e in log.events(Kind.SEQUENCE_RESET):
-        if e["f"] & AFTER_UNREADABLE:
-            continue
+        if e["f"] & AFTER_UNREADABLE or (log.policy() == OLDEST and e["c"] < log.leader.log_start):
+            continue  # the latter is what unknown-producer-exposure says
         severity = "warning" if e["c"] >= intact and log.leader.log_start_known else "info"
         yield log.at_event(
             "sequence-reset-same-epoch",
@@ -192,11 +195,13 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
     Checks: the first batch of a producer in the partition has a sequence above 0 although nothing was removed before
-    it: the log starts at 0, or a producer snapshot at or below the batch does not know the producer.
+    it: the log starts at 0, or a producer snapshot at or below the batch does not know the producer. Where a snapshot
+    at the log start, or a batch below it, does know it, the batch is judged as any other one and not named here.
     Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
     before the broker lost its state, or never existed.
     Can be wrong: an id older than the first snapshot that is kept; a partition mirrored from raw segments; a topic that
-    was deleted and created anew under a producer (info where the coordinator shows it).
+    was deleted and created anew under a producer (info where the coordinator shows it, or the metadata log: the name of
+    a removed topic, a producer id given out before, a batch within the time that brokers remember a producer).
     What to do: look for a leader change, DeleteRecords or an expiration just before; compare other replicas; treat the
     sequences below as possibly lost.
     Source: KIP-360, UnknownProducerId and OutOfOrderSequence page
@@ -238,16 +243,32 @@ def _created_anew(log: LogView, producer_id: int) -> bool:
     return any(w.end_time is not None and w.end_time < began for w in windows)
 
 
+def _topic_made_anew(log: LogView, e: np.void) -> dict[str, str | None]:
+    """What the metadata log says of a topic that took a removed one's name under a producer that may have been there
+    before, within the time that brokers remember one; empty where that is not so."""
+    made = log.cluster.made_anew.get(log.topic)
+    if made is None or made.created is None or log.leader.log_start > 0:
+        return {}
+    younger = made.next_producer_id is not None and int(e["producer_id"]) >= made.next_producer_id
+    late = int(e["time"]) - made.created >= log.cluster.expiration_ms(log.leader.broker_id)
+    if younger or late:
+        return {}
+    removed = None if made.removed is None else iso(made.removed)
+    return {"topic_removed": removed, "topic_created": iso(made.created)}
+
+
 def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
     who = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})"
-    anew = not inherited and _created_anew(log, int(e["producer_id"]))
+    made = {} if inherited else _topic_made_anew(log, e)
+    anew = bool(made) or (not inherited and _created_anew(log, int(e["producer_id"])))
     if inherited:
         lost = f"below the log start {log.leader.log_start}" if log.leader.log_start else "that the cleaner took"
         message = f"{who} has its first retained batch at sequence {e['b']}: what was before may be among those {lost}"
-        extra = {"confidence": "undecidable", "missing": f"offsets {lost}"} | log.unknown_start()
+        extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
+        extra |= log.unknown_start()
     elif anew:
         message = f"{who} begins at sequence {e['b']} in this log: it wrote to one of this name before this one began"
-        extra = {"confidence": "likely", "missing": "the deleted topic of the same name"}
+        extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
     else:
         message = (
             f"{who} begins at sequence {e['b']} in this log: the broker took it without knowing it, and sequences 0 to "
@@ -268,6 +289,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
     Checks: the first batch of a higher epoch of a producer has a base sequence other than 0, where nothing was cleaned.
+    It is the first one in the partition: what follows a fenced producer's batch is held against the epoch's own last.
     Why it matters: a new epoch restarts the numbering; a leader that knows the producer refuses anything else.
     Can be wrong: the leader had lost the producer's state and could not refuse it.
     What to do: as for sequence-gap; report the client library if it repeats.

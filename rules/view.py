@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.connectors.codec.cluster_metadata import Creation
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
@@ -63,6 +64,7 @@ class Cluster:
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
+    made_anew: dict[str, Creation] = field(default_factory=dict)
     metadata_time: int = -1
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)

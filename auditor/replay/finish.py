@@ -7,6 +7,7 @@ import numpy as np
 from auditor.facts.copy_facts import KNOWN_IN_SNAPSHOT, PRODUCER, SNAPSHOT_DENIES, TRANSACTION, Ahead, CopyFacts, Kind
 from auditor.facts.packed import table
 from auditor.model import producers as model
+from auditor.replay import first_batches
 from auditor.replay import state as st
 from auditor.replay.producer_columns import column
 from auditor.replay.snapshot_chain import Known, Stored
@@ -51,6 +52,7 @@ def add_snapshot_knowledge(facts: CopyFacts, replay: st.Replay, stored: list[Sto
     """Adds to the facts what only snapshots remember: producers below the log start, and transactions left open."""
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     _deny_or_know(facts, sound)
+    first_batches.judge(facts, replay, sound, int(replay.log.params[st.P_EXPIRY_MS]))
     others = _only_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
     below = _data_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
     facts.producers = table(

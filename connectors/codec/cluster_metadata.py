@@ -53,6 +53,15 @@ class FeatureLevel(NamedTuple):
     timestamp: int | None
 
 
+class Creation(NamedTuple):
+    """A topic that was made anew under the name of a removed one: times (ms) of both records, None from a snapshot, and
+    the first producer id not given out by then, None where nothing says so."""
+
+    removed: int | None
+    created: int | None
+    next_producer_id: int | None
+
+
 class ProducerIdBlock(NamedTuple):
     """The last block of producer ids given out: ``next_producer_id`` is the first id behind it."""
 
@@ -69,7 +78,8 @@ class ClusterMetadata:
     ``broker_configs`` broker id as text ("" for the cluster's default) -> name -> value, None where withheld;
     ``features`` name -> level (absent: 0); ``producer_ids`` None before the first block. ``end_offset`` is the first
     offset behind the state; ``snapshot_timestamp`` (ms) the last record's in the snapshot it starts from. ``gaps`` are
-    stretches [first, end) of offsets that were not there to read: what they said is not in the state.
+    stretches [first, end) of offsets that were not there to read: what they said is not in the state. ``made_anew``
+    names the topics that took the name of one that was removed in these records.
     """
 
     def __init__(self, end_offset: int = 0) -> None:
@@ -83,6 +93,8 @@ class ClusterMetadata:
         self.features: dict[str, FeatureLevel] = {}
         self.producer_ids: ProducerIdBlock | None = None
         self.gaps: list[tuple[int, int]] = []
+        self.made_anew: dict[str, Creation] = {}
+        self._removed: dict[str, int | None] = {}
         self._names: dict[str, str] = {}  # topic id -> name
         self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
 
@@ -139,10 +151,13 @@ class ClusterMetadata:
         fields = record.fields
         match record.name:
             case "TopicRecord":
-                self.topics[fields["name"]] = fields["topicId"]
+                name = fields["name"]
+                if name in self._removed:
+                    self.made_anew[name] = Creation(self._removed[name], timestamp, self.next_producer_id())
+                self.topics[name] = fields["topicId"]
                 self._names[fields["topicId"]] = fields["name"]
             case "RemoveTopicRecord":
-                return self._remove_topic(fields["topicId"])
+                return self._remove_topic(fields["topicId"], timestamp)
             case "PartitionRecord":
                 return self._partition(fields)
             case "PartitionChangeRecord":
@@ -187,10 +202,11 @@ class ClusterMetadata:
         self.partitions[key] = state
         return None
 
-    def _remove_topic(self, topic_id: str) -> Problem | None:
+    def _remove_topic(self, topic_id: str, timestamp: int | None) -> Problem | None:
         name = self._names.pop(topic_id, None)
         if name is None:
             return self._unknown("a removal of a topic that does not exist")
+        self._removed[name] = timestamp
         if self.topics.get(name) == topic_id:
             del self.topics[name]
         self.topic_configs.pop(name, None)
