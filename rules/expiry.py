@@ -73,7 +73,8 @@ def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, stamp: int) -> s
 
 
 def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Difference]]]) -> int:
-    """The largest producer.id.expiration.ms (ms) under which all of these could be missing."""
+    """The largest producer.id.expiration.ms (ms) under which all of these could be missing, by the stamps of what comes
+    behind their snapshots; 0 where those go back."""
     now = max(log.cluster.as_of, log.cluster.newest_time)
-    idle = [(link.time if link.time >= 0 else now) - d.replayed for link, found in links for d in found]
+    idle = [(link.behind if link.behind >= 0 else now) - d.replayed for link, found in links for d in found]
     return max(0, min(idle, default=0))

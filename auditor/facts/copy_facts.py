@@ -139,10 +139,11 @@ class SnapshotLink:
     ``offset`` is the snapshot's; ``base`` the newest older snapshot's (or the log start); ``readable`` whether it could
     be decoded; ``comparable`` whether the log from ``base`` on was whole enough to say anything; ``differences`` one
     ``(producer_id, field, stored, replayed, last_offset)`` each, at most a few hundred; ``entries`` how many.
-    ``time`` is the first broker-written one at or behind it in the log. Field ``missing`` is of a producer that only
-    the replay has, ``unexpired`` are those of them that cannot have expired, since others idle for longer are still
-    there; ``went_on`` gives of those that wrote on in the same epoch the last offset seen. Field ``marker_offset`` is
-    of a producer stored with its end marker's offset, as 0.11 does; ``by_data`` counts those stored as later ones do.
+    ``time`` is the first broker-written one at or behind it in the log, ``behind`` that of the next batch. Field
+    ``missing`` is of a producer that only the replay has, ``unexpired`` are those of them that cannot have expired,
+    since others idle for longer are still there; ``went_on`` gives of those that wrote on in the same epoch the
+    last offset seen. Field ``marker_offset`` is of a producer stored with its end marker's offset, as 0.11 does;
+    ``by_data`` counts those stored as later ones do.
     """
 
     file: str
@@ -156,6 +157,7 @@ class SnapshotLink:
     time: int = -1
     unexpired: frozenset[int] = frozenset()
     went_on: dict[int, int] = field(default_factory=dict)
+    behind: int = -1
     by_data: int = 0
 
 

@@ -32,14 +32,14 @@ class Before(NamedTuple):
 
 
 def judge(facts: CopyFacts, replay: st.Replay, sound: list[Stored], expiration_ms: int) -> None:
-    """Adds the events of first batches that do not follow from what was known, and takes away the FIRST_NONZERO of all
-    that could be judged. ``sound``: the snapshots by offset. Nothing is said of cleaned or damaged logs.
+    """Adds the events of first batches that do not follow from what was known, and takes away the FIRST_NONZERO of
+    those and of all that a snapshot bears out. ``sound``: the snapshots by offset. Cleaned or damaged logs are left.
     """
     if facts.topic in SEQUENCE_FREE_TOPICS or replay.log.params[st.P_INTACT_FROM] > 0 or facts.absent:
         return
     if replay.scalars[st.S_UNREADABLE] >= 0 or not facts.segment_bases:
         return
-    rows, known = _known(facts, replay, sound)
+    rows, known, by_snapshot = _known(facts, replay, sound)
     first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
     ids = column(replay, "producer_id")[rows]
     follows = (first["epoch"] == known[0]) & (first["sequence"] == (known[1] + 1) % st.SEQUENCES)
@@ -52,17 +52,19 @@ def judge(facts: CopyFacts, replay: st.Replay, sound: list[Stored], expiration_m
             follows[k] = True
         elif (event := _event(facts, int(ids[k]), row, before, expiration_ms)) is not None:
             said.append(event)
-    judged = np.concatenate([ids[follows], np.array([e["producer_id"][0] for e in said], np.int64)])
+    judged = np.concatenate([ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in said], np.int64)])
     explained = (facts.events["kind"] == Kind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
     events = np.concatenate([facts.events[~explained], *said])
     facts.events = events[np.lexsort((events["position"], events["segment"]))]
 
 
-def _known(facts: CopyFacts, replay: st.Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Rows of producers with judged batches of which something is known from before, and the columns of STATE of it."""
+def _known(facts: CopyFacts, replay: st.Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+    """Rows of producers with judged batches of which something is known from before, the columns of STATE of it, and
+    whether a snapshot says it."""
     rows = np.flatnonzero(column(replay, "batches") > 0)
     offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
     known = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
+    by_snapshot = np.zeros(len(rows), np.bool_)
     for snapshot in sound:
         if not facts.segment_bases[0] <= snapshot.offset <= facts.log_end:
             continue
@@ -71,10 +73,11 @@ def _known(facts: CopyFacts, replay: st.Replay, sound: list[Stored]) -> tuple[np
         newer = (there >= 0) & (snapshot.offset <= offset) & (snapshot.offset > known[2])
         at = there[newer]
         contradicts = entries.column("last_offset", at) >= facts.log_start  # a batch that the log does not have
+        by_snapshot[newer] |= ~contradicts
         for values, name in zip(known, STATE, strict=True):
             values[newer] = np.where(contradicts, values[newer], entries.column(name, at))
     sure = (known[0] >= 0) & (known[1] >= 0)
-    return rows[sure], [values[sure] for values in known]
+    return rows[sure], [values[sure] for values in known], by_snapshot[sure]
 
 
 def _marker_between(facts: CopyFacts, pid: int, before: Before, offset: int) -> bool:

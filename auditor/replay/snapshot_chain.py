@@ -130,6 +130,8 @@ class Chain:
         """
         if not self.undated or not len(b):
             return
+        for link in (each for each in self.undated if each.behind < 0):
+            link.behind = int(b[0, walking.MAX_TIMESTAMP])
         attributes = b[:, walking.ATTRIBUTES]
         marker = (attributes & ATTR_CONTROL != 0) & (b[:, walking.MAGIC] == 2) & (b[:, walking.PRODUCER_ID] >= 0)
         by_broker = marker | (attributes & ATTR_APPEND_TIME != 0) & (b[:, walking.MAGIC] >= 1) | broker_times
