@@ -95,6 +95,8 @@ class ClusterMetadata:
         self.gaps: list[tuple[int, int]] = []
         self.made_anew: dict[str, Creation] = {}
         self._removed: dict[str, int | None] = {}
+        self._older_names: dict[str, str] = {}
+        self._older_producer_id: int | None = None
         self._names: dict[str, str] = {}  # topic id -> name
         self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
 
@@ -111,8 +113,9 @@ class ClusterMetadata:
         return None
 
     def log_entry(self, entry: MetadataEntry) -> Problem | None:
-        """Apply a record of the log; one below ``end_offset`` is in the snapshot already."""
+        """Apply a record of the log; one below ``end_offset`` is in the snapshot already, and only looked back at."""
         if entry.offset < self.end_offset:
+            self._look_back(entry)
             return None
         missing = None
         if entry.offset > self.end_offset:  # this log is never compacted, so its offsets have no holes
@@ -123,6 +126,24 @@ class ClusterMetadata:
             record = decode_control_record(entry.key, entry.value)
             return record if isinstance(record, Problem) else missing
         return self._value(entry, entry.offset, entry.timestamp) or missing
+
+    def _look_back(self, entry: MetadataEntry) -> None:
+        """What a record that a snapshot has taken in says of names that were given twice: no state shows that."""
+        record = None if entry.is_control else decode_metadata_record(entry.value)
+        if not isinstance(record, MetadataRecord):
+            return
+        fields = record.fields
+        if record.name == "TopicRecord":
+            self._made(fields["name"], entry.timestamp, self._older_producer_id)
+            self._older_names[fields["topicId"]] = fields["name"]
+        elif record.name == "RemoveTopicRecord" and fields["topicId"] in self._older_names:
+            self._removed[self._older_names[fields["topicId"]]] = entry.timestamp
+        elif record.name == "ProducerIdsRecord":
+            self._older_producer_id = fields["nextProducerId"]
+
+    def _made(self, name: str, timestamp: int | None, next_producer_id: int | None) -> None:
+        if name in self._removed:
+            self.made_anew[name] = Creation(self._removed[name], timestamp, next_producer_id)
 
     def next_producer_id(self) -> int | None:
         """The first producer id never given out so far; None if the log does not say (ZooKeeper, or none yet)."""
@@ -152,8 +173,7 @@ class ClusterMetadata:
         match record.name:
             case "TopicRecord":
                 name = fields["name"]
-                if name in self._removed:
-                    self.made_anew[name] = Creation(self._removed[name], timestamp, self.next_producer_id())
+                self._made(name, timestamp, self.next_producer_id())
                 self.topics[name] = fields["topicId"]
                 self._names[fields["topicId"]] = fields["name"]
             case "RemoveTopicRecord":
