@@ -119,7 +119,7 @@ def _successor(log: LogView, producer_id: int) -> int | None:
 
 def _near(log: LogView, p: np.void) -> Finding:
     successor = _successor(log, int(p["producer_id"]))
-    climbs = log.policy() == "kip-890-p2" and bool(p["transactional"])  # an epoch a transaction
+    climbs = log.policy().bumps_each_transaction and bool(p["transactional"])  # an epoch a transaction
     return log.finding(
         "epoch-near-exhaustion",
         "info" if climbs or successor is not None else "warning",

@@ -12,8 +12,7 @@ from auditor.rules.view import LogView
 
 EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"
 OWN_SETTINGS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")  # no broker's file is without all
-OLDEST = "pre-kip-360"  # the policy of brokers up to 2.3
-UNTOLD = "kip-360"  # the policy of those of which nothing is known, too
+MARKERS_END = (1, 0)  # from here on an end marker is no batch of its producer
 
 
 class Difference(NamedTuple):
@@ -44,12 +43,15 @@ def settings_known(log: LogView, copy: CopyFacts) -> bool:
 def verdict(log: LogView, copy: CopyFacts, link: SnapshotLink, d: Difference) -> str:
     """What a difference between a snapshot and the replay proves: PROVED that the snapshot is wrong, EXPLAINED that a
     broker does so, or UNDECIDABLE."""
-    policy = log.cluster.policy.get(copy.log_dir, UNTOLD)
     if d.field == "marker_offset":  # 0.11 counts end markers as a producer's last batch, no later release does
-        return PROVED if not counts_markers(copy) else {OLDEST: EXPLAINED, UNTOLD: UNDECIDABLE}.get(policy, PROVED)
+        shown = log.cluster.release(copy.broker_id)
+        if not counts_markers(copy) or shown.least >= MARKERS_END:
+            return PROVED
+        return EXPLAINED if log.policy(copy).evicts_below_log_start else UNDECIDABLE
     if d.field != "missing":
         return PROVED
-    if policy == OLDEST and d.last_offset < copy.log_start:  # -1 is that of a producer known by its marker alone
+    evicted = d.last_offset < copy.log_start  # also -1, of a producer known by its marker alone
+    if evicted and log.policy(copy).evicts_below_log_start:
         return EXPLAINED
     if d.producer_id in link.unexpired:
         return PROVED

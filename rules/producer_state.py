@@ -18,7 +18,7 @@ from auditor.facts.copy_facts import (
     Kind,
 )
 from auditor.rules import commands
-from auditor.rules.expiry import EXPLAINED, OLDEST, Difference, verdict
+from auditor.rules.expiry import EXPLAINED, Difference, verdict
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.registry import rule
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
@@ -171,7 +171,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """
     intact = log.intact_from()
     for e in log.events(Kind.SEQUENCE_RESET):
-        if e["f"] & AFTER_UNREADABLE or (log.policy() == OLDEST and e["c"] < log.leader.log_start):
+        if e["f"] & AFTER_UNREADABLE or (log.policy().evicts_below_log_start and e["c"] < log.leader.log_start):
             continue  # the latter is what unknown-producer-exposure says
         severity = "warning" if e["c"] >= intact and log.leader.log_start_known else "info"
         yield log.at_event(
@@ -246,15 +246,14 @@ def _created_anew(log: LogView, producer_id: int) -> bool:
 def _topic_made_anew(log: LogView, e: np.void) -> dict[str, str | None]:
     """What the metadata log says of a topic that took a removed one's name under a producer that may have been there
     before, within the time that brokers remember one; empty where that is not so."""
-    made = log.cluster.made_anew.get(log.topic)
-    if made is None or made.created is None or log.leader.log_start > 0:
+    removed, created, next_id = log.cluster.made_anew.get(log.topic, (None, None, None))
+    if created is None or log.leader.log_start > 0:
         return {}
-    younger = made.next_producer_id is not None and int(e["producer_id"]) >= made.next_producer_id
-    late = int(e["time"]) - made.created >= log.cluster.expiration_ms(log.leader.broker_id)
+    younger = next_id is not None and int(e["producer_id"]) >= next_id
+    late = int(e["time"]) - created >= log.cluster.expiration_ms(log.leader.broker_id)
     if younger or late:
         return {}
-    removed = None if made.removed is None else iso(made.removed)
-    return {"topic_removed": removed, "topic_created": iso(made.created)}
+    return {"topic_removed": None if removed is None else iso(removed), "topic_created": iso(created)}
 
 
 def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
@@ -439,7 +438,7 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     producers = log.leader.producers
-    marked = producers["producer_id"][producers["markers"] > 0] if log.policy() != OLDEST else ()
+    marked = producers["producer_id"][producers["markers"] > 0] if log.policy().marker_refreshes else ()
     kept = set(map(int, marked))
     for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):
         for run in runs(log.events(kind), "producer_id"):

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
-from auditor.connectors.codec.cluster_metadata import Creation
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
+from auditor.model import releases
+from auditor.model.policies import ASSUMED, POLICIES, Policy
+from auditor.model.releases import Shown
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
@@ -49,6 +51,9 @@ class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
 
     ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
+    ``releases``: what the input shows of each broker's release, by broker id.
+    ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
+    producer id not given out by then, each None where nothing says so.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     """
@@ -56,6 +61,7 @@ class Cluster:
     as_of: int
     newest_time: int
     policy: dict[str, str] = field(default_factory=dict)
+    releases: dict[int | None, Shown] = field(default_factory=dict)
     records: bool = False
     coordinator: CoordinatorHistory | None = None
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -64,7 +70,7 @@ class Cluster:
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
-    made_anew: dict[str, Creation] = field(default_factory=dict)
+    made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
@@ -82,10 +88,13 @@ class Cluster:
                     return value
         return None
 
+    def release(self, broker_id: int | None) -> Shown:
+        """What the input shows of a broker's release."""
+        return self.releases.get(broker_id, releases.UNKNOWN)
+
     def expiration_ms(self, broker_id: int | None) -> int:
-        """producer.id.expiration.ms, or what stood for it before 3.4; one day where nothing tells."""
-        value = self.broker_setting(broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms")
-        return int(value) if value is not None and value.isdigit() else DAY_MS
+        """How long the broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        return releases.expiration_ms(self.release(broker_id), lambda name: self.broker_setting(broker_id, name))
 
     def knows_count(self, topic: str) -> bool:
         """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
@@ -148,9 +157,13 @@ class LogView:
         """The first offset from which the log was never cleaned."""
         return int((copy or self.leader).state.get("intact_from", 0))
 
-    def policy(self) -> str:
-        """The policy under which the leader copy's broker worked."""
-        return self.cluster.policy.get(self.leader.log_dir, "kip-360")
+    def policy_name(self, copy: CopyFacts | None = None) -> str:
+        """The policy under which a copy's broker worked, the leader copy's unless another is named."""
+        return self.cluster.policy.get((copy or self.leader).log_dir, ASSUMED)
+
+    def policy(self, copy: CopyFacts | None = None) -> Policy:
+        """What that policy decides."""
+        return POLICIES[self.policy_name(copy)]
 
     @property
     def high_watermark(self) -> int:

@@ -89,12 +89,13 @@ def build(
 def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool) -> Cluster:
     cluster = Cluster(as_of, newest, records=records)
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
+    cluster.releases = settings.releases
     metadata = settings.metadata
     if metadata is not None:
         cluster.has_metadata = settings.whole
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
-        cluster.made_anew = metadata.made_anew
+        cluster.made_anew = {name: tuple(made) for name, made in metadata.made_anew.items()}
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}

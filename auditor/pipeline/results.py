@@ -1,0 +1,120 @@
+"""The results of an audit as small tables: what the history keeps and the expectations judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.connectors.arrow import array_of, texts
+from auditor.connectors.schema import LOG_KEY
+from auditor.rules.finding import FIELDS, SEVERITIES, Finding
+from auditor.rules.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from auditor.pipeline.audit import Audit
+
+INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
+INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
+FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
+FINDINGS = pa.schema([pa.field("fingerprint", pa.string()), pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
+OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "not_reached", "total")
+_SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
+_AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
+# One row a copy of a partition; offsets_*: how many offsets of [log_start, log_end) are of each kind.
+LOGS = pa.schema(
+    [
+        *LOG_KEY,
+        pa.field("leader_copy", pa.bool_()),
+        *(pa.field(name, pa.int64()) for name in (*_AT, *_SUMS, *(f"offsets_{kind}" for kind in OFFSET_KINDS))),
+    ]
+)
+# One row a run. summary: summary.json whole.
+RUNS = pa.schema(
+    [pa.field(name, pa.string()) for name in ("as_of", "tool_version", "summary")]
+    + [pa.field(name, pa.int64()) for name in (*SEVERITIES, "bytes", "bytes_unreadable", "batches", "records")]
+)
+
+
+# What the report draws beside findings and summary. kind: open (transactions) or timeline; row: JSON.
+REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())])
+
+
+def contract_findings(found: Iterable[Finding]) -> pa.Table:
+    """The contract's fields of findings in their order; ``evidence`` is JSON."""
+    rows = [f.to_dict() | {"evidence": json.dumps(f.evidence, sort_keys=True, ensure_ascii=False)} for f in found]
+    return _table(rows, FINDINGS_SCHEMA)
+
+
+def _table(rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
+    """Rows of texts and whole numbers as a table, without ``pyarrow.array``, which would load pandas."""
+    arrays = []
+    for column in columns:
+        values = [row[column.name] for row in rows]
+        if pa.types.is_string(column.type):
+            arrays.append(texts(values))
+            continue
+        numbers = np.array([0 if value is None else value for value in values], column.type.to_pandas_dtype())
+        arrays.append(array_of(numbers, np.array([value is None for value in values], bool)))
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
+def findings(audit: Audit) -> pa.Table:
+    """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
+    of_dir = _cluster_ids(audit)
+    only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
+    rows = []
+    for found in audit.findings:
+        row = found.to_dict()
+        cluster_id = of_dir.get(str(found.evidence.get("log_dir")), only)
+        evidence = json.dumps(found.evidence, sort_keys=True, ensure_ascii=False)
+        rows.append(row | {"fingerprint": fingerprint(row, cluster_id), "cluster_id": cluster_id, "evidence": evidence})
+    return _table(rows, FINDINGS)
+
+
+def logs(audit: Audit) -> pa.Table:
+    """What each copy of a partition holds: offsets, batches, records, producers and bytes."""
+    of_dir = _cluster_ids(audit)
+    rows = [
+        {
+            **{name: row.get(name) for name in LOGS.names},
+            **{name: row["sums"][name] for name in _SUMS},
+            **{f"offsets_{kind}": row["offsets"].get(kind) for kind in OFFSET_KINDS},
+            "cluster_id": of_dir.get(row["log_dir"]),
+            "last_stable_offset": row["lso"],
+        }
+        for row in audit.judged["log"]
+    ]
+    return pa.Table.from_pylist(rows, schema=LOGS)
+
+
+def run(summary: Mapping[str, Any]) -> pa.Table:
+    """The run itself, one row, from its summary."""
+    row = {
+        **summary["counts"]["by_severity"],
+        "as_of": summary["as_of"],
+        "tool_version": summary["tool"]["version"],
+        "summary": json.dumps(summary, ensure_ascii=False),
+        "bytes": summary["bytes"]["total"],
+        "bytes_unreadable": summary["bytes"]["unreadable"],
+        "batches": summary["batches"],
+        "records": summary["records"],
+    }
+    return pa.Table.from_pylist([row], schema=RUNS)
+
+
+def report(audit: Audit) -> pa.Table:
+    """The open transactions and timelines, so that a kept run's report can be made again as it was."""
+    rows = [
+        {"kind": kind, "row": json.dumps(row, ensure_ascii=False, sort_keys=True)}
+        for kind in ("open", "timeline")
+        for row in audit.judged[kind]
+    ]
+    return pa.Table.from_pylist(rows, schema=REPORT)
+
+
+def _cluster_ids(audit: Audit) -> dict[str, str | None]:
+    return {log_dir.name: log_dir.cluster_id for log_dir in audit.inventory.log_dirs}
