@@ -10,10 +10,18 @@ import numpy as np
 from auditor.facts.copy_facts import CopyFacts, SnapshotLink
 from auditor.rules.expiry import PROVED, UNDECIDABLE, Difference, largest_that_fits, settings_known, verdict
 from auditor.rules.finding import Finding
+from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
+from auditor.rules.relations import (
+    By,
+    ends_at_its_marker,
+    snapshot_before_its_marker,
+    snapshot_of_another_coordinator,
+    snapshot_of_its_batch,
+    snapshot_of_the_missing,
+)
 from auditor.rules.view import LogView
 
-FAMILY = "segment integrity"
 TOP = 20  # differences of one snapshot shown in its evidence
 
 
@@ -41,7 +49,21 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
                 )
 
 
-@rule("snapshot-replay-mismatch", family=FAMILY, severity="error; critical where an open transaction differs")
+@rule(
+    "snapshot-replay-mismatch",
+    family=FAMILY,
+    severity="error; critical where an open transaction differs",
+    absorbed_by=(
+        By("record-structure-invalid", snapshot_of_its_batch, when="span_in_doubt"),
+        By("offsets-not-increasing", snapshot_of_its_batch),
+        By("offset-hole", snapshot_of_the_missing),
+        By("producer-fields-inconsistent", snapshot_of_its_batch, when="error_code"),
+        By("epoch-regression", snapshot_before_its_marker),
+        By("marker-without-decision", snapshot_before_its_marker),
+        By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
+        By("coordinator-epoch-regression", snapshot_of_another_coordinator),
+    ),
+)
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
 
@@ -162,14 +184,19 @@ def _aborted(copy: CopyFacts) -> np.ndarray:
     return t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= 0)]
 
 
-@rule("aborted-transaction-not-indexed", family=FAMILY, severity="critical")
+@rule(
+    "aborted-transaction-not-indexed",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=(By("split-decision", ends_at_its_marker), By("marker-contradicts-decision", ends_at_its_marker)),
+)
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
 
     Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
     .txnindex.
-    Why it matters: read_committed consumers are told by the index what to leave out: they get the aborted records.
-    Can be wrong: cleaned segments without data; a live copy. Segments that were copied without any index are left out.
+    Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records.
+    Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
     recover the segment, which rebuilds both; or fetch the replica anew.
     Source: TransactionIndex; semantics 1.10
@@ -229,9 +256,14 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
     )
 
 
-@rule("aborted-index-extra-entry", family=FAMILY, severity="error; critical where it hides committed data")
+@rule(
+    "aborted-index-extra-entry",
+    family=FAMILY,
+    severity="error; critical where it hides committed data",
+    absorbed_by=(By("split-decision", ends_at_its_marker), By("marker-contradicts-decision", ends_at_its_marker)),
+)
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
-    """The transaction index has an entry that the log does not bear out
+    """The transaction index has an entry without an aborted transaction in the log
 
     Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
     in the log; a different last stable offset alone is info.

@@ -13,7 +13,10 @@ from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import unreadable_behind
-from auditor.rules.registry import rule
+from auditor.rules.producer_state import OF_A_WRONG_BATCH
+from auditor.rules.registry import Unverified, rule
+from auditor.rules.relations import By, same_transaction
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.view import LogView
 from auditor.rules.windows import marker_window, owner_complete, recorded, skew, window_after
 
@@ -38,7 +41,14 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
     return True, f"no record of the coordinator allows data after the marker at {t['prev_marker_offset']}"
 
 
-@rule("late-write-after-marker", family=FAMILY, severity="critical, error, or info once an operator closed it")
+@rule(
+    "late-write-after-marker",
+    family=FAMILY,
+    severity="critical, error, or info once an operator closed it",
+    absorbed_by=(By("hanging-transaction", same_transaction),),
+    prevented_by=LATE_WRITES,
+    unverified=Unverified.ENDED,
+)
 def late_write_after_marker(log: LogView) -> Iterator[Finding]:
     """Data arrived after the marker that had closed its transaction
 
@@ -97,7 +107,12 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     return "error", f"the marker at {t['marker_offset']} closed it"
 
 
-@rule("transactions-merged-under-one-marker", family=FAMILY, severity="critical")
+@rule(
+    "transactions-merged-under-one-marker",
+    family=FAMILY,
+    severity="critical",
+    prevented_by=LATE_WRITES,
+)
 def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     """One marker closed the data of two transactions
 
@@ -146,7 +161,13 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("committed-transaction-hole", family=FAMILY, severity="critical")
+@rule(
+    "committed-transaction-hole",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+)
 def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """A committed transaction lacks records
 
@@ -181,7 +202,12 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("marker-without-transaction", family=FAMILY, severity="info; warning when it is a producer's habit")
+@rule(
+    "marker-without-transaction",
+    family=FAMILY,
+    severity="info; warning when it is a producer's habit",
+    before_start=True,
+)
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     """A marker closed nothing
 

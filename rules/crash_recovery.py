@@ -1,7 +1,7 @@
 """Recovery dry run: what a broker of today (4.1) would make of a log directory after a crash.
 
 After a crash a broker trusts nothing from the recovery point on: it scans those segments batch by batch, cuts the log
-at the first one that is not sound and drops what follows. Two starts are told: one that scans everything, as without
+at the first one that is not sound and drops what follows. There are two dry runs: one that scans everything, as without
 recovery points (the worst case), and one from the recovery points as they stand.
 Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState; semantics 1.13, formats 1.4, observed 15, 16.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts, Kind, SegmentScan
 
 MAX_SHOWN = 100  # poisonous batches of one log
@@ -26,7 +27,7 @@ def dry_run(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any] | None:
 
     ``log_end_after`` and ``last_stable_offset_after``: offsets, the latter once the high watermark is at the log end.
     ``truncates``: each cut with file, byte, offset and what is lost; ``deletes``: segments renamed ``.deleted``, with
-    their indexes; ``poison``: what stops the start; ``undecided``: what could not be told; ``says``: all in a sentence.
+    their indexes; ``poison``: what stops the start; ``undecided``: what stays open; ``says``: all in a sentence.
     """
     if copy.text or not copy.scans:
         return None
@@ -88,8 +89,8 @@ def _outcome(runs: dict[str, Any]) -> str:
     if cuts:
         records = sum(t["records"] for t in cuts)
         words += " and" if runs["starts"] else "; it would"
-        words += f" cut {len(cuts)} log(s) and lose {records} readable record(s)"
-    return words + (" (not all could be told)" if runs["undecided"] else "")
+        words += f" cut {plural(len(cuts), 'log')} and lose {plural(records, 'readable record')}"
+    return words + (" (not all could be decided)" if runs["undecided"] else "")
 
 
 def _poison_words(poison: list[dict[str, Any]]) -> str:
@@ -105,10 +106,10 @@ def _says(run: dict[str, Any]) -> str:
     for cut in run["truncates"]:
         parts.append(
             f"is cut at offset {cut['offset']} (byte {cut['position']} of {cut['file']}, {cut['reason']}): "
-            f"{cut['bytes']} bytes, {cut['records']} readable record(s) are lost"
+            f"{plural(cut['bytes'], 'byte')} and {plural(cut['records'], 'readable record')} lost"
         )
     if run["deletes"]:
-        parts.append(f"{len(run['deletes'])} segment(s) are renamed .deleted")
+        parts.append(f"{plural(len(run['deletes']), 'segment')} renamed .deleted")
     return f"{run['topic']}-{run['partition']}: " + ("; ".join(parts) or "nothing is cut")
 
 

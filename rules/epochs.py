@@ -10,6 +10,8 @@ import numpy as np
 from auditor.facts.copy_facts import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, same_transaction_unless_info
+from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.view import LogView, runs
 
 FAMILY = "epochs"
@@ -18,7 +20,11 @@ RESERVED_EPOCH = 32_767
 
 
 @rule(
-    "epoch-regression", family=FAMILY, severity="critical for data, error for markers and where the leader had changed"
+    "epoch-regression",
+    family=FAMILY,
+    severity="critical for data, error for markers and where the leader had changed",
+    absorbed_by=(By("late-write-after-marker", same_transaction_unless_info),),
+    prevented_by=(CLEAN_ELECTION,),
 )
 def epoch_regression(log: LogView) -> Iterator[Finding]:
     """A fenced producer wrote after its successor

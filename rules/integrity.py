@@ -8,17 +8,32 @@ from typing import Any
 import numpy as np
 
 from auditor.base.errors import DecodeError
+from auditor.base.words import plural
 from auditor.facts.copy_facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
+from auditor.rules.relations import (
+    By,
+    at_the_log_end,
+    at_the_torn_end,
+    index_entry_of_its_batch,
+    missing_right_behind,
+    offsets_right_behind,
+)
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, is_ahead_of_all, runs, tails
 
 FAMILY = "segment integrity"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
-@rule("batch-crc-mismatch", family=FAMILY, severity="critical")
+@rule(
+    "batch-crc-mismatch",
+    family=FAMILY,
+    severity="critical",
+    voids=True,
+)
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
 
@@ -37,7 +52,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
             yield log.at_event(
                 "batch-crc-mismatch",
                 "critical",
-                f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on do not match their checksum: "
+                f"Wrong checksum in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
                 "consumers fail here, and an unclean restart truncates the log here",
                 e,
                 copy=copy,
@@ -61,7 +76,12 @@ def _in_flight_tail(copy: CopyFacts, e: np.void) -> bool:
     return bool(e["segment"] == len(copy.segments) - 1 and e["last_offset"] >= copy.log_end - 1)
 
 
-@rule("torn-tail", family=FAMILY, severity="warning; error before the newest segment; info in a live directory")
+@rule(
+    "torn-tail",
+    family=FAMILY,
+    severity="warning; error before the newest segment; info in a live directory",
+    prevented_by=(IN_SYNC_REPLICAS,),
+)
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
 
@@ -119,7 +139,16 @@ def _preallocates(log: LogView, copy: CopyFacts) -> bool:
     return own is None and str(copy.scans[-1].size) == (size or DEFAULT_SEGMENT_BYTES)
 
 
-@rule("offset-hole", family=FAMILY, severity="error")
+@rule(
+    "offset-hole",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(
+        By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
+        By("offsets-not-increasing", missing_right_behind),
+    ),
+    prevented_by=(IN_SYNC_REPLICAS,),
+)
 def offset_hole(log: LogView) -> Iterator[Finding]:
     """Offsets are missing
 
@@ -160,7 +189,15 @@ def _first_in_segment(copy: CopyFacts, e: np.void) -> bool:
     return bool(e["position"] == 0 and e["base_offset"] == base)
 
 
-@rule("offsets-not-increasing", family=FAMILY, severity="critical")
+@rule(
+    "offsets-not-increasing",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=(
+        By("record-structure-invalid", offsets_right_behind, when="span_in_doubt"),
+        By("offsets-not-increasing", offsets_right_behind),
+    ),
+)
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     """Offsets go back or lie in the wrong segment
 
@@ -192,7 +229,15 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("index-mismatch", family=FAMILY, severity="warning")
+@rule(
+    "index-mismatch",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=(
+        By("record-structure-invalid", index_entry_of_its_batch, when="span_in_doubt"),
+        By("offsets-not-increasing", index_entry_of_its_batch),
+    ),
+)
 def index_mismatch(log: LogView) -> Iterator[Finding]:
     """An index does not agree with its segment
 
@@ -234,8 +279,7 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[np.void], time: bool
     return log.finding(
         "index-mismatch",
         "info" if left_over else "warning",
-        f"{len(run)} entr{'y' if len(run) == 1 else 'ies'} of {file} from number {entry} on disagree(s) with "
-        f"the segment: "
+        f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
         f"{INDEX_FAULTS[int(e['c'])]}" + (", as a truncation leaves them in a running broker's file" * left_over),
         copy=copy,
         file=file,
@@ -270,8 +314,8 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             yield log.at_event(
                 "leader-epoch-mismatch",
                 "error",
-                f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on carry leader epoch "
-                f"{e['leader_epoch']}, " + (f"after epoch {e['a']}" if down else f"the checkpoint says {e['a']}"),
+                f"Leader epoch {e['leader_epoch']} in {plural(len(run), 'batch')} of {log.name} from offset "
+                f"{e['base_offset']} on, " + (f"after epoch {e['a']}" if down else f"the checkpoint says {e['a']}"),
                 e,
                 copy=copy,
                 last_offset=run[-1]["last_offset"],
@@ -279,7 +323,18 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("checkpoint-beyond-log-end", family=FAMILY, severity="error; critical for the high watermark")
+@rule(
+    "checkpoint-beyond-log-end",
+    family=FAMILY,
+    severity="error; critical for the high watermark",
+    absorbed_by=(
+        By("batch-crc-mismatch", at_the_log_end),
+        By("torn-tail", at_the_torn_end),
+        By("record-structure-invalid", at_the_log_end),
+        By("offsets-not-increasing", at_the_log_end),
+    ),
+    prevented_by=(CLEAN_ELECTION,),
+)
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     """A checkpoint promises more log than there is
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding
+from auditor.rules.markers import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.view import LogView
 
@@ -21,7 +22,7 @@ WHAT_TO_DO = (
 )
 
 
-@rule("broker-memory-differs", family="cross-checks", severity="warning")
+@rule("broker-memory-differs", family=FAMILY, severity="warning")
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     """A running broker's memory is not what its log says
 

@@ -1,4 +1,4 @@
-"""A follower's copy held against the leader copy, a row a batch: where they differ and what either lacks.
+"""A follower's replica compared with the leader's, a row a batch: where they differ and what either lacks.
 
 Compared is only what replication makes alike: at or above both log starts, and where neither copy was cleaned (a
 cleaner rewrites batches, on each replica at its own pace). Cost: a sort and a few passes over both copies' batches.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.facts.copy_facts import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
@@ -14,21 +15,39 @@ from auditor.facts.copy_facts import (
     KNOWN_IN_SNAPSHOT,
     SNAPSHOT_DENIES,
     STATE_MAY_BE_LOST,
-    Ahead,
     Kind,
 )
 from auditor.rules import commands
-from auditor.rules.expiry import EXPLAINED, Difference, verdict
-from auditor.rules.finding import Finding, iso, lowered
+from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
-from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
+from auditor.rules.relations import (
+    By,
+    beside_its_batch,
+    in_or_right_behind_what_the_leader_lacks,
+    within_its_offsets,
+)
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
+from auditor.rules.view import LogView, runs
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 
+# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
+OF_A_WRONG_BATCH = (
+    By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
+    By("offsets-not-increasing", beside_its_batch),
+    By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
+)
 
-@rule("sequence-gap", family=FAMILY, severity="error")
+
+@rule(
+    "sequence-gap",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+)
 def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
@@ -103,7 +122,7 @@ def _gaps(log: LogView) -> list[list[np.void]]:
 
 
 def _in_committed(log: LogView, e: np.void) -> bool:
-    """Whether the gap is inside a committed transaction, which is told by committed-transaction-hole."""
+    """Whether the gap is inside a committed transaction, which committed-transaction-hole reports."""
     if not e["f"] & IN_TRANSACTION:
         return False
     t = log.leader.transactions
@@ -122,7 +141,13 @@ def _dump(log: LogView, e: np.void) -> str:
     return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
 
 
-@rule("duplicate-sequence-range", family=FAMILY, severity="error")
+@rule(
+    "duplicate-sequence-range",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
@@ -131,7 +156,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
     log start is held against the last one below it, or against the snapshot there.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
-    Can be wrong: a raw segment was restored over a log that already held it.
+    Can be wrong: a raw segment was restored over a log that already had it.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
     clients to 2.5 or newer; move the cluster to transaction.version 2.
     Source: KIP-360
@@ -143,7 +168,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
             "error",
             f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['b']} "
             f"stored a second "
-            f"time: {len(run)} batch(es) repeat records that are already in the log",
+            f"time: {plural(len(run), 'batch')} of records that are already in the log",
             first,
             last_offset=last["last_offset"],
             evidence={
@@ -157,7 +182,13 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("sequence-reset-same-epoch", family=FAMILY, severity="warning")
+@rule(
+    "sequence-reset-same-epoch",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
 
@@ -190,7 +221,14 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("unknown-producer-first-sequence", family=FAMILY, severity="warning; info where retention explains it")
+@rule(
+    "unknown-producer-first-sequence",
+    family=FAMILY,
+    severity="warning; info where retention explains it",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(PRODUCER_EXPIRATION,),
+    before_start=True,
+)
 def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
@@ -283,7 +321,13 @@ def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
     )
 
 
-@rule("first-batch-after-bump-nonzero", family=FAMILY, severity="error; warning where the leader had changed")
+@rule(
+    "first-batch-after-bump-nonzero",
+    family=FAMILY,
+    severity="error; warning where the leader had changed",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(CLEAN_ELECTION,),
+)
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
@@ -333,8 +377,8 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "plain-data-inside-transaction",
             "warning" if changed else "critical",
-            f"Producer {e['producer_id']} wrote {len(run)} plain batch(es) while its transaction that began at offset "
-            f"{e['a']} was open: they count as committed whatever becomes of it",
+            f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
+            f"offset {e['a']} was open: this data counts as committed whatever becomes of it",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -345,117 +389,3 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
             remedy=f"{commands.describe_producers(log.topic, log.partition)}; stop the client that mixes both; watch "
             "ReplicaFetcherManager lag",
         )
-
-
-@rule("producer-expired-while-active", family=FAMILY, severity="warning", time=True)
-def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
-    """A producer was idle longer than the broker remembers it, and then went on
-
-    Checks: between two batches of a producer that continue each other lies more time than producer.id.expiration.ms
-    (before 3.4: transactional.id.expiration.ms), with no transaction open; or a producer snapshot that lies between two
-    batches of one epoch does not have the producer, which had expired (snapshot-replay-mismatch says where that is in
-    doubt).
-    Why it matters: the broker had forgotten the producer: brokers before 2.4 refuse such a batch, newer ones take it
-    without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
-    Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle
-    (info where a broker-written time before the batch shows that); the setting is taken as one day where the input does
-    not tell it.
-    What to do: keep producers longer than they are idle, with kafka-configs.sh --bootstrap-server B --entity-type
-    brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
-    Source: KIP-360
-    """
-    limit = log.cluster.expiration_ms(log.leader.broker_id)
-    shown = list(_forgotten(log))
-    yield from shown
-    behind = {int(e["base_offset"]) for e in log.events(Kind.TIMESTAMP_BEHIND)}
-    shown_ids = {f.producer_id for f in shown}
-    idle = (e for e in log.events(Kind.IDLE_BEYOND_EXPIRY) if int(e["producer_id"]) not in shown_ids)
-    for run in runs(idle, "producer_id"):
-        e = run[0]
-        old = int(e["base_offset"]) in behind
-        severity = "warning" if e["base_offset"] >= log.intact_from() and not old else lowered("warning")
-        yield log.at_event(
-            "producer-expired-while-active",
-            severity,
-            f"Producer {e['producer_id']} was idle for {int(e['a']) / 3600000:.1f} h, longer than the "
-            f"{limit / 3600000:.1f} h that brokers remember it, and went on at sequence {e['b']}",
-            e,
-            last_offset=run[-1]["last_offset"],
-            evidence={
-                "idle_ms": e["a"],
-                "expiration_ms": limit,
-                "previous_last_offset": e["c"],
-                "times": len(run),
-                "confidence": "likely",
-            },
-        )
-
-
-def _forgotten(log: LogView) -> Iterator[Finding]:
-    """Producers that a snapshot lacks between two of their batches, one finding each."""
-    copy, seen = log.leader, set()
-    for link in copy.snapshots if log.has_sequences else ():
-        for d in map(Difference._make, link.differences):
-            last = link.went_on.get(d.producer_id, -1)
-            if d.field != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
-                continue
-            if d.last_offset < copy.log_start or verdict(log, copy, link, d) != EXPLAINED:
-                continue
-            seen.add(d.producer_id)
-            yield log.finding(
-                "producer-expired-while-active",
-                "warning",
-                f"{link.file} does not know producer {d.producer_id}, which wrote to {log.name} before it and went on "
-                f"behind it: the broker had forgotten it, and took its next batch without knowing what came before",
-                file=link.file,
-                offset=link.offset,
-                last_offset=last,
-                producer_id=d.producer_id,
-                transactional_id=log.owner(d.producer_id),
-                time_ms=d.replayed,
-                evidence={
-                    "snapshot": link.file,
-                    "previous_last_offset": d.last_offset,
-                    "last_time": iso(d.replayed),
-                    "confidence": "likely",
-                },
-            )
-
-
-@rule("producer-timestamp-skew", family=FAMILY, severity="warning ahead of the broker, info behind it")
-def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
-    """A producer's clock is far from the brokers'
-
-    Checks: in a CreateTime topic, batches stamped earlier than a broker-written time before them by more than
-    producer.id.expiration.ms, where nothing else keeps the producer's state (end markers do in 0.11 and since 2.4.1),
-    or later than a broker-written time after them by more than an hour.
-    Why it matters: producers expire by their own stamps: old ones make the broker forget them at its next check (that
-    it did is said by producer-expired-while-active), future ones hide late transactions from kafka-transactions.sh
-    find-hanging.
-    Can be wrong: back-fills that keep the original event times: old stamps are info.
-    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; mend the
-    clocks.
-    Source: KIP-360
-    """
-    producers = log.leader.producers
-    marked = producers["producer_id"][producers["markers"] > 0] if log.policy().marker_refreshes else ()
-    kept = set(map(int, marked))
-    for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):
-        for run in runs(log.events(kind), "producer_id"):
-            e = run[0]
-            behind = kind == Kind.TIMESTAMP_BEHIND
-            if behind and int(e["producer_id"]) in kept:
-                continue
-            who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
-            hours = abs(int(e["a"]) - int(e["timestamp"])) / 3600000
-            yield log.at_event(
-                "producer-timestamp-skew",
-                "info" if behind else "warning",
-                f"{who} stamps records {hours:.1f} h {word} the broker's clock",
-                e,
-                last_offset=run[-1]["last_offset"],
-                evidence={"found": iso(int(e["timestamp"])), "broker_time": iso(int(e["a"])), "batches": len(run)},
-            )
-    ahead = log.leader.state.get("ahead")
-    if isinstance(ahead, Ahead) and is_ahead_of_all(log, ahead):
-        yield at_ahead(log, "producer-timestamp-skew", ahead)

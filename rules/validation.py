@@ -1,4 +1,4 @@
-"""Rules on what a leader validates in a record set (KIP-467), held against what is stored."""
+"""Rules on what a leader validates in a record set (KIP-467), compared with what is stored."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.connectors.codec import columns as col
 from auditor.facts.copy_facts import Ahead, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, same_record, within_its_offsets
+from auditor.rules.safeguards import TIMESTAMP_LIMITS
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, runs, tails
 
 FAMILY = "record validation"
@@ -147,7 +150,7 @@ def _invalid(log: LogView, run: list[np.void], what: list[str], rule_id: str, **
     return log.at_event(
         rule_id,
         "error",
-        f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on are malformed: {'; '.join(what)}",
+        f"Malformed from offset {e['base_offset']} of {log.name} on: {plural(len(run), 'batch')} ({'; '.join(what)})",
         e,
         last_offset=run[-1]["last_offset"],
         evidence={
@@ -161,7 +164,13 @@ def _invalid(log: LogView, run: list[np.void], what: list[str], rule_id: str, **
     )
 
 
-@rule("null-key-in-compacted-topic", family=FAMILY, severity="warning", records=True)
+@rule(
+    "null-key-in-compacted-topic",
+    family=FAMILY,
+    severity="warning",
+    records=True,
+    absorbed_by=(By("unreadable-transaction-record", same_record),),
+)
 def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     """A record without key is in a compacted topic
 
@@ -176,8 +185,8 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "null-key-in-compacted-topic",
             "warning",
-            f"{sum(int(x['a']) for x in run)} record(s) without key in the compacted topic {log.topic}, partition "
-            f"{log.partition}, from offset {e['base_offset']} on: the cleaner will drop them",
+            f"{plural(sum(int(x['a']) for x in run), 'record')} without key in the compacted topic {log.topic}, "
+            f"partition {log.partition}, from offset {e['base_offset']} on: the cleaner drops what has no key",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -190,7 +199,14 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("timestamp-out-of-range", family=FAMILY, severity="warning", records=True)
+@rule(
+    "timestamp-out-of-range",
+    family=FAMILY,
+    severity="warning",
+    records=True,
+    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets),),
+    prevented_by=(TIMESTAMP_LIMITS,),
+)
 def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     """Record timestamps are impossible or beyond the topic's limits
 
@@ -199,7 +215,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     minutes of grace.
     Why it matters: retention and look-up by time go wrong; leaders refuse them as INVALID_TIMESTAMP.
     Can be wrong: the limits were changed since; the time of the append is an estimate.
-    What to do: mend the producers' clocks; set the limits.
+    What to do: correct the producers' clocks; set the limits.
     Source: KIP-467, KIP-937; LogValidator
     """
     skip = {int(e["base_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
@@ -233,7 +249,8 @@ def _odd_time(log: LogView, run: list[np.void], what: str, found: int) -> Findin
     return log.at_event(
         "timestamp-out-of-range",
         "warning",
-        f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on have timestamps out of range: {what}",
+        f"Timestamps out of range in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
+        f"{what}",
         e,
         last_offset=run[-1]["last_offset"],
         evidence={"found": found, "batches": len(run), **error_code("INVALID_TIMESTAMP")},
@@ -258,8 +275,8 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "batch-timestamp-mismatch",
             "warning",
-            f"{len(run)} batch(es) of {log.name} from offset {e['base_offset']} on state {found} as their largest "
-            f"time, their records say {expected}",
+            f"The largest time is stated as {found} in {plural(len(run), 'batch')} of {log.name} from offset "
+            f"{e['base_offset']} on, while the records say {expected}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -290,7 +307,8 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "legacy-inner-record-invalid",
             "error",
-            f"{len(run)} wrapper(s) of {log.name} from offset {e['base_offset']} on are broken: {'; '.join(what)}",
+            f"Broken messages in {plural(len(run), 'wrapper')} of {log.name} from offset {e['base_offset']} on: "
+            f"{'; '.join(what)}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={

@@ -81,7 +81,7 @@ def test_a_log_directory_is_told_by_its_worst_logs() -> None:
     assert told["starts"] is True
     assert [cut["partition"] for cut in told["truncates"]] == [6, 7, 8]
     assert [cut["partition"] for cut in told["from_recovery_points"]["truncates"]] == [7, 8]
-    assert "cut 3 log(s)" in told["says"]
+    assert "cut 3 logs" in told["says"]
     assert told["says"].endswith("a start now scans nothing")
 
 
