@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from auditor.rules.coordinator_history import Entry, build_history
 from auditor.rules.finding import Finding
-from tests import corpora, segments
+from auditor.rules.view import Cluster
+from tests import corpora, made, segments
 from tests.audited import above_info, audit_folder
+from tests.facts import judge, log_of
 from tests.forge import TRANSACTIONAL, Forged, Lab, told
 
 DAY_MS = 86_400_000
@@ -58,16 +61,6 @@ def test_a_transaction_without_producer_id_is_no_default(tmp_path: Path) -> None
 
 
 # Event times older than a day
-
-
-def old_events(log: Forged, *, until: int, snapshot: int) -> int:
-    """The log's newest producer wrote events of two days ago, and was gone from the snapshots from one on."""
-    pid = newest(log)
-    for b in log.data(pid):
-        b.set(base_time=b["base_time"] - 2 * DAY_MS, max_time=b["max_time"] - 2 * DAY_MS)
-    log.drop(*(b for b in log.data(pid) if b["base_offset"] >= until))
-    log.snapshots[snapshot] = [p for p in log.snapshots.get(snapshot, []) if p.producer_id != pid]
-    return pid
 
 
 @pytest.fixture
@@ -354,3 +347,36 @@ def test_other_bytes_from_sequence_0_are_a_reset(tmp_path: Path) -> None:
     reset = log.next(first, base_time=first["base_time"] + 1, max_time=first["max_time"] + 1)
     log.save()
     assert list(told(lab.findings())) == [("sequence-reset-same-epoch", "warning", reset["base_offset"], reset.last)]
+
+
+# Text dumps
+
+
+def test_a_dump_whose_first_batches_the_cleaner_took(tmp_path: Path) -> None:
+    """Nothing in text says that a log was never cleaned: a hole before its first batch proves no more than another."""
+    name = "dump-by-2.8.2.web.plain-0.txt"
+    lines = (corpora.ROOT / "text-dumps/texts/healthy-28" / name).read_text(encoding="utf-8").splitlines(keepends=True)
+    batches = [k for k, line in enumerate(lines) if line.startswith("baseOffset:")]
+    (tmp_path / name).write_text("".join(lines[: batches[0]] + lines[batches[2] :]), encoding="utf-8")
+    assert lines[batches[0]].startswith("baseOffset: 0 ")
+    assert not above_info(audit_folder(tmp_path, None))
+
+
+# Rotation to the next producer id
+
+
+@pytest.mark.parametrize(("last_id", "policy", "severity"), [
+    (8, "kip-360", "info"), (7, "kip-360", "warning"), (7, "kip-890-p2", "info"),
+])  # fmt: skip
+def test_normal_rotation_is_not_near_exhaustion(last_id: int, policy: str, severity: str) -> None:
+    """An id that goes on as another producer, or that takes an epoch a transaction (transaction.version 2)."""
+
+    def record(offset: int, pid: int) -> Entry:
+        return Entry(0, offset, offset, 0, "rot", "Empty", pid, 0, 60_000, frozenset(), True, offset, -1, 0, "f", 0, 0)
+
+    cluster = Cluster(as_of=9, newest_time=9, coordinator=build_history(1, [record(0, 7), record(1, last_id)]))
+    row = {"producer_id": 7, "max_data_epoch": 31_000, "max_data_epoch_offset": 5, "batches": 1, "transactional": 1}
+    log = log_of([made.facts(producers=made.producers(row))], cluster)
+    cluster.policy[log.leader.log_dir] = policy
+    (f,) = judge([log], "epoch-near-exhaustion")
+    assert (f.severity, f.evidence.get("next_producer_id")) == (severity, 8 if last_id == 8 else None)
