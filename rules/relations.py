@@ -81,6 +81,12 @@ def within_its_offsets(cause: Finding, other: Finding) -> bool:
     return cause.offset <= other.offset <= (cause.last_offset if cause.last_offset is not None else cause.offset)
 
 
+@relation("topic", "partition", "producer_id")
+def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
+    """It is of the same producer's batches, and no snapshot shows what their stamps say."""
+    return "snapshot" not in other.evidence and within_its_offsets.holds(cause, other)
+
+
 @relation("producer_id", "transactional_id")
 def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
     """A finding in a partition of the transaction that the coordinator's finding is about."""

@@ -52,7 +52,7 @@ CONTROL_FLAWS = {
     col.FLAW_CONTROL_COMPRESSED: "it is compressed",
 }
 PRODUCER_FLAWS = {
-    col.FLAW_NO_PRODUCER_FIELDS: "it has no producer id but an epoch, a sequence or the transactional bit",
+    col.FLAW_NO_PRODUCER_FIELDS: "it has no producer id but the transactional or the control bit",
     col.FLAW_PRODUCER_EPOCH: "it has a producer id but no epoch",
     col.FLAW_PRODUCER_SEQUENCE: "it has a producer id but no sequence",
 }
@@ -262,7 +262,8 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 
     Checks: in a CreateTime batch that was never cleaned, the header's largest timestamp is not the largest of its
-    records, or its base timestamp not the first record's.
+    records. The base timestamp is what the records count from, and need not be the first one's: kafkajs writes the
+    smallest.
     Why it matters: the time index, retention and look-up by time rest on the header.
     Can be wrong: cleaned batches (nothing is said there).
     What to do: write the records again; report the client library.
@@ -337,17 +338,33 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
         yield _invalid(log, run, words(run[0]["flaws"], CONTROL_FLAWS), "malformed-control-batch")
 
 
-@rule("producer-fields-inconsistent", family=FAMILY, severity="error")
+@rule(
+    "producer-fields-inconsistent",
+    family=FAMILY,
+    severity="error; info for fields left by default clients",
+)
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other
 
-    Checks: an epoch, a sequence or the transactional bit without producer id; a producer id without epoch; data with a
-    producer id but without sequence, where sequences mean something.
-    Why it matters: leaders refuse such batches; replicas that replay one get a wrong producer state.
+    Checks: the transactional bit without producer id; a producer id without epoch; data with a producer id but without
+    sequence, where sequences mean something. An epoch or a sequence without producer id is info, and of a log only the
+    first such batch is shown.
+    Why it matters: leaders refuse the former; replicas that replay one get a wrong producer state. The latter is how
+    non-idempotent sarama, kafkajs and franz-go producers write (0 in place of -1): leaders look at neither field.
     Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
-    What to do: find the foreign writer.
+    What to do: find the foreign writer; nothing where it is info.
     Source: KIP-98, KIP-467; LogValidator
     """
+    for e in log.events(Kind.LEFTOVER_FIELDS):
+        yield log.at_event(
+            "producer-fields-inconsistent",
+            "info",
+            f"Batches of {log.name} from offset {e['base_offset']} on have an epoch or a sequence but no producer id, "
+            "as non-idempotent sarama, kafkajs and franz-go producers write them: leaders ignore these fields",
+            e,
+            evidence={"producer_epoch": e["producer_epoch"]},
+            remedy="Nothing",
+        )
     told = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
     for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, told):
         yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS), "producer-fields-inconsistent")

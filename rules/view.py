@@ -53,6 +53,8 @@ class Cluster:
 
     ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
     ``releases``: what the input shows of each broker's release, by broker id.
+    ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
+    producer id not given out by then, each None where nothing says so.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     """
@@ -69,6 +71,7 @@ class Cluster:
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
+    made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
@@ -86,10 +89,13 @@ class Cluster:
                     return value
         return None
 
+    def release(self, broker_id: int | None) -> Shown:
+        """What the input shows of a broker's release."""
+        return self.releases.get(broker_id, releases.UNKNOWN)
+
     def expiration_ms(self, broker_id: int | None) -> int:
         """How long the broker remembers an idle producer, ms, by its settings and the release that the input shows."""
-        shown = self.releases.get(broker_id, releases.UNKNOWN)
-        return releases.expiration_ms(shown, lambda name: self.broker_setting(broker_id, name))
+        return releases.expiration_ms(self.release(broker_id), lambda name: self.broker_setting(broker_id, name))
 
     def knows_count(self, topic: str) -> bool:
         """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
