@@ -109,7 +109,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         return
     topic = piece.key[3] or ""
     tables = internal.TABLES.get(topic, frozenset())
-    collected = InternalRows(topic, how.limits) if wanted & tables or (tables and how.deep) else None
+    needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))
+    collected = InternalRows(topic, how.limits, payload=how.payload) if needed else None
     try:
         chunks = read_segment(
             opened,
@@ -152,8 +153,9 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
     bodies = chunk.body_errors
     if collected is not None:
         bodies = collected.add(name, chunk)  # the same, and records that do not parse
-        bodies += [error for _offset, _position, error in collected.unreadable]
+        bodies += collected.errors()
         collected.unreadable.clear()
+        collected.unknown.clear()
         yield from collected.drain(key)
     yield from _errors(key, [*chunk.errors, *bodies])
 

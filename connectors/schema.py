@@ -70,17 +70,40 @@ TRANSACTION_LOG = _table(
     "partitions:strings partitions_null:bool last_update_timestamp:time start_timestamp:time previous_producer_id:long "
     "next_producer_id:long client_transaction_version:int next_producer_epoch:int",
 )
-OFFSET_COMMITS = _table(  # consumed_topic, consumed_partition: what the group reads
+# consumed_topic, consumed_partition: what the group reads; topic_id: of it, since 4.1; metadata, which the client
+# chose, only with --include-payload.
+OFFSET_COMMITS = _table(
     LOG_KEY,
     "file:string position:long offset:long record_timestamp:time group_id:string consumed_topic:string "
     "consumed_partition:int tombstone:bool value_version:int committed_offset:long leader_epoch:int "
-    "commit_timestamp:time expire_timestamp:time is_transactional:bool producer_id:long producer_epoch:int",
+    "commit_timestamp:time expire_timestamp:time topic_id:string metadata:string is_transactional:bool producer_id:long producer_epoch:int",
 )
-GROUP_METADATA = _table(  # classic: key type 2; KIP-848 and later groups: their key type by name, epoch as generation
+# Groups of every kind: classic (key type 2), consumer (3 to 8, 16), share (9 to 15), streams (17 to 23), their key type
+# by name in kind, their epoch as generation. value: every field of the record's value as JSON, as kafka-dump-log.sh
+# prints it; addresses and bytes that the client chose are null there but with --include-payload.
+GROUP_METADATA = _table(
     LOG_KEY,
     "file:string position:long offset:long record_timestamp:time group_id:string key_type:int kind:string "
     "tombstone:bool value_version:int protocol_type:string protocol:string generation:int leader:string "
-    "state_timestamp:time member_ids:strings group_instance_ids:strings client_ids:strings",
+    "state_timestamp:time member_ids:strings group_instance_ids:strings client_ids:strings regular_expression:string "
+    "value:string",
+)
+# One row a record of __share_group_state. kind: ShareSnapshot, or ShareUpdate of one. state_batches: JSON, the offsets
+# from start_offset on that were delivered, as kafka-dump-log.sh prints them.
+SHARE_GROUP_STATE = _table(
+    LOG_KEY,
+    "file:string position:long offset:long record_timestamp:time group_id:string topic_id:string "
+    "consumed_partition:int key_type:int kind:string tombstone:bool value_version:int snapshot_epoch:int "
+    "state_epoch:int leader_epoch:int start_offset:long delivery_complete_count:int create_timestamp:time "
+    "write_timestamp:time state_batches:string",
+)
+# One row a record of __remote_log_metadata: what was copied to and deleted from the remote storage of tiered topics.
+REMOTE_LOG_METADATA = _table(
+    LOG_KEY,
+    "file:string position:long offset:long record_timestamp:time key_type:int kind:string value_version:int "
+    "tiered_topic:string tiered_partition:int topic_id:string segment_id:string state:string state_number:int "
+    "event_broker_id:int event_timestamp:time start_offset:long end_offset:long max_timestamp:time size:long "
+    "leader_epochs:string txn_index_empty:bool custom_metadata:binary",
 )
 TOPICS = _table(DIR_KEY, "topic:string topic_id:string")
 TOPIC_CONFIGS = _table(DIR_KEY, "topic:string name:string value:string")
@@ -101,6 +124,8 @@ DECODED: dict[str, pa.Schema] = {
     "transaction_log": TRANSACTION_LOG,
     "offset_commits": OFFSET_COMMITS,
     "group_metadata": GROUP_METADATA,
+    "share_group_state": SHARE_GROUP_STATE,
+    "remote_log_metadata": REMOTE_LOG_METADATA,
     "topics": TOPICS,
     "topic_configs": TOPIC_CONFIGS,
     "broker_configs": BROKER_CONFIGS,

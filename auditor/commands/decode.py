@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     from auditor.connectors.rows import Piece, Rows
     from auditor.connectors.storage import Place
 
-UNREAD = frozenset({"unreadable", "limit"})  # reasons that end in exit status 3; damaged bytes do not
 TABLES = {"log": "batches", "checkpoint": "batches", "snapshot": "producer_snapshots",
           "txnindex": "aborted_transactions", "index": "index_entries", "timeindex": "index_entries"}  # fmt: skip
 
@@ -63,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
     for piece in pieces:
         for own, table, rows in decode(piece, options):
             out.writelines(lines(rows, "" if own else table, options.table))
-            unread |= table == "decode_errors" and not UNREAD.isdisjoint(rows.column("reason").to_pylist())
+            unread |= table == "decode_errors" and any(
+                map(is_unread, rows.column("reason").to_pylist(), rows.column("detail").to_pylist())
+            )
     out.flush()
     return 3 if unread else 0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.outputs import publish
@@ -54,7 +54,7 @@ class Audit:
 
     def incomplete(self) -> bool:
         """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""
-        return any(error.reason in ("unreadable", "limit") for _, error in self.unread())
+        return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:
         """0, 1 or 3 as the contract says; 3 goes before 1."""

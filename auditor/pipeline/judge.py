@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.errors import DecodeError
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import iso
@@ -48,13 +49,18 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "offsets": accounting(copy),
         "chain": chain(copy, cluster_time=log.cluster.as_of),
         "dropped_events": copy.dropped_events or None,
-        "skipped_records": copy.state.get("skipped_kinds") or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in copy.errors],
+        "errors": [e._asdict() for e in (*copy.errors, *_records_in_error(copy))],
         "recovery": crash_recovery.both_runs(copy),
         "notes": _notes(copy),
     }
+
+
+def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
+    """Records of an internal topic that could not be decoded."""
+    unreadable = [error for _offset, _position, error in copy.state.get("unreadable_records") or []]
+    return unreadable + (copy.state.get("unknown_records") or [])
 
 
 def _notes(copy: CopyFacts) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import internal
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.checkpoint import EpochStart, decode_leader_epochs
 from auditor.connectors.codec.columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
@@ -82,7 +83,7 @@ class CopyTask:
     @property
     def has_internal_rows(self) -> bool:
         """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
-        return self.copy.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)
+        return self.copy.topic in internal.TABLES
 
 
 def read_copy(task: CopyTask) -> CopyFacts:
@@ -393,6 +394,13 @@ class CopyReader:
             rows[name] = getattr(entries, name)
         self.aborted.append(rows)
 
+    def _book_unreadable_records(self) -> None:
+        """The batches of records that were not understood, each once, are bytes in error."""
+        errors = self.internal.errors() if self.internal is not None else []
+        size = sum({(error.file, error.position): error.length for error in errors}.values())
+        self.bytes["bytes_decoded"] -= size
+        self.bytes["bytes_error"] += size
+
     def _gather(self, stored: list[Stored]) -> None:
         facts, scalars = self.facts, self.replay.scalars
         events = np.concatenate([np.empty(0, EVENT), *self.events])
@@ -403,6 +411,7 @@ class CopyReader:
         facts.aborted = np.concatenate([np.empty(0, ABORTED), *self.aborted])
         facts.snapshots = self.chain.links
         finish.add_snapshot_knowledge(facts, self.replay, stored)
+        self._book_unreadable_records()
         facts.sums = self.bytes | finish.sums(self.replay)
         facts.last_leader_epoch = int(scalars[st.S_LEADER_EPOCH])
         facts.broker_time, facts.any_time = int(scalars[st.S_BROKER_TIME]), int(scalars[st.S_ANY_TIME])
@@ -417,7 +426,7 @@ class CopyReader:
             key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
             facts.tables = self.internal.tables(key)
             facts.state["unreadable_records"] = self.internal.unreadable
-            facts.state["skipped_kinds"] = self.internal.skipped_kinds
+            facts.state["unknown_records"] = self.internal.unknown
         if isinstance(facts.digests, PackedColumns) and facts.digests:
             facts.digests.pack()
             facts.state["snapshot_producers"] = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import RECORD_AT, DecodeError
 from auditor.connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.structs import Problem
@@ -243,7 +243,7 @@ def fold_metadata(
 
 def _report(problem: Problem | None, entry: MetadataEntry, errors: list[DecodeError]) -> None:
     if problem:
-        detail = f"record at offset {entry.offset}: {problem.detail}"
+        detail = f"{RECORD_AT} {entry.offset}: {problem.detail}"
         errors.append(DecodeError(entry.file, entry.position, entry.size, problem.reason, detail))
 
 

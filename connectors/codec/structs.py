@@ -92,14 +92,18 @@ def decode(message: Message, version: int, data: bytes, position: int = 0) -> tu
     Reasons: ``bad_version``, ``truncated``, ``bad_size``, ``bad_value`` (null where it may not be), ``limit``.
     """
     if not 0 <= version <= message.last_version:
-        detail = f"{message.name} version {version}, known: 0 to {message.last_version}"
-        return Problem("bad_version", position, detail)
+        return unknown_version(message, version, position)
     cursor = Cursor(data, position)
     try:
         return _message_reader(message, version)(cursor), cursor.position
     except _Malformed as malformed:
         problem = malformed.problem
         return problem._replace(detail=f"{message.name} v{version}: {problem.detail}")
+
+
+def unknown_version(message: Message, version: int, position: int) -> Problem:
+    """A version of a message that no release known here writes."""
+    return Problem("bad_version", position, f"{message.name} version {version}, known: 0 to {message.last_version}")
 
 
 def decode_versioned(message: Message, data: bytes) -> tuple[int, dict[str, Any], int] | Problem:
@@ -109,6 +113,21 @@ def decode_versioned(message: Message, data: bytes) -> tuple[int, dict[str, Any]
         return version
     decoded = decode(message, version, data, 2)
     return decoded if isinstance(decoded, Problem) else (version, *decoded)
+
+
+def decode_either(
+    message: Message, preview: Message | None, data: bytes
+) -> tuple[Message, int, dict[str, Any], int] | Problem:
+    """As :func:`decode_versioned` with the message in front, by ``preview`` where only that fits every byte.
+
+    For messages that changed under the same version number before they were finished.
+    """
+    decoded = decode_versioned(message, data)
+    if preview is not None and (isinstance(decoded, Problem) or decoded[2] != len(data)):
+        earlier = decode_versioned(preview, data)
+        if not isinstance(earlier, Problem) and earlier[2] == len(data):
+            return preview, *earlier
+    return decoded if isinstance(decoded, Problem) else (message, *decoded)
 
 
 def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
@@ -179,6 +198,8 @@ def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: d
 
 def _field(field: Field, version: int, flexible: bool) -> Reader:
     kind, nullable = field.type, version >= field.nullable
+    if kind == "struct" and nullable:
+        return _nullable_struct(_struct(field.fields, version, flexible))
     if kind.startswith("[]"):
         element = _element(kind[2:], field.fields, version, flexible)
         return _array(field.name, element, nullable, flexible)
@@ -193,6 +214,12 @@ def _element(kind: str, fields: tuple[Field, ...], version: int, flexible: bool)
     if kind in ("string", "bytes"):
         return _text_or_bytes("element", kind, False, flexible)
     return _SIMPLE[kind]
+
+
+def _nullable_struct(struct: Reader) -> Reader:
+    """Led by a byte that is negative where the struct is null."""
+    marker = _SIMPLE["int8"]
+    return lambda cursor: None if marker(cursor) < 0 else struct(cursor)
 
 
 def _array(name: str, element: Reader, nullable: bool, flexible: bool) -> Reader:
@@ -270,6 +297,7 @@ _SIMPLE: dict[str, Reader] = {
     "uint16": _fixed("H"),
     "int32": _fixed("i"),
     "int64": _fixed("q"),
+    "float64": _fixed("d"),
     "bool": _fixed("?"),
     "uuid": _uuid,
 }

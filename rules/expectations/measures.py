@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from auditor.base.errors import RECORD_AT
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
 
@@ -54,6 +55,8 @@ _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
 _FOLLOWS = {"CompleteCommit": "PrepareCommit", "CompleteAbort": "PrepareAbort"}
 _JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (p, s))})" for s, p in _FOLLOWS.items())
 _OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
+# what errors.is_unread says of records in a newer version or of a newer type
+_NEWER = f"(reason IN ('bad_version', 'unknown_key_type') AND detail LIKE '{RECORD_AT}%')"
 
 MEASURES = {
     "batches": Measure(
@@ -163,9 +166,9 @@ MEASURES = {
     ),
     "decode_errors": Measure(
         (
-            Check("not_read", "all of the input was read", "reason IN ('unreadable', 'limit')"),
+            Check("not_read", "all of the input was read", f"reason IN ('unreadable', 'limit') OR {_NEWER}"),
             Check("not_decoded", "all that was read could be decoded",
-                  "reason NOT IN ('unreadable', 'limit', 'vanished')", severity="warning"),
+                  f"reason NOT IN ('unreadable', 'limit', 'vanished') AND NOT ({_NEWER})", severity="warning"),
         )
     ),
     "producer_states": Measure(
