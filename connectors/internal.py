@@ -1,4 +1,4 @@
-"""The records of internal topics as rows: of the coordinators of transactions, groups and share groups, and of tiers."""
+"""The records of internal topics as rows: what the coordinators wrote, and what is known of remote segments."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from auditor.base.errors import RECORD_AT, DecodeError
 from auditor.connectors import names
-from auditor.connectors.arrow import JSON, from_rows
+from auditor.connectors.arrow import from_rows
 from auditor.connectors.batch_rows import CONTROL
 from auditor.connectors.codec import checkpoint
 from auditor.connectors.codec.cluster_metadata import BROKER_RESOURCE
@@ -26,7 +26,7 @@ from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.struct_json import as_printed
 from auditor.connectors.codec.structs import Problem
 from auditor.connectors.rows import FilePiece, How, Rows
-from auditor.connectors.schema import DECODE_ERRORS, LOG_KEY, TIME
+from auditor.connectors.schema import DECODE_ERRORS, JSON, LOG_KEY, TIME
 from auditor.connectors.storage import open_file, read_file
 
 FIELDS = pa.field("fields", pa.string(), metadata=JSON)

@@ -20,8 +20,9 @@ from auditor.connectors.codec import checkpoint, index
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
-from auditor.connectors.files import DataFile, TextFile
+from auditor.connectors.files import Copy, DataFile, TextFile
 from auditor.connectors.internal import InternalRows
+from auditor.connectors.metadata_history import history
 from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy
@@ -61,7 +62,16 @@ class ErrorPiece:
     errors: tuple[DecodeError, ...]
 
 
-Piece = FilePiece | TextPiece | ErrorPiece
+@dataclass(frozen=True, slots=True)
+class MetadataPiece:
+    """A whole copy of ``__cluster_metadata``, whose records only make sense one after the other."""
+
+    place: Place
+    key: Key
+    copy: Copy
+
+
+Piece = FilePiece | TextPiece | ErrorPiece | MetadataPiece
 
 
 class How(NamedTuple):
@@ -82,6 +92,8 @@ def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
         found = _errors(piece.key, piece.errors)
     elif isinstance(piece, TextPiece):
         found = _texts(piece, how)
+    elif isinstance(piece, MetadataPiece):
+        found = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.copy, how.limits))
     elif piece.file.kind in ("log", "checkpoint"):
         found = _segment(piece, wanted, how)
     else:

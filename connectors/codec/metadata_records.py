@@ -16,11 +16,10 @@ from auditor.connectors.codec.structs import (
     decode,
     decode_versioned,
     left_over,
-    read_uvarint,
+    read_frame,
     unknown_version,
 )
 
-FRAME_VERSION = 1
 BROKER_ID = Field("brokerId", "int32")
 BROKER_EPOCH = Field("brokerEpoch", "int64")
 PARTITION_ID = Field("partitionId", "int32")
@@ -222,17 +221,10 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
     """
     if value is None:
         return Problem("bad_value", 0, "a null value")
-    header = []
-    position = 0
-    for _ in range(3):
-        read = read_uvarint(value, position)
-        if isinstance(read, Problem):
-            return read
-        number, position = read
-        header.append(number)
-    frame_version, api_key, version = header
-    if frame_version != FRAME_VERSION:
-        return Problem("bad_version", 0, f"frame version {frame_version}, known: 1")
+    frame = read_frame(value)
+    if isinstance(frame, Problem):
+        return frame
+    api_key, version, position = frame
     if api_key in UNREAD:
         message = Message(UNREAD[api_key], ())
         if version > message.last_version:

@@ -1,7 +1,8 @@
 """Records of ``__remote_log_metadata`` (KIP-405): which segments of tiered topics were copied to or deleted remotely.
 
-A value is: uvarint api key, uvarint version, body in the flexible form. Keys are null. A segment's first record says
-what it holds, later ones only its state. Api key 3 stands in snapshots that brokers keep of a partition's segments.
+A value is: uvarint frame version (1), uvarint api key, uvarint version, body in the flexible form. Keys are null. A
+segment's first record says what it holds, later ones only its state. Api key 3 stands in snapshots that brokers keep
+of a partition's segments.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from auditor.connectors.codec.struct_json import json_text
-from auditor.connectors.codec.structs import Field, Message, Problem, decode, left_over, read_uvarint
+from auditor.connectors.codec.structs import Field, Message, Problem, decode, left_over, read_frame
 
 _TOPIC_ID_PARTITION = (Field("name", "string"), Field("id", "uuid"), Field("partition", "int32"))
 _PARTITION = Field("topicIdPartition", "struct", _TOPIC_ID_PARTITION)
@@ -51,7 +52,7 @@ class RemoteLogMetadataRow(NamedTuple):
     ``start_offset`` and ``end_offset`` are the segment's first and last offset; ``state_number`` is as stored and
     ``state`` its name (None for a number that has none); ``event_broker_id`` wrote the record. Times are ms, ``size``
     is bytes; ``leader_epochs`` is JSON: leader epoch to its first offset in the segment; ``custom_metadata`` are bytes
-    of the plugin. ``txn_index_empty``: the segment's transaction index has no entry (False before 4.0, whatever it has).
+    of the plugin. ``txn_index_empty``: the segment's transaction index has no entry (before 4.0 never said).
     """
 
     key_type: int
@@ -82,19 +83,19 @@ def decode_remote_log_metadata(value: bytes | None) -> tuple[RemoteLogMetadataRo
     """
     if value is None:
         return None, Problem("bad_value", 0, "a null value")
-    key_type = read_uvarint(value, 0)
-    version = key_type if isinstance(key_type, Problem) else read_uvarint(value, key_type[1])
-    if isinstance(key_type, Problem) or isinstance(version, Problem):
-        return None, version if isinstance(version, Problem) else None
-    message = MESSAGES.get(key_type[0])
+    frame = read_frame(value)
+    if isinstance(frame, Problem):
+        return None, frame
+    api_key, version, position = frame
+    message = MESSAGES.get(api_key)
     if message is None:
-        detail = f"a record of __remote_log_metadata with the unknown api key {key_type[0]}"
+        detail = f"a record of __remote_log_metadata with the unknown api key {api_key}"
         return None, Problem("unknown_key_type", 0, detail)
-    decoded = decode(message, version[0], value, version[1])
+    decoded = decode(message, version, value, position)
     if isinstance(decoded, Problem):
         return None, decoded
     fields, end = decoded
-    return _row(key_type[0], message.name.removesuffix("Record"), version[0], fields), left_over(value, end)
+    return _row(api_key, message.name.removesuffix("Record"), version, fields), left_over(value, end)
 
 
 def _row(key_type: int, kind: str, version: int, fields: dict[str, Any]) -> RemoteLogMetadataRow:

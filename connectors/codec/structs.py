@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 MAX_STRING_BYTES = 0x7FFF  # Kafka's own limit, also in the compact form
 MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element is dearer than its byte
 LAST_VERSION = 0x7FFF
+FRAME_VERSION = 1
 
 
 class Problem(NamedTuple):
@@ -130,6 +131,26 @@ def decode_either(
     return decoded if isinstance(decoded, Problem) else (message, *decoded)
 
 
+def read_frame(value: bytes) -> tuple[int, int, int] | Problem:
+    """Api key, version and where the body begins, of a value of KRaft's or the remote storage's metadata.
+
+    Source: Kafka's AbstractApiMessageSerde. Reasons: ``bad_version`` (of the frame), ``truncated``,
+    ``bad_size``.
+    """
+    header = []
+    position = 0
+    for _ in range(3):
+        read = read_uvarint(value, position)
+        if isinstance(read, Problem):
+            return read
+        number, position = read
+        header.append(number)
+    frame_version, api_key, version = header
+    if frame_version != FRAME_VERSION:
+        return Problem("bad_version", 0, f"frame version {frame_version}, known: {FRAME_VERSION}")
+    return api_key, version, position
+
+
 def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
     """An unsigned varint and the position behind it, or why not."""
     cursor = Cursor(data, position)
@@ -199,7 +220,7 @@ def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: d
 def _field(field: Field, version: int, flexible: bool) -> Reader:
     kind, nullable = field.type, version >= field.nullable
     if kind == "struct" and nullable:
-        return _nullable_struct(_struct(field.fields, version, flexible))
+        return _nullable_struct(_struct(field.fields, version, flexible), tagged=field.tag is not None)
     if kind.startswith("[]"):
         element = _element(kind[2:], field.fields, version, flexible)
         return _array(field.name, element, nullable, flexible)
@@ -216,10 +237,15 @@ def _element(kind: str, fields: tuple[Field, ...], version: int, flexible: bool)
     return _SIMPLE[kind]
 
 
-def _nullable_struct(struct: Reader) -> Reader:
-    """Led by a byte that is negative where the struct is null."""
+def _nullable_struct(struct: Reader, tagged: bool) -> Reader:
+    """Led by a byte that is negative where the struct is null, in a tag by a varint that is 0 there."""
     marker = _SIMPLE["int8"]
-    return lambda cursor: None if marker(cursor) < 0 else struct(cursor)
+
+    def read(cursor: Cursor) -> dict[str, Any] | None:
+        is_null = _uvarint(cursor) == 0 if tagged else marker(cursor) < 0
+        return None if is_null else struct(cursor)
+
+    return read
 
 
 def _array(name: str, element: Reader, nullable: bool, flexible: bool) -> Reader:
