@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from auditor.connectors.codec.structs import (
+    LAST_VERSION,
     Field,
     Message,
     Problem,
@@ -36,9 +37,9 @@ _ENDPOINT = (
 _FEATURE = (Field("name", "string"), Field("minSupportedVersion", "int16"), Field("maxSupportedVersion", "int16"))
 
 
-def _tag(tag: int, name: str, kind: str, since: int = 0) -> Field:
-    """A tagged field whose absence (None) is distinct from every value."""
-    return Field(name, kind, since=since, tag=tag, nullable=0)
+def _tag(tag: int, name: str, kind: str, since: int = 0, *, nullable: bool = True) -> Field:
+    """A tagged field whose absence (None) is distinct from every value but a stored null."""
+    return Field(name, kind, since=since, tag=tag, nullable=since if nullable else LAST_VERSION)
 
 
 REGISTER_BROKER = Message(
@@ -53,7 +54,7 @@ REGISTER_BROKER = Message(
         Field("rack", "string", nullable=0),
         Field("fenced", "bool"),
         Field("inControlledShutdown", "bool", since=1),
-        _tag(0, "logDirs", "[]uuid", since=3),
+        _tag(0, "logDirs", "[]uuid", since=3, nullable=False),
         _tag(1, "cordonedLogDirs", "[]uuid", since=4),
     ),
     last_version=4,
@@ -109,7 +110,7 @@ BROKER_REGISTRATION_CHANGE = Message(
         *_BROKER,
         _tag(0, "fenced", "int8"),
         _tag(1, "inControlledShutdown", "int8", since=1),
-        _tag(2, "logDirs", "[]uuid", since=2),
+        _tag(2, "logDirs", "[]uuid", since=2, nullable=False),
         _tag(3, "cordonedLogDirs", "[]uuid", since=3),
     ),
     last_version=3,
