@@ -146,6 +146,18 @@ MEASURES = {
             Check("nobody", "every record names its group", "group_id IS NULL", severity="warning"),
         )
     ),
+    "share_group_state": Measure(
+        (
+            Check("start_negative", "start offsets are -1 or more", "start_offset < -1"),
+            Check("nobody", "every record names its group", "coalesce(group_id, '') = ''", severity="warning"),
+        )
+    ),
+    "remote_log_metadata": Measure(
+        (
+            Check("upside_down", "no segment ends before it begins", "end_offset < start_offset"),
+            Check("state_unknown", "states are those that Kafka has", "state IS NULL"),
+        )
+    ),
     "topics": Measure(
         (
             Check("duplicate_topics", "a topic exists once", unique=("topic",)),
@@ -159,6 +171,13 @@ MEASURES = {
         (
             Check("duplicate_partitions", "a partition exists once", unique=("topic", "partition")),
             Check("no_replicas", "every partition has replicas", "size(replicas) = 0"),
+            Check("isr_no_replica", "in-sync replicas are replicas", "size(array_except(isr, replicas)) > 0"),
+            Check("leader_no_replica", "leaders are replicas", "leader >= 0 AND NOT array_contains(replicas, leader)"),
+        ),
+        key=DIR,
+    ),
+    "metadata_history": Measure(
+        (
             Check("isr_no_replica", "in-sync replicas are replicas", "size(array_except(isr, replicas)) > 0"),
             Check("leader_no_replica", "leaders are replicas", "leader >= 0 AND NOT array_contains(replicas, leader)"),
         ),
