@@ -54,7 +54,7 @@ def _beginning(reading: MetadataLog, rows: list[tuple[Any, ...]]) -> ClusterMeta
     """The state before the first record of the log, its rows in ``rows``, where those of the log will go, too."""
 
     def take(change: Change) -> None:
-        rows.append(_row(change, metadata.snapshot_timestamp))
+        rows.append(row_of(change, metadata.snapshot_timestamp))
 
     first = reading.copy.segments[0].base_offset if reading.copy.segments else 0
     for file in reversed(reading.snapshots()) if first > 0 else ():
@@ -68,8 +68,8 @@ def _beginning(reading: MetadataLog, rows: list[tuple[Any, ...]]) -> ClusterMeta
     return metadata
 
 
-def _row(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
-    """A change's values behind the log directory's key."""
+def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
+    """A change's values behind the log directory's key; ``snapshot_time``: of what a snapshot says, in ms."""
     fields = change.record.fields
     said: dict[str, Any] = {
         "topic": change.topic,

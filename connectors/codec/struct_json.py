@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -46,6 +47,8 @@ def _value(field: Field, version: int, value: Any, payload: bool) -> Any:
         return [_value(inner, version, element, payload) for element in value]
     if field.type == "struct":
         return _struct(field.fields, version, value, payload)
+    if field.type == "float64" and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"  # no numbers in JSON
     if field.type == "bytes":
         return base64.b64encode(value).decode() if payload else None
     return value

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow, decode_consumer_offsets
 from auditor.connectors.codec.group_records import GROUP_TYPES, NO_TOPIC_ID
 from auditor.connectors.codec.metadata_records import (
@@ -250,6 +253,53 @@ def test_metadata_in_newer_versions_is_named() -> None:
         assert not isinstance(problem, MetadataRecord)
         assert problem.detail == said
     assert not isinstance(decode_control_record(b"\0\0\0\3", b"\0\1"), MetadataRecord)
+
+
+KEY = ("cluster", 1, "broker-1", "t", 0)
+
+
+def mutants(topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Keys and values of real records with a few bytes changed, and cut."""
+    chance = random.Random(topic)
+    real = [read for _name, folder, _said in formats.printed(topic) for read in reads(folder).values()]
+    for _ in range(3000):
+        read = chance.choice(real)
+        parts = [bytearray(part or b"") for part in (read.key, read.value)]
+        part = chance.choice([part for part in parts if part])
+        for _ in range(chance.randrange(4)):
+            part[chance.randrange(len(part))] = chance.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF))
+        if chance.random() < 0.3:
+            del part[chance.randrange(len(part)) :]
+        yield bytes(parts[0]) or None, bytes(parts[1]) or None
+
+
+def test_no_bytes_raise() -> None:
+    head = ("f", 0, 0, 0)
+    for key, value in mutants("__consumer_offsets"):
+        row, problem = decode_consumer_offsets(key, value, payload=True)
+        assert row is not None or problem is not None
+        if isinstance(row, OffsetCommitRow):
+            from_rows(OFFSET_COMMITS, KEY, [(*head, *row, False, -1, -1)])
+        elif row is not None:
+            from_rows(GROUP_METADATA, KEY, [(*head, *row)])
+            assert row.value is None or json.loads(row.value) is not None
+    for key, value in mutants("__share_group_state"):
+        share, problem = decode_share_group_state(key, value)
+        assert share is not None or problem is not None
+        if share is not None:
+            from_rows(SHARE_GROUP_STATE, KEY, [(*head, *share)])
+    for _key, value in mutants("__remote_log_metadata"):
+        remote, problem = decode_remote_log_metadata(value)
+        assert remote is not None or problem is not None
+        if remote is not None:
+            from_rows(REMOTE_LOG_METADATA, KEY, [(*head, *remote)])
+
+
+def test_a_float_that_is_no_number_is_text() -> None:
+    quota = b"\1\x0e\0" + b"\1" + b"\2k" + bytes.fromhex("fff0000000000000") + b"\0\0"
+    record = decode_metadata_record(quota)
+    assert isinstance(record, MetadataRecord)
+    assert as_printed(BY_NAME[record.name], 0, record.fields)["value"] == "-Infinity"
 
 
 def test_rows_are_those_of_the_tables() -> None:

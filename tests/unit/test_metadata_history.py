@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from auditor.connectors.arrow import from_rows
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry
 from auditor.connectors.inventory import discover
+from auditor.connectors.metadata_history import row_of
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
+from auditor.connectors.schema import METADATA_HISTORY
 from tests import corpora, formats
+from tests.unit.log_reader import read_partition
 
 TABLE = frozenset({"metadata_history"})
 UNCLEAN = 613  # what the corpus' manifest says of its unclean election
@@ -150,3 +156,19 @@ def test_a_log_without_its_beginning_starts_from_its_oldest_snapshot(tmp_path: P
     kept = [r for r in whole if r["offset"] >= end]
     assert [r["offset"] for r in later] == [r["offset"] for r in kept]
     assert later == kept
+
+
+def test_no_metadata_raises() -> None:
+    """Changed bytes of real records: each is a change with a row, an error, or nothing."""
+    chance = random.Random(8)
+    _name, folder, _said = next(found for found in formats.printed("__cluster_metadata") if found[0] == "unclean-43")
+    reads = list(read_partition(folder))
+    changes: list[Change] = []
+    metadata = ClusterMetadata(0, changes.append)
+    for read in reads:
+        value = bytearray(read.value or b"")
+        if read.offset > 20 and chance.random() < 0.3 and value:  # behind the transaction that a log begins with
+            value[chance.randrange(len(value))] = chance.choice((0, 1, 2, 3, 0x7F, 0x80, 0xFF))
+        metadata.log_entry(MetadataEntry("f", 0, 1, read.is_control, read.offset, 0, read.key, bytes(value)))
+    assert len(changes) > 100
+    from_rows(METADATA_HISTORY, ("c", 1, "broker-1"), [row_of(change, None) for change in changes])
