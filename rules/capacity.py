@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
+from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
 from auditor.rules.view import DAY_MS, LogView
 
 FAMILY = "capacity"
-BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references: an estimate (semantics 2.6)
 CACHED_BATCHES = 5
 MANY_BYTES = 256 << 20
 MANY_PRODUCERS = 100_000
@@ -141,7 +142,7 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
             "span_ms": int(last["first_time"] - first["first_time"]),
             "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
             "examples": short["producer_id"][at : at + 5].tolist(),
-            "bytes": count * (BYTES_A_PRODUCER + BYTES_A_BATCH),
+            "bytes": state_bytes(count, count),
         },
     )
 
@@ -171,7 +172,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     if len(rows) > SHOWN:
         yield log.finding(
             "unknown-producer-exposure",
-            "warning" if log.policy() == "pre-kip-360" else "info",
+            "warning" if log.policy().evicts_below_log_start else "info",
             f"{len(rows) - SHOWN} more producers have all their batches below the log start of {log.name}",
             evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.log_start},
         )
@@ -197,7 +198,7 @@ def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
 
 
 def _exposed(log: LogView, row: np.void) -> Finding:
-    old = log.policy() == "pre-kip-360"
+    old = log.policy().evicts_below_log_start
     restarted = bool(row["batches"] > 0)
     refused = "was" if restarted else "will be"
     message = (
@@ -225,7 +226,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
             "log_start": log.leader.log_start,
             "known_from": _known_from(row),
             "restarted_at": row["first_offset"] if restarted else None,
-            "policy": log.policy(),
+            "policy": log.policy_name(),
         },
     )
 
@@ -318,12 +319,13 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     Source: KIP draft on keeping only the latest batch
     """
     for v in _verdicts(log):
-        if v["policy"] == "latest-batch-only" and v["error"] == "DUPLICATE_SEQUENCE_NUMBER" and not v["stored_before"]:
+        duplicate = POLICIES[v["policy"]].is_draft and v["error"] == ERRORS[DUPLICATE_SEQUENCE_NUMBER]
+        if duplicate and not v["stored_before"]:
             yield _verdict(
                 log,
                 "draft-false-duplicate",
                 "warning",
-                f"Under latest-batch-only, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
+                f"Under {v['policy']}, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
                 f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
                 "records lost: nothing with these sequences is stored before it",
                 v,

@@ -72,8 +72,7 @@ def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: tupl
     if name != "missing":
         return False
     taken_by = link.time if link.time >= 0 else log.cluster.as_of
-    policy = log.cluster.policy.get(copy.log_dir, "kip-360")
-    if policy == "pre-kip-360" and last_offset < 0:  # known from a marker alone: dropped at the next check
+    if not log.policy(copy).marker_refreshes and last_offset < 0:  # known from a marker alone: dropped at next check
         return True
     return taken_by - last_time >= log.cluster.expiration_ms(copy.broker_id)
 

@@ -224,7 +224,8 @@ def _after_limit(log: LogView) -> int | None:
     value = own or log.cluster.broker_setting(log.leader.broker_id, "log.message.timestamp.after.max.ms")
     if value is not None:
         return int(value) if value.isdigit() else None
-    return HOUR_MS if log.policy() == "kip-890-p2" else None
+    limit = log.policy().after_max_ms
+    return limit if limit >= 0 else None
 
 
 def _odd_time(log: LogView, run: list[np.void], what: str, found: int) -> Finding:

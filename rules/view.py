@@ -10,6 +10,9 @@ import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
+from auditor.model import releases
+from auditor.model.policies import ASSUMED, POLICIES, Policy
+from auditor.model.releases import Shown
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
@@ -48,6 +51,7 @@ class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
 
     ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
+    ``releases``: what the input shows of each broker's release, by broker id.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     """
@@ -55,6 +59,7 @@ class Cluster:
     as_of: int
     newest_time: int
     policy: dict[str, str] = field(default_factory=dict)
+    releases: dict[int | None, Shown] = field(default_factory=dict)
     records: bool = False
     coordinator: CoordinatorHistory | None = None
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -81,9 +86,9 @@ class Cluster:
         return None
 
     def expiration_ms(self, broker_id: int | None) -> int:
-        """producer.id.expiration.ms, or what stood for it before 3.4; one day where nothing tells."""
-        value = self.broker_setting(broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms")
-        return int(value) if value is not None and value.isdigit() else DAY_MS
+        """How long the broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        shown = self.releases.get(broker_id, releases.UNKNOWN)
+        return releases.expiration_ms(shown, lambda name: self.broker_setting(broker_id, name))
 
     def knows_count(self, topic: str) -> bool:
         """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
@@ -146,9 +151,13 @@ class LogView:
         """The first offset from which the log was never cleaned."""
         return int((copy or self.leader).state.get("intact_from", 0))
 
-    def policy(self) -> str:
-        """The policy under which the leader copy's broker worked."""
-        return self.cluster.policy.get(self.leader.log_dir, "kip-360")
+    def policy_name(self, copy: CopyFacts | None = None) -> str:
+        """The policy under which a copy's broker worked, the leader copy's unless another is named."""
+        return self.cluster.policy.get((copy or self.leader).log_dir, ASSUMED)
+
+    def policy(self, copy: CopyFacts | None = None) -> Policy:
+        """What that policy decides."""
+        return POLICIES[self.policy_name(copy)]
 
     @property
     def high_watermark(self) -> int:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from auditor.model.policies import PARTS, POLICIES
+
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("auditor", "connectors", "rules", "dashboards", "airflow_dags")
 OURS = (*PRODUCT, "tests", "bench")
@@ -92,6 +94,13 @@ def trespasses(source: str, folder: str, layer: str) -> list[str]:
     forbidden, but = LAYERS[layer]
     package = folder.replace("/", ".") if folder.startswith("auditor") else "auditor." + folder.replace("/", ".")
     return [n for n in imports(source, package) if within(n, forbidden) and not within(n, but)]
+
+
+def policies_named(source: str) -> list[str]:
+    """String literals that are a policy's name, or one that stands for several."""
+    names = {*POLICIES, *PARTS}
+    texts = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return sorted(text for text in texts if text in names)
 
 
 def machine_paths(text: str) -> list[str]:
@@ -208,6 +217,21 @@ def test_a_neighbour_is_no_trespass() -> None:
 def test_an_import_inside_a_function_is_no_top_import() -> None:
     source = "import json\ndef run():\n    import pyspark"
     assert list(imports(source, "airflow_dags", top_only=True)) == ["json"]
+
+
+@pytest.mark.parametrize("path", [p for p in sources("auditor", "connectors", "rules", "dashboards")
+                                  if not p.is_relative_to(ROOT / "auditor" / "model")], ids=name_of)  # fmt: skip
+def test_only_the_model_knows_policies_by_name(path: Path) -> None:
+    """Elsewhere a policy is asked for what it decides: a name asked for is a fact about it that stands elsewhere."""
+    assert not policies_named(path.read_text(encoding="utf-8"))
+
+
+def test_a_policy_that_is_asked_for_by_name_is_seen() -> None:
+    assert policies_named("late = policy == 'kip-890-p2' or policy.startswith(f'{x}kip-890')") == [
+        "kip-890",
+        "kip-890-p2",
+    ]
+    assert not policies_named('"""Under kip-360 and later."""\nx = "kip"')
 
 
 def test_a_path_and_a_host_are_seen() -> None:

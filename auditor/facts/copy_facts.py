@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.facts.packed import PackedColumns, PackedRows
+from auditor.facts.policy_outcomes import PolicyOutcomes
 
 
 class Kind(IntEnum):
@@ -214,6 +215,7 @@ class CopyFacts:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    outcomes: PolicyOutcomes | None = None  # of other policies, where they were asked for
     state: dict[str, Any] = field(default_factory=dict)
 
     def file(self, segment: int) -> str | None:

@@ -89,6 +89,7 @@ def build(
 def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool) -> Cluster:
     cluster = Cluster(as_of, newest, records=records)
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
+    cluster.releases = settings.releases
     metadata = settings.metadata
     if metadata is not None:
         cluster.has_metadata = settings.whole

@@ -33,7 +33,6 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.model.hashing import partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.plan import expiration_ms
 from auditor.replay.live_copy import LiveReader, LiveTask
 from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.view import is_compacted
@@ -182,7 +181,7 @@ class Reading:
         task = LiveTask(
             log.topic, log.partition, log.leader, f"broker-{log.leader}", self.cluster_id, self.join_key,
             self.first(log), self.ends.end[log.name], is_compacted(log.topic, policy, None),
-            expiration_ms(self.settings, log.leader), int(before) if before and before.isdigit() else None,
+            self.settings.expiration_ms(log.leader), int(before) if before and before.isdigit() else None,
             self.options.records, self.options.tables and self.options.records, self.options.limits,
             cleaning_unknown=policy is None,
         )  # fmt: skip

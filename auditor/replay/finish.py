@@ -11,8 +11,6 @@ from auditor.replay import state as st
 from auditor.replay.producer_columns import column
 from auditor.replay.snapshot_chain import Stored
 
-BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references, an estimate
-
 
 def open_rows(replay: st.Replay) -> np.ndarray:
     """The transactions still open, by first offset."""

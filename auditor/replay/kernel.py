@@ -13,10 +13,10 @@ from auditor.base.compiled import kernel
 from auditor.connectors.codec import batch as col
 from auditor.connectors.codec import columns
 from auditor.model import producers as model
+from auditor.replay.batch_kinds import FLAW_PRODUCER_SEQUENCE, has_broker_time, is_control, is_foreign, is_marker
 from auditor.replay.sequences import check_epochs, check_idle, check_producer_clock, check_sequences
 from auditor.replay.state import (
     AHEAD_MS,
-    ATTR_APPEND_TIME,
     ATTR_CONTROL,
     ATTR_TRANSACTIONAL,
     COORDINATOR_EPOCH_REGRESSION,
@@ -93,8 +93,6 @@ HEADER_FLAWS = (
 )
 FLAW_CRC = columns.FLAW_CRC
 FLAW_COUNT_BELOW_SPAN = columns.FLAW_COUNT_BELOW_SPAN
-FLAW_PRODUCER_SEQUENCE = columns.FLAW_PRODUCER_SEQUENCE
-FLAW_PRODUCER_EPOCH = columns.FLAW_PRODUCER_EPOCH
 FLAW_NO_PRODUCER_FIELDS = columns.FLAW_NO_PRODUCER_FIELDS
 
 
@@ -188,13 +186,12 @@ def _flaws(g, b, i, time):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _clock(g, b, i, control):  # type: ignore[no-untyped-def]
+def _clock(g, b, i, marker):  # type: ignore[no-untyped-def]
     """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
     s, stamp = g.scalars, b[i, col.MAX_TIMESTAMP]
     s[S_ANY_TIME] = max(s[S_ANY_TIME], stamp)
     s[S_SEGMENT_ANY_TIME] = max(s[S_SEGMENT_ANY_TIME], stamp)
-    append_time = b[i, col.MAGIC] >= 1 and b[i, col.ATTRIBUTES] & ATTR_APPEND_TIME
-    if not (control or append_time or g.params[P_BROKER_TIMES]):
+    if not has_broker_time(b, i, marker, g.params[P_BROKER_TIMES] != 0):
         return max(stamp, s[S_BROKER_TIME])
     if s[S_AHEAD_TIME] > stamp + AHEAD_MS and stamp >= 0:
         row = new_event(g, TIMESTAMP_AHEAD, b, i, s[S_AHEAD_TIME], stamp)
@@ -344,13 +341,6 @@ def _remember_below(g, below, b, i, o, last_sequence):  # type: ignore[no-untype
 
 
 @kernel
-def _foreign(g, b, i):  # type: ignore[no-untyped-def]
-    """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
-    missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if g.params[P_SEQUENCES] else 0)
-    return b[i, col.FLAWS] & missing != 0
-
-
-@kernel
 def _batch(r, b, i):  # type: ignore[no-untyped-def]
     s = r.log.scalars
     if b[i, col.FLAWS] & FLAW_CRC:  # nothing may rest on its content
@@ -361,8 +351,7 @@ def _batch(r, b, i):  # type: ignore[no-untyped-def]
         s[S_UNREADABLE_AT] = s[S_EXPECTED]
         s[S_BATCHES] += 1
         return
-    control = b[i, col.MAGIC] == 2 and b[i, col.ATTRIBUTES] & ATTR_CONTROL != 0
-    marker = control and b[i, col.PRODUCER_ID] >= 0 and (b[i, col.CONTROL_TYPE] == 0 or b[i, col.CONTROL_TYPE] == 1)
+    control, marker = is_control(b, i), is_marker(b, i)
     time = _clock(r.log, b, i, marker)
     judged = _offsets(r.log, b, i, time)
     if judged:
@@ -376,7 +365,7 @@ def _batch(r, b, i):  # type: ignore[no-untyped-def]
     if b[i, col.MAGIC] == 2 and b[i, col.PRODUCER_ID] >= 0:
         if marker:
             _marker(r, b, i, producer_row(r, b[i, col.PRODUCER_ID]), judged, time)
-        elif not control and not _foreign(r.log, b, i):
+        elif not control and not is_foreign(b, i, r.log.params[P_SEQUENCES] != 0):
             _data(r, b, i, producer_row(r, b[i, col.PRODUCER_ID]), judged, time)
     s[S_ORDINAL] += 1
     s[S_LAST_OFFSET] = max(s[S_LAST_OFFSET], b[i, col.LAST_OFFSET])

@@ -20,7 +20,9 @@ from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.facts.copy_facts import CopyFacts
-from auditor.replay.copy_reader import CopyReader, CopyTask
+from auditor.model.releases import DAY_MS
+from auditor.replay.copy_reader import CopyReader
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import IndexChecks
 
 OVERHEAD = 12  # bytes of a batch before those that its size counts
@@ -40,7 +42,7 @@ class LiveTask:
     start: int
     end: int
     compacted: bool = False
-    expiration_ms: int = 86_400_000
+    expiration_ms: int = DAY_MS
     before_ms: int | None = None
     records: bool = False
     raw: bool = False

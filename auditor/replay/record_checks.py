@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from auditor.connectors.codec.columns import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.facts.copy_facts import EVENT, Kind
-
-if TYPE_CHECKING:
-    from auditor.replay.copy_reader import CopyTask
+from auditor.replay.copy_task import CopyTask
 
 APPEND_TIME, CONTROL, HORIZON = 0x08, 0x20, 0x40
 TOLERANCE_MS = 300_000

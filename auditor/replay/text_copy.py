@@ -24,7 +24,10 @@ from auditor.connectors.storage import Place
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy, TextIndex
 from auditor.facts.copy_facts import ABORTED, CopyFacts
-from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyReader, CopyTask
+from auditor.model.releases import DAY_MS
+from auditor.replay.bounds import INTERNAL_TOPICS
+from auditor.replay.copy_reader import CopyReader
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import OffsetCheck, TimeCheck
 from auditor.replay.snapshot_chain import Stored
 
@@ -41,7 +44,7 @@ class TextTask:
     cluster_id: str | None
     broker_id: int | None
     texts: tuple[TextFile, ...]
-    expiration_ms: int = 86_400_000
+    expiration_ms: int = DAY_MS
     limits: Limits = field(default=DEFAULT_LIMITS)
 
 
@@ -142,11 +145,11 @@ def _indexes(reader: CopyReader, copy: TextCopy, number: int) -> None:
         elif isinstance(index.entries, OffsetIndex):
             offsets = OffsetCheck(index.entries)
             offsets.take(rows)
-            reader.keep(offsets.events(number, end))
+            reader.audit.keep(offsets.events(number, end))
         else:
             times = TimeCheck(index.entries)
             times.take(rows)
-            reader.keep(times.events(number, int(b.last_offset[-1]) + 1 if end else 0))
+            reader.audit.keep(times.events(number, int(b.last_offset[-1]) + 1 if end else 0))
 
 
 def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:

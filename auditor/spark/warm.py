@@ -9,19 +9,21 @@ few seconds where nothing changed. The classes (:mod:`auditor.spark.jvm`) take a
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from auditor.cli import DEMO
+from auditor.commands.demo import DEMO
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
 from auditor.connectors.schema import DECODED
+from auditor.inline.runner import InlineRunner
 from auditor.model.policies import POLICIES
-from auditor.pipeline.audit import open_input
+from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.plan import copy_tasks
 from auditor.replay.copy_reader import CopyTask, read_copy
-from auditor.replay.policy_replay import Settings, replay_copy
+from auditor.replay.copy_task import PolicySettings
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 
@@ -30,14 +32,16 @@ def warm(logs: Path) -> None:
     """Reads all copies below ``logs`` with and without their records, one under every policy, and all tables."""
     for records in (True, False):
         options = AuditOptions((str(logs),), logs, records=records)
-        audit = open_input(options)
-        copies = [t for t in copy_tasks(audit.inventory, audit.settings, options) if isinstance(t, CopyTask)]
+        with contextlib.closing(InlineRunner(1)) as runner:
+            audit = Audit(options, runner)
+            copies = [task for task in audit.tasks if isinstance(task, CopyTask)]
         for task in copies:
             read_copy(task)
     for piece in plan(audit.inventory, frozenset(DECODED)):
         for _ in read_piece(piece, frozenset(DECODED), How()):
             pass  # only the reading counts
-    replay_copy(max(copies, key=lambda t: sum(f.size for f in t.copy.files())), tuple(POLICIES), Settings())
+    largest = max(copies, key=lambda t: sum(f.size for f in t.copy.files()))
+    read_copy(replace(largest, policies=tuple(PolicySettings(name, policy) for name, policy in POLICIES.items())))
 
 
 def keep_classes() -> None:

@@ -8,15 +8,24 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from auditor.commands import what_if
+from auditor import running
+from auditor.outputs.publish import publish_what_if
 from auditor.pipeline.options import AuditOptions
-from auditor.spark.what_if_job import VERDICTS
+from auditor.pipeline.verdicts import VERDICTS
+from auditor.pipeline.what_if_audit import WhatIfAudit
 from tests import corpora
+
+
+def what_if(options: AuditOptions, spark: Any) -> tuple[dict[str, Any], int]:
+    with running.runner(options, spark) as runner:
+        done = WhatIfAudit(options, runner, ("kip-360", "latest-batch-only"))
+        running.write(done, publish_what_if)
+        return done.result, done.exit_code()
 
 
 def test_the_results_are_written_and_repeatable(spark: Any, tmp_path: Path) -> None:
     options = AuditOptions((str(corpora.unpack("unknown-producer-23")),), tmp_path / "out", fail_on="never")
-    result, status = what_if.run(options, ("kip-360", "latest-batch-only"), spark)
+    result, status = what_if(options, spark)
     assert status == 0
     assert [(p["policy"], p["runs"]) for p in result["policies"]] == [
         ("kip-360", 1),
@@ -36,5 +45,5 @@ def test_the_results_are_written_and_repeatable(spark: Any, tmp_path: Path) -> N
         {"policy": "kip-360", "error": "OUT_OF_ORDER_SEQUENCE_NUMBER", "base_offset": 50},
         {"policy": "latest-batch-only", "error": "DUPLICATE_SEQUENCE_NUMBER", "base_offset": 50},
     ]
-    what_if.run(options, ("kip-360", "latest-batch-only"), spark)
+    what_if(options, spark)
     assert {path: (options.out / path).read_bytes() for path in written} == written

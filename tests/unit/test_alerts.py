@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -118,12 +119,12 @@ def test_a_busy_receiver_is_asked_again(receiver: Receiver, answers: list[int], 
 
 def test_nobody_there_and_an_address_that_is_none(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:1/")
-    assert alerts.send(told(new=1), ["slack"])[0].startswith("slack was not told: ")
+    assert alerts.send(told(new=1), ["slack"])[0].startswith("slack got no alert: ")
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "file:///etc/passwd")
     assert alerts.send(told(new=1), ["slack", "pagerduty"]) == [
-        "slack was not told: its address is no http or https URL"
+        "slack got no alert: its address is no http or https URL"
     ]
-    assert len(receiver.posts) == 1, "the other channel is told all the same"
+    assert len(receiver.posts) == 1, "the other channel gets it all the same"
 
 
 def test_a_secret_that_is_missing_ends_the_call_before_the_work(
@@ -134,3 +135,46 @@ def test_a_secret_that_is_missing_ends_the_call_before_the_work(
         alerts.check(["pagerduty"])
     assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
     assert "AUDITOR_PAGERDUTY_KEY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:none/secret",
+        "http://127.0.0.1:80/a secret",
+        "http://[secret/",
+        "https:///secret",
+        "http://h\u00f6st/secret",
+    ],
+)
+def test_an_address_that_is_none_is_said_before_the_work_and_never_printed(
+    address: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", address)
+    with pytest.raises(AuditInputError, match="AUDITOR_SLACK_WEBHOOK") as raised:
+        alerts.check(["slack"])
+    assert "secret" not in str(raised.value)
+    (line,) = alerts.send(told(new=1), ["slack", "pagerduty"])
+    assert line.startswith("slack got no alert: its address ")
+    assert "secret" not in line
+    assert len(receiver.posts) == 1, "the other channel gets it all the same"
+
+
+@pytest.mark.parametrize("answer", [b"garbage\r\n\r\n", b"HTTP/1.1 2000 x\r\n\r\n", b""])
+def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", f"http://127.0.0.1:{server.getsockname()[1]}/secret")
+
+        def serve() -> None:
+            for _ in range(alerts.ATTEMPTS):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        (line,) = alerts.send(told(new=1), ["slack"])
+        thread.join()
+    assert line == "slack got no alert: its answer is not HTTP"

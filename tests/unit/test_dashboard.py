@@ -17,7 +17,7 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
-from auditor.outputs import results, runs
+from auditor.pipeline import results, runs
 from auditor.rules.fingerprint import fingerprint
 from tests.unit import report_samples as samples
 from tests.unit.page import Page

@@ -12,7 +12,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.outputs import results, runs
+from auditor.pipeline import results, runs
 from auditor.rules.finding import Finding
 from auditor.rules.fingerprint import fingerprint
 

@@ -24,11 +24,11 @@ SEEDS = 12
 PLAIN = f"""
 import json, warnings
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
-from auditor.replay import copy_reader as copy
+from auditor.replay import audit_replay as audit
 from tests.unit.test_replay_kernel import as_records, told
 from tests.unit.log_histories import history, facts_of
-kernel = copy.replay_batches
-copy.replay_batches = lambda replay, *rest: kernel(as_records(replay), *rest)
+kernel = audit.replay_batches
+audit.replay_batches = lambda replay, *rest: kernel(as_records(replay), *rest)
 print(json.dumps([told(facts_of(history(seed, 150), compacted=seed % 3 == 0)) for seed in range({SEEDS})]))
 """
 
