@@ -7,18 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
+from auditor.rules.safeguards import PRODUCER_EXPIRATION
 from auditor.rules.view import DAY_MS, LogView
 
 FAMILY = "capacity"
 CACHED_BATCHES = 5
 MANY_BYTES = 256 << 20
 MANY_PRODUCERS = 100_000
-WORTH_KNOWING = 10_000  # producers of one partition from which on its cost is told at all
+WORTH_KNOWING = 10_000  # producers of one partition from which on its cost is worth a finding
 SHORT_LIVED, SHORT_BATCHES = 1_000, 3
 SHOWN = 100  # producers of one log that get a line each
 LAST_SEQUENCE = 2**31 - 1
@@ -56,9 +58,9 @@ def known_peak(copy: CopyFacts, expiration_ms: int, cached: int = CACHED_BATCHES
 def producer_state_memory(log: LogView) -> Iterator[Finding]:
     """A partition's producer state takes much of the broker's memory
 
-    Checks: the number of producers that the broker held at the peak of the replay, each from its first batch until it
-    expires, at 224 bytes a producer and 40 a cached batch; told from 10,000 producers of a partition on. 'auditor
-    what-if' tells it for whole brokers, whatever their size.
+    Checks: the number of producers that the broker had in memory at the peak of the replay, each from its first batch
+    until it expires, at 224 bytes a producer and 40 a cached batch; reported from 10,000 producers of a partition on.
+    'auditor what-if' says it for whole brokers, whatever their size.
     Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
     Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input tell.
     What to do: find the short-lived producers; lower producer.id.expiration.ms; upgrade clients; watch the metric
@@ -73,7 +75,7 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "producer-state-memory",
         "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",
-        f"{log.name} held {peak.producers} producers at its peak: about {peak.bytes / 2**20:.1f} MiB in every broker "
+        f"{log.name} had {peak.producers} producers at its peak: about {peak.bytes / 2**20:.1f} MiB in every broker "
         "with a replica",
         evidence={
             "producers_peak": peak.producers,
@@ -92,7 +94,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
         "producer-state-memory",
         "warning" if heavy else "info",
         broker_id,
-        message=f"The partitions of {log_dir} held {now.producers} producers at their peaks: at most about "
+        message=f"The partitions of {log_dir} had {now.producers} producers at their peaks: at most about "
         f"{now.bytes / 2**20:.1f} MiB of the broker's memory, or {drafted.bytes / 2**20:.1f} MiB with one batch each",
         evidence={
             "producers_peak": now.producers,
@@ -148,9 +150,12 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
 
 
 @rule(
-    "unknown-producer-exposure", family=FAMILY, severity="warning on brokers before 2.4 and for idle ones, else info",
+    "unknown-producer-exposure",
+    family=FAMILY,
+    severity="warning on brokers before 2.4 and for idle ones, else info",
     time=True,
-)  # fmt: skip
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer whose state a broker may forget, or has forgotten, before its next write
 
@@ -290,7 +295,7 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
             log,
             "what-if-rejection",
             "info",
-            f"Under {policy}, {len(rows)} run(s) of stored batches of {log.name} would have been answered {error}, "
+            f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error}, "
             f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
             first,
             evidence={

@@ -43,7 +43,10 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({"auditor.connectors", *ABOVE_FACTS}),
         frozenset({"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.columns"}),  # names of flaws
     ),
-    "dashboards": (frozenset({"pyspark", "auditor"}), frozenset({"auditor.base.errors", "auditor.dashboards"})),
+    "dashboards": (
+        frozenset({"pyspark", "auditor"}),
+        frozenset({"auditor.base.errors", "auditor.base.words", "auditor.dashboards"}),
+    ),
 }
 # A scheduler imports a DAG file every few seconds.
 HEAVY = frozenset({"pyspark", "pandas", "numpy", "numba", "pyarrow", "great_expectations", "auditor"})

@@ -21,7 +21,7 @@ from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.pipeline import results
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.what_if_audit import WhatIfAudit
-from auditor.rules import crash_recovery
+from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
 
 
@@ -42,7 +42,7 @@ def publish(audit: Audit, folder: Path) -> None:
         judged, summary["expectations"] = expectations.judge(audit, summary, folder)
     rows = [f.to_dict() for f in findings]
     write_findings(findings, folder)
-    page = render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
+    page = render_report(registry.described(rows), summary, audit.judged["open"], audit.judged["timeline"])
     write_whole(folder / "report.html", page)
     write_metrics(folder / "metrics.prom", rows, summary)
     if options.history is not None:

@@ -18,6 +18,7 @@ from auditor.pipeline.copies import kept
 from auditor.pipeline.live_reading import Reading
 from auditor.pipeline.live_tables import Tables
 from auditor.replay.live_copy import NOWHERE
+from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.pipeline.runner import Copies, Runner
-
-# Rules on open transactions, which may only have been seen in motion.
-MOVING = ("hanging-transaction", "missing-marker", "pending-offsets-blocked")
-BY_THE_START = ("unknown-producer-first-sequence", "marker-without-transaction")  # infos on what lies before
 
 
 class LiveAudit(Audit):
@@ -90,16 +87,16 @@ class LiveAudit(Audit):
 
     def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
         """Where a log was not read from its start, that something began before is no news."""
-        reading = self.reading
+        reading, rules = self.reading, registry.load()
         partly = {(f.topic, f.partition) for f in reading.facts if f.log_start > reading.begins(f)}
         return [
             f for f in found
-            if f.rule not in BY_THE_START or f.severity != "info" or (f.topic, f.partition) not in partly
+            if not rules[f.rule].before_start or f.severity != "info" or (f.topic, f.partition) not in partly
         ]  # fmt: skip
 
     def _has_ended(self, finding: Finding) -> bool:
         """Whether the leader says that a transaction is over which a finding has for open."""
-        if finding.rule not in MOVING or finding.offset is None or finding.producer_id is None:
+        if not registry.load()[finding.rule].moving or finding.offset is None or finding.producer_id is None:
             return False
         assert finding.topic is not None
         assert finding.partition is not None

@@ -29,6 +29,7 @@ from auditor.connectors.live_cluster import (
     Name,
     Producer,
 )
+from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.copy_facts import CopyFacts
 from auditor.model.hashing import partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings
@@ -224,12 +225,13 @@ class Reading:
             if name in before.producers and name in after.producers:
                 old, new = before.producers[name], after.producers[name]
                 still = [p for pid, p in sorted(new.items()) if old.get(pid) == p]
-                facts.state["memory"] = [p._asdict() for p in still]
-                facts.state["memory_ids"] = sorted(old.keys() | new.keys())
                 opened = [p for p in still if p.txn_first_offset >= 0 and abandoned(p.producer_id, name)]
-                facts.state["settled"] = [(p.producer_id, p.txn_first_offset) for p in opened]
+                facts.producer_memory = ProducerMemory(
+                    [p._asdict() for p in still], sorted(old.keys() | new.keys()),
+                    [(p.producer_id, p.txn_first_offset) for p in opened],
+                )  # fmt: skip
             if facts.topic == TRANSACTION_STATE:
-                facts.state |= {"coordinator_memory": ids[facts.partition], "asked_at": self.asked_at}
+                facts.coordinator_memory = CoordinatorMemory(ids[facts.partition], self.asked_at)
 
     def _tell(self, unread: Iterable[Log]) -> None:
         """Says what was not read."""

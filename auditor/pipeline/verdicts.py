@@ -14,12 +14,10 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules import registry
+from auditor.rules.registry import Unverified
 from auditor.rules.view import Cluster, LogView
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
-RULES = ("what-if-rejection", "draft-false-duplicate")
-LATE = "late-write-after-marker"
-UNVERIFIED = (LATE, "partition-not-in-transaction")  # what KIP-890 is there to refuse
 
 # One row a run of stored batches, or a marker, that another policy would have answered with ``error``. What begins with
 # ``known_`` is what that broker would have known then, -1 for nothing. ``batches``, ``records``: of the run.
@@ -52,7 +50,7 @@ def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, 
         yield "verdict", key | v
     log.leader.tables["verdicts"] = pa.Table.from_pylist([key | v for v in verdicts], VERDICTS)
     catalogue = registry.load()
-    for finding in registry.judge(log, (catalogue[name] for name in RULES)):
+    for finding in registry.judge(log, (each for each in catalogue.values() if each.what_if)):
         yield "finding", finding.to_dict()
 
 
@@ -97,7 +95,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
     catalogue = registry.load()
     told: set[tuple[int | None, int | None]] = set()
     rows = log.leader.transactions
-    for f in registry.judge(log, (catalogue[name] for name in UNVERIFIED)):
+    for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
         if (f.producer_id, f.offset) in told or f.evidence.get("in_flight"):
             continue
         told.add((f.producer_id, f.offset))
@@ -105,7 +103,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
         if not len(found):
             continue
         for policy in (name for name in policies if POLICIES[name].verifies):
-            late = POLICIES[policy].bumps_each_transaction and f.rule == LATE
+            late = POLICIES[policy].bumps_each_transaction and catalogue[f.rule].unverified is Unverified.ENDED
             yield _refused(log, found[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
 
 

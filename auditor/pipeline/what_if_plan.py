@@ -11,7 +11,7 @@ from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.policy_choice import candidates
 from auditor.replay.copy_task import CopyTask, PolicySettings
-from auditor.replay.state import AHEAD_MS
+from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.text_copy import TextTask
 from auditor.rules.view import Cluster
 

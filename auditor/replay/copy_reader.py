@@ -26,8 +26,10 @@ from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.internal import InternalRows
 from auditor.connectors.storage import read_file, read_head
-from auditor.facts.copy_facts import ABORTED, CopyFacts, Kind
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
+from auditor.facts.transaction_rows import ABORTED
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
@@ -102,7 +104,7 @@ class CopyReader:
         self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
-            self.facts.state["indexed_segments"] = indexed
+            self.facts.indexed_segments = indexed
         self.internal = InternalRows(copy.topic or "", task.limits) if task.has_internal_rows else None
 
     def run(self) -> CopyFacts:
@@ -163,11 +165,11 @@ class CopyReader:
         if self.internal is not None:
             key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
             facts.tables = self.internal.tables(key)
-            facts.state["unreadable_records"] = self.internal.unreadable
-            facts.state["unknown_records"] = self.internal.unknown
+            facts.unreadable_records = self.internal.unreadable
+            facts.unknown_records = self.internal.unknown
         if isinstance(facts.digests, PackedColumns) and facts.digests:
             facts.digests.pack()
-            facts.state["snapshot_producers"] = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
+            facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
     def _book_unreadable_records(self) -> None:
@@ -214,7 +216,7 @@ class CopyReader:
             entries, errors = decode_leader_epochs(data, file.name)
             self._account(len(data), errors)
             entries = [] if errors else entries  # of a part nothing follows for any batch
-        self.facts.state["leader_epochs"] = [(e.epoch, e.start_offset) for e in entries]
+        self.facts.leader_epochs = [(e.epoch, e.start_offset) for e in entries]
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
 
     def _partition_metadata(self) -> None:
@@ -294,7 +296,7 @@ class CopyReader:
         self.facts.errors += chunk.body_errors
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
-        """Replays a chunk, saying where bytes lie that could not be read. Zeros hide nothing.
+        """Replays a chunk, noting where bytes lie that could not be read. Zeros hide nothing.
 
         The torn end of the newest segment loses nothing either: what comes there had not been written when it was read.
         """

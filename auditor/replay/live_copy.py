@@ -141,11 +141,11 @@ class LiveReader(CopyReader):
         facts.broker_time = max(facts.broker_time, read_at)
         facts.log_end = max(facts.log_end, self.live.end if why_early is None else self.next_offset)
         facts.high_watermark = min(high_watermark, facts.log_end)
-        facts.state["live"] = True
+        facts.live = True
         if self.live.may_be_cleaned:
-            facts.state["intact_from"] = max(self.holes_end, self.live.start)
+            facts.intact_from = max(self.holes_end, self.live.start)
         if why_early is not None:
-            facts.state["ends_early"] = True
+            facts.breaks_off = True
             detail = f"not read from offset {self.next_offset} to {self.live.end}: {why_early}"
             facts.errors.append(DecodeError(self.live.file, self.size, 0, "limit", detail))
         return facts
