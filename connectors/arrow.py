@@ -12,7 +12,6 @@ import pyarrow as pa
 from auditor.connectors.schema import LOG_KEY
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
-JSON = {b"json": b"object"}  # metadata of a column of text that is JSON already
 KEPT_ROWS = 1 << 16  # of a column of one value that is kept for later; of a long text less
 MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year that SQL and Python know
 

@@ -20,8 +20,9 @@ from auditor.connectors.codec import checkpoint, index
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
-from auditor.connectors.files import DataFile, TextFile
+from auditor.connectors.files import Copy, DataFile, TextFile
 from auditor.connectors.internal import InternalRows
+from auditor.connectors.metadata_history import history
 from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy
@@ -61,7 +62,16 @@ class ErrorPiece:
     errors: tuple[DecodeError, ...]
 
 
-Piece = FilePiece | TextPiece | ErrorPiece
+@dataclass(frozen=True, slots=True)
+class MetadataPiece:
+    """A whole copy of ``__cluster_metadata``, whose records only make sense one after the other."""
+
+    place: Place
+    key: Key
+    copy: Copy
+
+
+Piece = FilePiece | TextPiece | ErrorPiece | MetadataPiece
 
 
 class How(NamedTuple):
@@ -82,6 +92,8 @@ def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
         found = _errors(piece.key, piece.errors)
     elif isinstance(piece, TextPiece):
         found = _texts(piece, how)
+    elif isinstance(piece, MetadataPiece):
+        found = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.copy, how.limits))
     elif piece.file.kind in ("log", "checkpoint"):
         found = _segment(piece, wanted, how)
     else:
@@ -109,7 +121,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         return
     topic = piece.key[3] or ""
     tables = internal.TABLES.get(topic, frozenset())
-    collected = InternalRows(topic, how.limits) if wanted & tables or (tables and how.deep) else None
+    needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))
+    collected = InternalRows(topic, how.limits, payload=how.payload) if needed else None
     try:
         chunks = read_segment(
             opened,
@@ -152,8 +165,9 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
     bodies = chunk.body_errors
     if collected is not None:
         bodies = collected.add(name, chunk)  # the same, and records that do not parse
-        bodies += [error for _offset, _position, error in collected.unreadable]
+        bodies += collected.errors()
         collected.unreadable.clear()
+        collected.unknown.clear()
         yield from collected.drain(key)
     yield from _errors(key, [*chunk.errors, *bodies])
 

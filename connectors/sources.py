@@ -195,6 +195,24 @@ class GroupMetadataSource(TableSource):
     table, format = "group_metadata", "kafka_group_metadata"
 
 
+class ShareGroupStateSource(TableSource):
+    """Records of ``__share_group_state``."""
+
+    table, format = "share_group_state", "kafka_share_group_state"
+
+
+class RemoteLogMetadataSource(TableSource):
+    """Records of ``__remote_log_metadata``."""
+
+    table, format = "remote_log_metadata", "kafka_remote_log_metadata"
+
+
+class MetadataHistorySource(TableSource):
+    """What ``__cluster_metadata`` says, change by change."""
+
+    table, format = "metadata_history", "kafka_metadata_history"
+
+
 class DecodeErrorsSource(TableSource):
     """Bytes that could not be read or decoded, and why."""
 
@@ -211,6 +229,9 @@ SOURCES = (
     TransactionLogSource,
     OffsetCommitsSource,
     GroupMetadataSource,
+    ShareGroupStateSource,
+    RemoteLogMetadataSource,
+    MetadataHistorySource,
     DecodeErrorsSource,
 )
 

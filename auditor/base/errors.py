@@ -50,6 +50,19 @@ REASONS = {
 BREAKS_OFF = "that breaks off"  # how the detail of a batch of an unknown magic ends when the file has not all of it
 
 
+RECORD_AT = "record at offset"  # how the detail of an error about one record of an internal topic begins
+
+
+def is_unread(reason: str, detail: str) -> bool:
+    """Whether an error says that a part of the input could not be read (exit status 3), not that it is damaged.
+
+    That is so for what could not be opened, for what goes beyond a limit, and for records of internal topics in a
+    version or of a type that is newer than this reader.
+    """
+    newer = reason in ("bad_version", "unknown_key_type") and detail.startswith(RECORD_AT)
+    return newer or reason in ("unreadable", "limit")
+
+
 class AuditInputError(Exception):
     """A mistake of the user. The message is one line and ends with a hint on what to do."""
 

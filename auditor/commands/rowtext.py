@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from auditor.connectors.arrow import JSON
+from auditor.connectors.schema import JSON
 from auditor.dashboards.wording import visible
 
 MAX_CELL = 60  # characters of one value in a table for people
@@ -45,8 +45,7 @@ def _texts(column: pa.Array, field: pa.Field) -> list[str]:
     if kinds.is_string(kind) or kinds.is_boolean(kind):
         coded = column.dictionary_encode(null_encoding="encode")
         known = coded.dictionary.to_pylist()
-        if field.metadata != JSON:
-            known = [_quoted(value) for value in known]
+        known = ["null" if value is None else value if field.metadata == JSON else _quoted(value) for value in known]
         return [known[number] for number in _stored(coded.indices, np.int32).tolist()]
     values = column.to_pylist()
     if kinds.is_integer(kind) or kinds.is_decimal(kind):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.errors import DecodeError
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference
 from auditor.rules import crash_recovery, registry
@@ -49,13 +50,17 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "offsets": accounting(copy),
         "chain": chain(copy, cluster_time=log.cluster.as_of),
         "dropped_events": copy.dropped_events or None,
-        "skipped_records": copy.skipped_kinds or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in copy.errors],
+        "errors": [e._asdict() for e in (*copy.errors, *_records_in_error(copy))],
         "recovery": crash_recovery.both_runs(copy),
         "notes": _notes(copy),
     }
+
+
+def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
+    """Records of an internal topic that could not be decoded."""
+    return [error for _offset, _position, error in copy.unreadable_records] + copy.unknown_records
 
 
 def _notes(copy: CopyFacts) -> list[str]:

@@ -21,7 +21,8 @@ from tests import corpora
 from tests.segments import batch, message, record, simple, wrapper
 
 SOURCES = ("batches", "records", "producer_snapshots", "aborted_transactions", "index_entries", "checkpoints",
-           "transaction_log", "offset_commits", "group_metadata", "decode_errors")  # fmt: skip
+           "transaction_log", "offset_commits", "group_metadata", "share_group_state",
+           "remote_log_metadata", "metadata_history", "decode_errors")  # fmt: skip
 
 
 HEADERS = How()
