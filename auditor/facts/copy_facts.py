@@ -52,8 +52,8 @@ class CopyFacts:
     ``unreadable_records`` are records of an internal topic as (offset, position, error), ``unknown_records`` the
     errors of those of a type that nobody knows yet. ``snapshot_producers`` are the producer ids by a snapshot's
     offset, where replicas are compared. ``live``: from a running cluster. ``breaks_off``: reading, or the dump, ended
-    before the log. ``cannot_show`` names the columns that a dump does not print, ``may_be_cleaned`` says that a dump has holes which
-    cleaning would explain.
+    before the log. ``cannot_show`` names the columns that a dump does not print, ``may_be_cleaned`` says that a dump
+    has holes which cleaning would explain.
     """
 
     cluster_id: str | None
