@@ -17,6 +17,7 @@ from auditor.outputs import runs
 from auditor.outputs.expectations import judge
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.tables import OF_FACTS
 from auditor.pipeline.verdicts import VERDICTS
 from auditor.rules.expectations.measures import LOG, MEASURES, columns_of, frame_of
 from auditor.spark import tables
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = dict[str, Any]
-SCHEMAS = {**schema.DECODED, **tables.OF_FACTS, "verdicts": VERDICTS}
+SCHEMAS = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS}
 T = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in range(3)]
 GOOD: dict[str, Row] = {
     "batches": {"magic": 2, "crc_ok": True, "compression": "none", "is_transactional": False, "is_control": False,
