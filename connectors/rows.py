@@ -14,9 +14,10 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal, names, schema
-from auditor.connectors.arrow import Key, from_columns, from_rows
+from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec import checkpoint, index
+from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
@@ -35,6 +36,7 @@ class FilePiece:
     """A file of the log directory at ``place``, or of a segment the batches that begin in ``[start, stop)``.
 
     ``start`` and ``stop`` may be any bytes: what counts is where the walk from the segment's first batch comes to.
+    ``next_base`` is the base offset of the segment behind it, -1 where there is none or it is not known.
     """
 
     place: Place
@@ -42,6 +44,7 @@ class FilePiece:
     file: DataFile
     start: int = 0
     stop: int | None = None
+    next_base: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def table_schema(table: str, payload: bool = False) -> pa.Schema:
 
 def _errors(key: Key, errors: tuple[DecodeError, ...] | list[DecodeError]) -> Rows:
     if errors:
-        yield "decode_errors", from_rows(schema.DECODE_ERRORS, key, errors)
+        yield "decode_errors", from_errors(key, errors)
 
 
 def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
@@ -111,17 +114,19 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
     tables = internal.TABLES.get(topic, frozenset())
     collected = InternalRows(topic, how.limits) if wanted & tables or (tables and how.deep) else None
     try:
+        start, offsets = _first_batch(opened, piece)
         chunks = read_segment(
             opened,
             piece.file.size,
             file=piece.file.name,
-            start=_first_batch(opened, piece),
+            start=start,
             stop=piece.stop,
             limits=how.limits,
             records=how.deep,
             raw=collected is not None,
             held="records" in wanted,
             crc="batches" in wanted,
+            offsets=offsets,
         )
         for chunk in chunks:
             yield from _chunk(piece, chunk, collected, wanted, how)
@@ -129,16 +134,18 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         opened.close()
 
 
-def _first_batch(opened: SeekableFile, piece: FilePiece) -> int:
-    """Where the first batch at or behind ``piece.start`` begins, as a walk over all headers before it finds it.
+def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int, int]]:
+    """Where the first batch at or behind ``piece.start`` begins, as a walk over all headers before it finds it, and the
+    offsets that are possible from there on.
 
     Nothing that an index says is trusted for this, so that no damage to one can change what is decoded.
     """
-    end = 0
+    end, offsets = 0, offset_range(piece.file.offset, piece.next_base)
     if piece.start:
-        for chunk in read_segment(opened, piece.file.size, file=piece.file.name, stop=piece.start, crc=False):
-            end = chunk.end
-    return end
+        walk = read_segment(opened, piece.file.size, file=piece.file.name, stop=piece.start, crc=False, offsets=offsets)
+        for chunk in walk:
+            end, offsets = chunk.end, (chunk.next_offset, offsets[1])
+    return end, offsets
 
 
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:

@@ -13,7 +13,8 @@ class DecodeError(NamedTuple):
     """A stretch of bytes that could not be decoded, and why.
 
     ``file`` is relative to its log directory; ``position`` and ``length`` are bytes (length -1: unknown, to the end);
-    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload.
+    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload. Of a segment's
+    bytes with sound batches before and behind them, ``first_offset`` and ``last_offset`` are what they can have held.
     """
 
     file: str
@@ -21,6 +22,8 @@ class DecodeError(NamedTuple):
     length: int
     reason: str
     detail: str
+    first_offset: int = -1
+    last_offset: int = -1
 
 
 REASONS = {

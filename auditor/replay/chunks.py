@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.columns import BATCH_DTYPES, RecordSummary
+from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.storage import BinaryFile, open_file
@@ -49,11 +50,13 @@ def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
 
 
 def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
-    segment = task.copy.segments[number]
+    segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
+    offsets = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
     with contextlib.closing(f):
         yield from read_segment(
-            f, segment.size, file=segment.name, limits=task.limits, records=task.records, raw=task.has_internal_rows
-        )
+            f, segment.size, file=segment.name, limits=task.limits, records=task.records, raw=task.has_internal_rows,
+            offsets=offsets,
+        )  # fmt: skip
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:

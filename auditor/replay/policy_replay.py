@@ -8,7 +8,8 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.columns import BatchColumns
-from auditor.connectors.codec.segment import read_segment
+from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.snapshot import ProducerEntries, decode_snapshot
 from auditor.connectors.storage import open_file, read_file
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS
@@ -160,16 +161,28 @@ class _Replay:
                 self._unreadable()
                 continue
             try:
-                for chunk in read_segment(f, segment.size, file=segment.name, limits=self.task.limits):
-                    self._replay(chunk.batches)
-                    if chunk.errors:
-                        self._unreadable()
+                following = segments[number + 1].base_offset if number + 1 < len(segments) else -1
+                for chunk in read_segment(
+                    f, segment.size, file=segment.name, limits=self.task.limits,
+                    offsets=offset_range(segment.base_offset, following),
+                ):  # fmt: skip
+                    self._replay_between_errors(chunk)
             finally:
                 f.close()
             if number + 1 < len(segments):
                 self._end_segment(segments[number + 1].base_offset)
         self._finish()
         return self.out
+
+    def _replay_between_errors(self, chunk: Chunk) -> None:
+        """The batches of a chunk; each stretch of bytes that are none is noted where it lies."""
+        at = 0
+        for error in chunk.errors:
+            behind = int(np.searchsorted(chunk.batches.position, error.position))
+            self._replay(chunk.batches.take(slice(at, behind)))
+            self._unreadable()
+            at = behind
+        self._replay(chunk.batches.take(slice(at, None)))
 
     def _unreadable(self) -> None:
         for w in self.worlds.values():

@@ -54,6 +54,7 @@ FULL = 1  # no row is free
 BAD_SIZE = 2
 BAD_MAGIC = 3
 OVER_LIMIT = 4
+SUSPECT = 5  # a batch with a wrong checksum, whose length does not lead to the batch that follows it
 
 
 @kernel
@@ -177,15 +178,57 @@ def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out
 
 
 @kernel
+def _fill(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> None:
+    if magic == 2:
+        _fill_batch(buf, at, total, check, row, out)
+    else:
+        _fill_legacy(buf, at, total, magic, check, row, out)
+
+
+@kernel
+def is_sound(buf: np.ndarray, at: int, total: int, magic: int) -> bool:
+    """Whether the checksum of the batch or message of ``total`` bytes at ``at``, all in ``buf``, is right."""
+    if magic == 2:
+        return crc32c(buf, at + 21, at + total) == np.uint32(be32(buf, at + 17))
+    return crc32(buf, at + 16, at + total) == np.uint32(be32(buf, at + 12))
+
+
+@kernel
+def _leads_on(buf: np.ndarray, after: int, end: int, magic: int, last: int, behind: int) -> bool:
+    """Whether the offset at index ``after`` is that of the batch behind one that ends with offset ``last``.
+
+    So it is, too, where the file ends: ``behind`` is the index of its end.
+    """
+    if after >= behind:
+        return True
+    if end - after < PREFIX:
+        return False
+    offset = be64(buf, after)
+    return offset == last + 1 if magic == 2 else offset > last and be32(buf, after + 8) >= MIN_SIZES[0]
+
+
+@kernel
 def walk(
-    buf: np.ndarray, at: int, end: int, position: int, until: int, limit: int, check: bool, row: int, out: np.ndarray
+    buf: np.ndarray,
+    at: int,
+    end: int,
+    position: int,
+    until: int,
+    limit: int,
+    check: bool,
+    row: int,
+    out: np.ndarray,
+    size: int,
+    trusted: int,
 ) -> tuple[int, int, int]:
     """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why.
 
-    ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
-    after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether checksums are
-    computed. A batch with a wrong one is a row like any other. Cost: one pass over the bytes with ``check``, else over
-    the headers.
+    ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``, ``size`` the file's; no batch
+    that begins at or after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether
+    all checksums are computed; else only those of batches that no batch follows where their length leads, so that the
+    walk is the same either way. A batch with a wrong checksum is a row like any other where its length leads to the
+    batch behind it, or where it begins at position ``trusted``. Cost: one pass over the bytes with ``check``, else
+    over the headers.
     """
     while position + at < until:
         if end - at < PREFIX:
@@ -208,10 +251,15 @@ def walk(
         out[row, POSITION] = position + at
         out[row, SIZE] = total
         out[row, MAGIC] = magic
-        if magic == 2:
-            _fill_batch(buf, at, total, check, row, out)
-        else:
-            _fill_legacy(buf, at, total, magic, check, row, out)
+        checked = check or position + at == trusted
+        _fill(buf, at, total, magic, checked, row, out)
+        if (
+            (not checked or out[row, FLAWS] & col.FLAW_CRC)
+            and position + at != trusted
+            and not _leads_on(buf, at + total, end, magic, out[row, LAST_OFFSET], size - position)
+            and (checked or not is_sound(buf, at, total, magic))
+        ):
+            return row, at, SUSPECT
         row += 1
         at += total
     return row, at, MORE
