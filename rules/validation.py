@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.connectors.codec import columns as col
-from auditor.facts.copy_facts import Ahead, Kind
+from auditor.facts.copy_facts import Ahead, CopyFacts, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -89,10 +89,15 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
 
     Checks: the records present differ from the declared count, bytes are left over, the body cannot be decompressed,
     offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
-    with --records); an unknown codec or magic, a declared count that the offsets deny (always).
+    with --records); an unknown codec or magic, a declared count that the offsets deny, bytes between sound batches that
+    are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
     Why it matters: leaders refuse such batches; one that is stored breaks consumers and followers when they read it.
-    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there).
-    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch.
+    Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
+    lies behind. The auditor looks for the next sound batch and goes on from it.
+    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
+    began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
+    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch. For bytes that
+    are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
     no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if int(e["a"]) & col.FLAW_CODEC_UNKNOWN}
@@ -117,6 +122,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             what = words(int(left[0]["a"]), BATCH_FLAWS)
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=in_doubt)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
+    for copy in log.copies:  # each is damaged by itself
+        yield from _gaps(log, copy)
 
 
 def _place(e: np.void) -> tuple[int, int]:
@@ -138,8 +145,30 @@ def _unknown_formats(log: LogView, told: set[int]) -> Iterator[Finding]:
             yield log.finding(
                 "record-structure-invalid", "error", f"A batch in {error.file} has an unknown {what}: {error.detail}",
                 file=error.file, position=error.position,
+                offset=error.first_offset if error.first_offset >= 0 else None,
                 evidence={"reason": error.reason, "at_log_end": at_end or None, **error_code("INVALID_RECORD")},
             )  # fmt: skip
+
+
+def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
+    """Bytes between sound batches that are no batch."""
+    for error in copy.errors:
+        if error.reason != "bad_size" or error.last_offset < 0 or error.file not in copy.segments:
+            continue
+        first, last = error.first_offset, error.last_offset
+        lost = f"offsets {first} to {last}" if last >= first else "no offset"
+        yield log.finding(
+            "record-structure-invalid",
+            "error",
+            f"{error.length} bytes of {error.file} from byte {error.position} on are no batch ({error.detail}): "
+            f"{lost} of {log.name} could not be read, and a broker reads nothing behind them in this segment",
+            copy=copy, file=error.file, position=error.position,
+            offset=first, last_offset=last if last >= first else None,
+            evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
+                      "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
+            remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
+            f"make sure first that another replica has {lost}",
+        )  # fmt: skip
 
 
 def _invalid(log: LogView, run: list[np.void], what: list[str], rule_id: str, **evidence: Any) -> Finding:

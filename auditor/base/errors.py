@@ -14,7 +14,8 @@ class DecodeError(NamedTuple):
 
     ``file`` is relative to its log directory; ``position`` and ``length`` are bytes (length -1: unknown, to the end);
     ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload. Of a segment's
-    bytes with sound batches before and behind them, ``first_offset`` and ``last_offset`` are what they can have held.
+    bytes that sound batches follow, ``first_offset`` and ``last_offset`` are what they can have held; of a batch of an
+    unknown magic, the first is its own.
     """
 
     file: str

@@ -194,17 +194,9 @@ def is_sound(buf: np.ndarray, at: int, total: int, magic: int) -> bool:
 
 
 @kernel
-def _leads_on(buf: np.ndarray, after: int, end: int, magic: int, last: int, behind: int) -> bool:
-    """Whether the offset at index ``after`` is that of the batch behind one that ends with offset ``last``.
-
-    So it is, too, where the file ends: ``behind`` is the index of its end.
-    """
-    if after >= behind:
-        return True
-    if end - after < PREFIX:
-        return False
-    offset = be64(buf, after)
-    return offset == last + 1 if magic == 2 else offset > last and be32(buf, after + 8) >= MIN_SIZES[0]
+def _leads_on(buf: np.ndarray, after: int, end: int, last: int) -> bool:
+    """Whether the offset at index ``after`` is that of the batch behind one that ends with offset ``last``."""
+    return end - after >= OVERHEAD and be64(buf, after) == last + 1
 
 
 @kernel
@@ -218,17 +210,15 @@ def walk(
     check: bool,
     row: int,
     out: np.ndarray,
-    size: int,
     trusted: int,
 ) -> tuple[int, int, int]:
     """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why.
 
-    ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``, ``size`` the file's; no batch
-    that begins at or after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether
-    all checksums are computed; else only those of batches that no batch follows where their length leads, so that the
-    walk is the same either way. A batch with a wrong checksum is a row like any other where its length leads to the
-    batch behind it, or where it begins at position ``trusted``. Cost: one pass over the bytes with ``check``, else
-    over the headers.
+    ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
+    after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether all checksums are
+    computed; else only those of batches that no batch follows where their length leads, so that the walk is the same
+    either way. A batch with a wrong checksum is a row like any other where its length leads to the batch behind it, or
+    where it begins at position ``trusted``. Cost: one pass over the bytes with ``check``, else over the headers.
     """
     while position + at < until:
         if end - at < PREFIX:
@@ -256,7 +246,7 @@ def walk(
         if (
             (not checked or out[row, FLAWS] & col.FLAW_CRC)
             and position + at != trusted
-            and not _leads_on(buf, at + total, end, magic, out[row, LAST_OFFSET], size - position)
+            and not _leads_on(buf, at + total, end, out[row, LAST_OFFSET])
             and (checked or not is_sound(buf, at, total, magic))
         ):
             return row, at, SUSPECT

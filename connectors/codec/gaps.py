@@ -76,8 +76,11 @@ class Gaps:
         header = self.window.peek(here, walking.HEADER).copy()
         error = self._plain(why)
         start = max(here + 1, self.window.position - walking.PREFIX)  # zeros have been passed over
-        if error.reason in AS_IT_IS or self._is_batch(error):
+        if error.reason in AS_IT_IS:
             return error
+        if self._is_batch(error):
+            offset = int(be64(header, 0)) if len(header) >= walking.PREFIX else -1
+            return error._replace(first_offset=offset) if self.last < offset < self.below else error
         return self._until_next(error, header, start) or error
 
     def _suspect(self) -> DecodeError | None:
@@ -131,13 +134,15 @@ class Gaps:
         return self._is_behind(error.position + error.length) and not error.detail.endswith(BREAKS_OFF)
 
     def _is_behind(self, position: int) -> bool:
-        """Whether the file ends at a position, or an offset stands there that a batch behind this one may have."""
+        """Whether the file ends at a position, or what stands there could be a whole batch behind this one."""
         if position >= self.window.size:
             return position == self.window.size
         ahead = self.window.peek(position, walking.PREFIX)
         if len(ahead) < walking.PREFIX:
             return False
-        return bool(self.last < be64(ahead, 0) < self.below and be32(ahead, 8) >= walking.MIN_SIZES[0])
+        size = int(be32(ahead, 8))
+        fits = walking.MIN_SIZES[0] <= size <= self.window.size - position - walking.OVERHEAD
+        return bool(fits and self.last < be64(ahead, 0) < self.below)
 
     def _search(self, start: int, until: int, above: int) -> bool:
         """Whether a sound batch begins in [start, until); ``found`` says where."""

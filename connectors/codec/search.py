@@ -37,16 +37,26 @@ def _embedded(buf: np.ndarray, at: int, end: int, first: int) -> int:
         if stated > LONGEST:
             return 0
         run = first
-        while run < stated:
+        while run + PREFIX <= stated:
             if at + run + PREFIX > end:
-                return -(run + PREFIX)
+                return -int(stated)
             size = be32(buf, at + run + 8)
             if size < MIN_SIZES[0] or buf[at + run + 16] > 2:
                 break
             run += size + OVERHEAD
         if run == stated:
-            return run
+            return int(stated)
     return 0
+
+
+@kernel
+def _fits(buf: np.ndarray, at: int, end: int, magic: int, above: int, below: int) -> bool:
+    """Whether the offsets that are stated at ``at``, as far as the buffer shows them, lie between two others."""
+    offset = be64(buf, at)
+    if offset <= above or offset >= below:
+        return False
+    delta = be32(buf, at + 23) if magic == 2 and end - at >= HEADER else 0
+    return delta >= 0 and offset + delta < below
 
 
 @kernel
@@ -67,31 +77,27 @@ def find_batch(
         if magic > 2:
             at += 1
             continue
-        offset, total = be64(buf, at), be32(buf, at + 8) + OVERHEAD
-        if offset <= above or offset >= below or total < MIN_SIZES[magic] + OVERHEAD or total > min(limit, behind - at):
+        total = be32(buf, at + 8) + OVERHEAD
+        if total < MIN_SIZES[magic] + OVERHEAD or total > min(limit, behind - at):
             at += 1
             continue
-        if magic == 2:
-            if end - at < HEADER:
-                return MORE, at, HEADER, work
-            delta = be32(buf, at + 23)
-            if delta < 0 or offset + delta >= below:
-                at += 1
-                continue
-        work -= total
+        fits = _fits(buf, at, end, magic, above, below)
+        inside = _embedded(buf, at, end, total)
+        if inside < 0 and -inside > behind - at:
+            inside = 0
+        if not fits and inside == 0:
+            at += 1
+            continue
+        need = max(total, HEADER if magic == 2 else total, -inside)
+        work -= need
         if work < 0:
             return EXHAUSTED, at, 0, work
-        if total > end - at:
-            return MORE, at, total, work
+        if need > end - at:
+            return MORE, at, need, work
         if not is_sound(buf, at, total, magic):
             at += 1
-            continue
-        inside = _embedded(buf, at, end, total)
-        if inside == 0:
+        elif inside == 0:
             return FOUND, at, total, work
-        if inside < 0 and -inside <= behind - at:
-            return MORE, at, -inside, work
-        if inside < 0:
-            return FOUND, at, total, work
-        at += inside
+        else:
+            at += inside
     return MORE, at, 0, work

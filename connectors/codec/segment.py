@@ -170,7 +170,6 @@ def read_segment(
             crc,
             building.rows,
             building.columns,
-            size,
             gaps.trusted,
         )
         gaps.passed(building.columns[building.rows : rows])

@@ -251,6 +251,6 @@ def test_a_walk_reads_nothing_behind_its_end() -> None:
             buf = np.full(len(MIXED) + 64, filler, np.uint8)
             buf[:end] = np.frombuffer(MIXED[:end], np.uint8)
             out = walk_rows(20)
-            filled, reached, why = walk(buf, 0, end, 0, end, 1 << 28, True, 0, out, end, -1)
+            filled, reached, why = walk(buf, 0, end, 0, end, 1 << 28, True, 0, out, -1)
             rows.append((filled, reached, why, out[:filled].tolist()))
         assert rows[0] == rows[1]
