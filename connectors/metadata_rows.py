@@ -81,7 +81,7 @@ def _shown(record: MetadataRecord, payload: bool) -> dict[str, Any]:
 
 def properties(piece: FilePiece, how: How) -> Rows:
     """What one of the small files of :data:`PROPERTY_KINDS` says, in one row."""
-    data = read_file(piece.place, piece.file.name, limit=how.limits.max_small_file_bytes)
+    data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
     if isinstance(data, DecodeError):
         yield "decode_errors", from_errors(piece.key, [data])
         return

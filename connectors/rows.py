@@ -167,7 +167,7 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
 
 def _small(piece: FilePiece, how: How) -> Rows:
     """A file that is read whole: all but segments."""
-    data = read_file(piece.place, piece.file.name, limit=how.limits.max_small_file_bytes)
+    data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
     if isinstance(data, DecodeError):
         yield from _errors(piece.key, [data])
         return

@@ -46,6 +46,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     kept = _absorb(kept, "unreadable-transaction-record", {"null-key-in-compacted-topic"}, _same_record)
     kept = _absorb(kept, "sequence-reset-same-epoch", {"duplicate-sequence-range"}, _same_batches)
     kept = _absorb(kept, "replica-divergence", OF_REPLICAS, _same_copy_behind)
+    kept = _absorb(kept, "record-structure-invalid", {"replica-missing-range"}, _of_unread_bytes)
     kept = _absorb(kept, "replica-missing-range", {"sequence-gap"}, _inside)
     kept = _absorb(kept, "split-decision", {"marker-contradicts-decision", "marker-without-decision"}, _same_record)
     kept = _absorb(kept, "marker-contradicts-decision", {"marker-without-decision"}, _same_record)
@@ -180,6 +181,14 @@ def _same_copy_behind(winner: Finding, other: Finding) -> bool:
     """The same copy of a log, from the first divergent offset on."""
     same = _log(winner) == _log(other) and winner.evidence.get("log_dir") == other.evidence.get("log_dir")
     return same and winner.offset is not None and other.offset is not None and other.offset >= winner.offset
+
+
+def _of_unread_bytes(winner: Finding, other: Finding) -> bool:
+    """A range that a replica lacks because its bytes there are no batch."""
+    unread = winner.evidence.get("unread_offsets")
+    if unread is None or other.offset is None or other.last_offset is None or _log(winner) != _log(other):
+        return False
+    return bool(unread[0] <= other.offset and other.last_offset <= unread[1])
 
 
 def _inside(winner: Finding, other: Finding) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.numbers import setting_number
 from auditor.connectors.codec import columns as col
 from auditor.facts.copy_facts import Ahead, CopyFacts, Kind
 from auditor.rules import commands
@@ -252,7 +253,7 @@ def _after_limit(log: LogView) -> int | None:
     own = log.cluster.setting(log.topic, "message.timestamp.after.max.ms")
     value = own or log.cluster.broker_setting(log.leader.broker_id, "log.message.timestamp.after.max.ms")
     if value is not None:
-        return int(value) if value.isdigit() else None
+        return setting_number(value)
     return HOUR_MS if log.policy() == "kip-890-p2" else None
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.base.numbers import setting_number
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
@@ -83,7 +84,8 @@ class Cluster:
     def expiration_ms(self, broker_id: int | None) -> int:
         """producer.id.expiration.ms, or what stood for it before 3.4; one day where nothing tells."""
         value = self.broker_setting(broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms")
-        return int(value) if value is not None and value.isdigit() else DAY_MS
+        known = setting_number(value, bits=32)
+        return DAY_MS if known is None else known
 
     def knows_count(self, topic: str) -> bool:
         """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
@@ -92,7 +94,7 @@ class Cluster:
             return True
         count = self.partition_counts.get(topic, 0)
         values = [broker.get(COUNT_SETTINGS.get(topic, "")) for broker in self.broker_configs.values()]
-        set_to = [int(value) for value in values if value is not None and value.isdigit()]
+        set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def margin(self, timeout_ms: int = 0) -> int:

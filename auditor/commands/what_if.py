@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.errors import AuditInputError
+from auditor.base.numbers import setting_number
 from auditor.model.policies import POLICIES
 from auditor.outputs import publish
 from auditor.pipeline import audit as auditing
@@ -131,18 +132,18 @@ def _settings(audit: auditing.Audit, task: CopyTask) -> Settings:
     known = audit.settings.get(task.join_key, ClusterSettings())
     cluster = audit.clusters[task.join_key]
 
-    def number(*names: str) -> int | None:
+    def number(*names: str, bits: int = 64) -> int | None:
         values = (known.topic_setting(task.copy.topic or "", name, task.broker_id) for name in names)
-        return next((int(v) for v in values if v is not None and v.lstrip("-").isdigit()), None)
+        return next((known for v in values if (known := setting_number(v, least=-1, bits=bits)) is not None), None)
 
     retention = number("retention.ms")
     for name, unit in RETENTION_MS.items():
-        if retention is None and (value := number(name)) is not None:
+        if retention is None and (value := number(name, bits=64 if unit == 1 else 32)) is not None:
             retention = value * unit
     size = number("retention.bytes", "log.retention.bytes")
-    check = number("producer.id.expiration.check.interval.ms")
+    check = number("producer.id.expiration.check.interval.ms", bits=32)
     return Settings(
-        number(*plan.EXPIRATION_NAMES),
+        number(*plan.EXPIRATION_NAMES, bits=32),
         CHECK_MS if check is None else check,
         WEEK_MS if retention is None else retention,
         -1 if size is None else size,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
+from auditor.base.numbers import setting_number
 from auditor.connectors.files import Copy, Inventory, LogDir
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.options import AuditOptions
@@ -67,7 +68,7 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         cleaning_unknown=policy is None and "cleaner" not in d.whole_checkpoints,
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=expiration_ms(cluster, d.broker_id),
-        before_ms=int(before) if before is not None and before.isdigit() else None,
+        before_ms=setting_number(before),
         records=options.records and topic != METADATA_TOPIC,
         digests=replicated,
         limits=options.limits,
@@ -78,8 +79,8 @@ def expiration_ms(cluster: ClusterSettings, broker_id: int | None) -> int:
     """How long a broker remembers an idle producer, in ms: its setting, or one day."""
     for name in EXPIRATION_NAMES:
         value = cluster.topic_setting("", name, broker_id)
-        if value is not None and value.isdigit():
-            return int(value)
+        if (known := setting_number(value, bits=32)) is not None:
+            return known
     return DAY_MS
 
 

@@ -128,7 +128,7 @@ class _Replay:
         """The snapshots that can be read, by offset; what cannot be is told by the audit."""
         out = []
         for file in self.task.copy.snapshots:
-            data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
+            data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
             if not isinstance(data, DecodeError):
                 entries, errors = decode_snapshot(data, file.name)
                 if not errors:
