@@ -5,10 +5,12 @@ What Spark's data sources and ``auditor decode`` share. Nothing raises on bad by
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
@@ -16,6 +18,7 @@ from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal, names, schema
 from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
+from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import checkpoint, index
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import decode_stored
@@ -26,6 +29,8 @@ from auditor.connectors.internal import InternalRows
 from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy
+
+PART_BYTES = 1 << 20
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]  # table, and rows of it
 Content = tuple[pa.RecordBatch | None, list[DecodeError]]
@@ -156,13 +161,30 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
         runs = decode_stored(chunk.held, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
         for rows in record_rows(key, name, chunk.batches, runs, how.payload):
             yield "records", rows
-    bodies = chunk.body_errors
-    if collected is not None:
-        bodies = collected.add(name, chunk)  # the same, and records that do not parse
+    if collected is None:
+        yield from _errors(key, [*chunk.errors, *chunk.body_errors])
+        return
+    for part in parts(chunk):
+        bodies = collected.add(name, part)  # the errors of bodies, and records that do not parse
         bodies += [error for _offset, _position, error in collected.unreadable]
         collected.unreadable.clear()
         yield from collected.drain(key)
-    yield from _errors(key, [*chunk.errors, *bodies])
+        yield from _errors(key, bodies)
+    yield from _errors(key, chunk.errors)
+
+
+def parts(chunk: Chunk) -> Iterator[Chunk]:
+    """A chunk in pieces of about :data:`PART_BYTES` of records: rows of tables are larger than what they are made of.
+
+    What a compressed batch becomes nobody knows before, so each is a piece. The pieces have rows and raw bytes alone.
+    """
+    compressed = chunk.rows[:, walking.ATTRIBUTES] & walking.CODEC_MASK != 0
+    weight = np.where(compressed, PART_BYTES, chunk.rows[:, walking.SIZE])
+    number = (np.cumsum(weight) - weight) // PART_BYTES
+    cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+    for first, behind in itertools.pairwise(cuts):
+        raw = chunk.raw[first:behind] if chunk.raw is not None else None
+        yield replace(chunk, rows=chunk.rows[first:behind], raw=raw, errors=[], body_errors=[], summary=None)
 
 
 def _small(piece: FilePiece, how: How) -> Rows:

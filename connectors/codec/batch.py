@@ -48,6 +48,8 @@ MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2
     FLAWS,
 ) = range(len(BatchColumns._fields))
 
+ALL = -2  # in place of a trusted position: a wrong checksum says nothing about a length any more
+
 # Why a walk stopped.
 MORE = 0  # the buffer ends before the batch does
 FULL = 1  # no row is free
@@ -218,7 +220,8 @@ def walk(
     after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether all checksums are
     computed; else only those of batches that no batch follows where their length leads, so that the walk is the same
     either way. A batch with a wrong checksum is a row like any other where its length leads to the batch behind it, or
-    where it begins at position ``trusted``. Cost: one pass over the bytes with ``check``, else over the headers.
+    where it begins at position ``trusted`` (:data:`ALL`: anywhere). Cost: one pass over the bytes with ``check``, else
+    over the headers.
     """
     while position + at < until:
         if end - at < PREFIX:
@@ -246,6 +249,7 @@ def walk(
         if (
             (not checked or out[row, FLAWS] & col.FLAW_CRC)
             and position + at != trusted
+            and trusted != ALL
             and not _leads_on(buf, at + total, end, out[row, LAST_OFFSET])
             and (checked or not is_sound(buf, at, total, magic))
         ):

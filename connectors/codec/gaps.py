@@ -14,6 +14,7 @@ from auditor.connectors.codec.window import Window
 ANY_OFFSET = (0, 2**63 - 1)
 WORK = 16  # bytes that a search may read for one byte of the segment, places that turn out to be no batch included
 LEAST_WORK = 64 * MIB
+MAX_KEPT = 2_000  # batches with wrong checksums that were searched and kept, 0.1 ms each; those behind are kept unseen
 AS_IT_IS = ("unreadable", "vanished", "zero_filled")  # errors behind which nothing is looked for
 
 
@@ -47,6 +48,7 @@ class Gaps:
         self.last, self.below = offsets[0] - 1, offsets[1]
         self.trusted = -1
         self.found = (-1, -1)  # position and offset of the batch that the last search came to
+        self.kept = 0
         self.barren = False  # no sound batch lies behind
         self.work = max(LEAST_WORK, WORK * window.size)
 
@@ -93,7 +95,8 @@ class Gaps:
         gap = self._until_next(error, header, here + 1, end if neighbour else self.window.size)
         if gap is not None and gap.reason == "bad_size":
             return gap
-        self.trusted = here
+        self.kept += 1
+        self.trusted = here if self.kept < MAX_KEPT else walking.ALL
         self.window.go_to(here)
         return None
 
