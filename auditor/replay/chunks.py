@@ -72,7 +72,9 @@ def packed(chunk: Chunk | DecodeError) -> bytes:
     if isinstance(chunk, DecodeError):
         return pickle.dumps(chunk, 5)
     columns = [*np.ascontiguousarray(chunk.rows.T), *(chunk.summary or ())]
-    return pickle.dumps(([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end), 5)
+    return pickle.dumps(
+        ([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end, chunk.next_offset), 5
+    )
 
 
 def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
@@ -80,10 +82,10 @@ def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
     content = pickle.loads(data)
     if isinstance(content, DecodeError):
         return content
-    found, errors, body_errors, end = content
+    found, errors, body_errors, end, following = content
     columns = np.empty((len(found), found[0][1]), np.int64)
     for column, of_column in zip(columns, found, strict=True):
         unpacked_column(of_column, column)
     rows, rest = columns[: len(BATCH_DTYPES)], columns[len(BATCH_DTYPES) :]
     summary = RecordSummary(*(c.astype(t) for c, t in zip(rest, DTYPES, strict=True))) if len(rest) else None
-    return Chunk(np.ascontiguousarray(rows.T), errors, body_errors, summary, None, end)
+    return Chunk(np.ascontiguousarray(rows.T), errors, body_errors, summary, None, end, next_offset=following)

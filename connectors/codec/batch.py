@@ -244,14 +244,13 @@ def walk(
         out[row, POSITION] = position + at
         out[row, SIZE] = total
         out[row, MAGIC] = magic
-        checked = check or position + at == trusted
-        _fill(buf, at, total, magic, checked, row, out)
+        _fill(buf, at, total, magic, check, row, out)
         if (
-            (not checked or out[row, FLAWS] & col.FLAW_CRC)
+            (not check or out[row, FLAWS] & col.FLAW_CRC)
             and position + at != trusted
             and trusted != ALL
             and not _leads_on(buf, at + total, end, out[row, LAST_OFFSET])
-            and (checked or not is_sound(buf, at, total, magic))
+            and (check or not is_sound(buf, at, total, magic))
         ):
             return row, at, SUSPECT
         row += 1

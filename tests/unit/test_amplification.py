@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kafka.record.util import calc_crc32c
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, MIB
 from auditor.base.numbers import setting_number
+from auditor.connectors.codec import index as index_files
+from auditor.connectors.codec import snapshot
 from auditor.connectors.codec.checkpoint import (
     decode_leader_epochs,
     decode_offset_checkpoint,
@@ -75,6 +78,20 @@ def test_entries_of_the_indexes(more: int) -> None:
     found, errors = decode_time_index(times.tobytes(), 0)
     assert [e.reason for e in errors] == ["limit"] * bool(more)
     assert len(found.offset) == DEFAULT_LIMITS.max_index_entries
+
+
+def test_entries_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = DEFAULT_LIMITS._replace(max_producer_entries=3)
+    for module in (snapshot, index_files):
+        monkeypatch.setattr(module, "DEFAULT_LIMITS", few)
+    body = struct.pack(">i", 5) + bytes(46 * 5)
+    data = struct.pack(">hI", 1, calc_crc32c(body)) + body
+    entries, errors = snapshot.decode_snapshot(data)
+    assert len(entries.producer_id) == 3
+    assert [(e.reason, e.position, e.length) for e in errors] == [("limit", 10 + 46 * 3, 46 * 2)]
+    found, errors = decode_txn_index(bytes(34 * 5))
+    assert len(found.version) == 3
+    assert [(e.reason, e.position, e.length) for e in errors] == [("limit", 34 * 3, 34 * 2)]
 
 
 def test_entries_of_an_unknown_version_are_not_named_without_end() -> None:
