@@ -60,8 +60,8 @@ SUSPECT = 5  # a batch with a wrong checksum, whose length does not lead to the 
 
 
 @kernel
-def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> None:
-    """Fill ``row`` with the message at ``at``."""
+def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
+    """Fill ``row`` with the message at ``at``; returns its FLAW_* bits."""
     attributes = np.int64(buf[at + 17])
     timestamp = be64(buf, at + 18) if magic == 1 else -1
     crc = np.uint32(be32(buf, at + 12))
@@ -84,6 +84,7 @@ def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, 
     out[row, CONTROL_TYPE] = -1
     out[row, COORDINATOR_EPOCH] = -1
     out[row, FLAWS] = flaws
+    return flaws
 
 
 @kernel
@@ -147,8 +148,8 @@ def control_record(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
 
 
 @kernel
-def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: np.ndarray) -> None:
-    """Fill ``row`` with the record batch (magic 2) at ``at``."""
+def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: np.ndarray) -> int:
+    """Fill ``row`` with the record batch (magic 2) at ``at``; returns its FLAW_* bits."""
     attributes = be16(buf, at + 21)
     delta = be32(buf, at + 23)
     producer = be64(buf, at + 43)
@@ -177,14 +178,14 @@ def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out
     out[row, CONTROL_TYPE] = kind
     out[row, COORDINATOR_EPOCH] = coordinator_epoch
     out[row, FLAWS] = flaws
+    return flaws
 
 
 @kernel
-def _fill(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> None:
+def _fill(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
     if magic == 2:
-        _fill_batch(buf, at, total, check, row, out)
-    else:
-        _fill_legacy(buf, at, total, magic, check, row, out)
+        return int(_fill_batch(buf, at, total, check, row, out))
+    return int(_fill_legacy(buf, at, total, magic, check, row, out))
 
 
 @kernel
@@ -244,9 +245,9 @@ def walk(
         out[row, POSITION] = position + at
         out[row, SIZE] = total
         out[row, MAGIC] = magic
-        _fill(buf, at, total, magic, check, row, out)
+        flaws = _fill(buf, at, total, magic, check, row, out)
         if (
-            (not check or out[row, FLAWS] & col.FLAW_CRC)
+            (not check or flaws & col.FLAW_CRC)
             and position + at != trusted
             and trusted != ALL
             and not _leads_on(buf, at + total, end, out[row, LAST_OFFSET])
