@@ -183,7 +183,7 @@ class CopyReader:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
+        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
