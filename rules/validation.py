@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
+from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.codec import columns as col
+from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
@@ -90,10 +92,15 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
 
     Checks: the records present differ from the declared count, bytes are left over, the body cannot be decompressed,
     offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
-    with --records); an unknown codec or magic, a declared count that the offsets deny (always).
+    with --records); an unknown codec or magic, a declared count that the offsets deny, bytes between sound batches that
+    are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
     Why it matters: leaders refuse such batches; one that is stored breaks consumers and followers when they read it.
-    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there).
-    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch.
+    Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
+    lies behind. The auditor looks for the next sound batch and goes on from it.
+    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
+    began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
+    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch. For bytes that
+    are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
     no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}
@@ -120,6 +127,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             more = {"declared": left[0]["record_count"], "span": left[0]["span"], "span_in_doubt": True}
             yield _invalid(log, left, what, "record-structure-invalid", **more)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
+    for copy in log.copies:  # each is damaged by itself
+        yield from _gaps(log, copy)
 
 
 def _place(e: Event) -> tuple[int, int]:
@@ -141,8 +150,30 @@ def _unknown_formats(log: LogView, told: set[int]) -> Iterator[Finding]:
             yield log.finding(
                 "record-structure-invalid", "error", f"A batch in {error.file} has an unknown {what}: {error.detail}",
                 file=error.file, position=error.position,
+                offset=error.first_offset if error.first_offset >= 0 else None,
                 evidence={"reason": error.reason, "at_log_end": at_end or None, **error_code("INVALID_RECORD")},
             )  # fmt: skip
+
+
+def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
+    """Bytes between sound batches that are no batch."""
+    for error in copy.errors:
+        if error.reason != "bad_size" or error.last_offset < 0 or error.file not in copy.segments:
+            continue
+        first, last = error.first_offset, error.last_offset
+        lost = f"offsets {first} to {last}" if last >= first else "no offset"
+        yield log.finding(
+            "record-structure-invalid",
+            "error",
+            f"{error.length} bytes of {error.file} from byte {error.position} on are no batch ({error.detail}): "
+            f"{lost} of {log.name} could not be read, and a broker reads nothing behind them in this segment",
+            copy=copy, file=error.file, position=error.position,
+            offset=first, last_offset=last if last >= first else None,
+            evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
+                      "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
+            remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
+            f"make sure first that another replica has {lost}",
+        )  # fmt: skip
 
 
 def _invalid(log: LogView, run: list[Event], what: list[str], rule_id: str, **evidence: Any) -> Finding:
@@ -239,7 +270,7 @@ def _after_limit(log: LogView) -> int | None:
     own = log.cluster.setting(log.topic, "message.timestamp.after.max.ms")
     value = own or log.cluster.broker_setting(log.leader.broker_id, "log.message.timestamp.after.max.ms")
     if value is not None:
-        return int(value) if value.isdigit() else None
+        return setting_number(value)
     limit = log.policy().after_max_ms
     return limit if limit >= 0 else None
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.base.numbers import setting_number
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
 from auditor.facts.events import Event, Kind, events_of
 from auditor.model import releases
@@ -104,7 +105,7 @@ class Cluster:
             return True
         count = self.partition_counts.get(topic, 0)
         values = [broker.get(COUNT_SETTINGS.get(topic, "")) for broker in self.broker_configs.values()]
-        set_to = [int(value) for value in values if value is not None and value.isdigit()]
+        set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def margin(self, timeout_ms: int = 0) -> int:

@@ -170,12 +170,19 @@ NARROW = dict.fromkeys(
 EVENT = np.dtype([(name, (PLACE | NARROW).get(name, "i8")) for name in Event.__annotations__])
 
 
+def _blank_row() -> np.ndarray:
+    row = np.empty(1, EVENT)
+    for name in EVENT.names or ():
+        row[name] = -1
+    return row
+
+
+BLANK = _blank_row()
+
+
 def blank_events(rows: int) -> np.ndarray:
     """EVENT rows of which nothing is known: all is -1."""
-    table = np.empty(rows, EVENT)
-    for name in EVENT.names or ():
-        table[name] = -1
-    return table
+    return np.repeat(BLANK, rows)
 
 
 def events_of(table: np.ndarray, *kinds: Kind) -> Iterator[Event]:

@@ -159,23 +159,31 @@ class CopyReader:
         facts, segments = self.facts, self.task.copy.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
             facts.tables = self.internal.tables(key)
             facts.unreadable_records = self.internal.unreadable
-            facts.skipped_kinds = self.internal.skipped_kinds
+            facts.unknown_records = self.internal.unknown
         if isinstance(facts.digests, PackedColumns) and facts.digests:
             facts.digests.pack()
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
+    def _book_unreadable_records(self) -> None:
+        """The batches of records that were not understood, each once, are bytes in error."""
+        errors = self.internal.errors() if self.internal is not None else []
+        size = sum({(error.file, error.position): error.length for error in errors}.values())
+        self.bytes["bytes_decoded"] -= size
+        self.bytes["bytes_error"] += size
+
     def _small(self, file: DataFile | None) -> bytes | None:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
+        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size

@@ -195,12 +195,15 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
 
 def take_rows(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
     """The events and the decided transactions so far; their tables are empty afterwards."""
-    progress, log = replay.progress, replay.log
-    events = log.events[: progress["events"]].copy()
-    transactions = replay.transactions[: progress["transactions"]].copy()
-    log.events[: len(events)] = blank_events(len(events))
+    progress, events, transactions = replay.progress, replay.log.events, replay.transactions
+    found, decided = events[: progress["events"]], transactions[: progress["transactions"]]
+    if len(found):  # numpy takes 40 us to copy no rows of so many columns
+        found = found.copy()
+        events[: len(found)] = blank_events(len(found))
+    if len(decided):
+        decided = decided.copy()
     progress["events"] = progress["transactions"] = 0
-    return events, transactions
+    return found, decided
 
 
 def _capacity(rows: int) -> int:

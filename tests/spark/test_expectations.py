@@ -17,6 +17,7 @@ from auditor.outputs import runs
 from auditor.outputs.expectations import judge
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.tables import OF_FACTS
 from auditor.pipeline.verdicts import VERDICTS
 from auditor.rules.expectations.measures import LOG, MEASURES, columns_of, frame_of
 from auditor.spark import tables
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = dict[str, Any]
-SCHEMAS = {**schema.DECODED, **tables.OF_FACTS, "verdicts": VERDICTS}
+SCHEMAS = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS}
 T = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in range(3)]
 GOOD: dict[str, Row] = {
     "batches": {"magic": 2, "crc_ok": True, "compression": "none", "is_transactional": False, "is_control": False,
@@ -42,10 +43,13 @@ GOOD: dict[str, Row] = {
                         "transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "timeout_ms": 1},
     "offset_commits": {"committed_offset": 1, "consumed_partition": 0, "group_id": "g"},
     "group_metadata": {"generation": 1, "group_id": "g"},
+    "share_group_state": {"start_offset": -1, "group_id": "g"},
+    "remote_log_metadata": {"start_offset": 1, "end_offset": 2, "state": "COPY_SEGMENT_STARTED"},
     "topics": {"topic": "a", "topic_id": "A"},
     "topic_configs": {"topic": "a", "name": "n"},
     "broker_configs": {"entity": "1", "name": "n"},
     "partitions": {"topic": "a", "partition": 0, "replicas": [1, 2], "isr": [1], "leader": -1},
+    "metadata_history": {"replicas": [1, 2], "isr": [1], "leader": -1},
     "decode_errors": {"reason": "vanished"},
     "producer_states": {"producer_id": 1, "producer_epoch": 3, "max_epoch": 3},
     "transactions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
@@ -102,6 +106,8 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "nobody": [{"group_id": ""}],
     },
     "group_metadata": {"generation_negative": [{"generation": -2}], "nobody": [{"group_id": None}]},
+    "share_group_state": {"start_negative": [{"start_offset": -2}], "nobody": [{"group_id": ""}]},
+    "remote_log_metadata": {"upside_down": [{"end_offset": 0}], "state_unknown": [{"state": None}]},
     "topics": {
         "duplicate_topics": [{}, {"topic_id": "B"}],
         "duplicate_ids": [{}, {"topic": "b"}],
@@ -114,6 +120,7 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "isr_no_replica": [{"isr": [3]}],
         "leader_no_replica": [{"leader": 3}],
     },
+    "metadata_history": {"isr_no_replica": [{"isr": [3]}], "leader_no_replica": [{"leader": 3}]},
     "decode_errors": {"not_read": [{"reason": "unreadable"}], "not_decoded": [{"reason": "crc_mismatch"}]},
     "producer_states": {
         "duplicate_producers": [{}, {}],
