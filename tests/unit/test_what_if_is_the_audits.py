@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.cli import DEMO
+from auditor.commands.demo import DEMO
 from auditor.model.policies import COMPARED
 from auditor.pipeline.verdicts import judge_log
 from auditor.replay import bounds
