@@ -21,6 +21,7 @@ from auditor.rules import commands
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.registry import rule
 from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
+from auditor.rules.windows import naming
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
@@ -233,7 +234,7 @@ def _created_anew(log: LogView, producer_id: int) -> bool:
     history, began = log.cluster.coordinator, int(log.leader.state.get("first_time", -1))
     if history is None or began < 0 or log.leader.log_start > 0:
         return False
-    windows = (w for w in history.windows(producer_id) if log.name in w.partitions)
+    windows = naming(log).windows.get(producer_id, [])
     return any(w.end_time is not None and w.end_time < began for w in windows)
 
 

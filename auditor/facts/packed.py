@@ -16,6 +16,7 @@ WIDTHS = tuple((np.iinfo(t).min, np.iinfo(t).max, np.dtype(t)) for t in (np.int8
 _CODEC = pa.Codec("zstd", 1)
 _FAST = pa.Codec("lz4_raw")  # of steps, which are small already
 Packed = tuple[np.dtype, int, bytes]  # type of the steps, how many, compressed
+Compressed = tuple[str, int, int, bytes]  # type of the numbers or steps, the first number, how many, compressed
 
 
 class PackedRows:
@@ -80,6 +81,34 @@ def unpacked_column(packed: Packed, out: np.ndarray) -> None:
     dtype, length, data = packed
     steps = np.frombuffer(_FAST.decompress(data, length * dtype.itemsize, asbytes=True), dtype)
     np.cumsum(steps, dtype=np.int64, out=out)
+
+
+def compressed(column: np.ndarray, *, steps: bool = True) -> Compressed:
+    """Numbers at rest for long: as steps from each to the next where asked for, the like bytes of all of them together,
+    under zstd. Cost: some 5 ns a number; half the size of :func:`packed_column`."""
+    first = int(column[0]) if steps and len(column) else 0
+    if steps:
+        plain = np.diff(column.astype(np.int64, copy=False), prepend=first)
+        low, high = plain.min(initial=0), plain.max(initial=0)
+        plain = plain.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))
+    else:
+        plain = np.ascontiguousarray(column)
+    width = plain.dtype.itemsize
+    turned = np.ascontiguousarray(plain.view(np.uint8).reshape(-1, width).T)
+    return plain.dtype.str if steps else "u1", first, len(plain), bytes(_CODEC.compress(turned.data, asbytes=True))
+
+
+def decompressed(packed: Compressed) -> np.ndarray:
+    """Undoes :func:`compressed`: int64, or the bytes (uint8) of what was no steps."""
+    kind, first, length, data = packed
+    dtype = np.dtype(kind)
+    turned = np.frombuffer(_CODEC.decompress(data, length * dtype.itemsize, asbytes=True), np.uint8)
+    if dtype == np.uint8:
+        return turned
+    plain = np.ascontiguousarray(turned.reshape(dtype.itemsize, -1).T).view(dtype).reshape(-1)
+    out = np.cumsum(plain, dtype=np.int64)
+    out += first
+    return out
 
 
 class PackedColumns:

@@ -29,6 +29,7 @@ from auditor.replay import finish
 from auditor.replay import record_checks as records
 from auditor.replay import state as st
 from auditor.replay.chunks import read_chunks
+from auditor.replay.coordinator_reader import CoordinatorReader
 from auditor.replay.index_checks import IndexChecks, OffsetCheck, TimeCheck
 from auditor.replay.kernel import replay_batches
 from auditor.replay.recovery_scan import RecoveryScan
@@ -129,7 +130,12 @@ class CopyReader:
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.state["indexed_segments"] = indexed
-        self.internal = InternalRows(copy.topic or "", task.limits) if task.has_internal_rows else None
+        self.internal: InternalRows | None = None
+        self.coordinator: CoordinatorReader | None = None
+        if copy.topic == TRANSACTION_STATE:
+            self.coordinator = CoordinatorReader(copy.partition or 0, task.limits)
+        elif task.has_internal_rows:
+            self.internal = InternalRows(copy.topic or "", task.limits)
 
     def _intact_from(self) -> int:
         """Offsets below it may have been cleaned (rules.md, *intact*).
@@ -304,6 +310,8 @@ class CopyReader:
             found = records.check(chunk.batches, chunk.summary, bounds, self.task)
             self.keep(found)
         checks.take(chunk.rows, [events for events in found if events["kind"][0] == Kind.BATCH_TIMESTAMP])
+        if self.coordinator is not None:
+            self.facts.errors += self.coordinator.take(segment.name, chunk)
         if self.internal is not None:
             self.facts.errors += self.internal.add(segment.name, chunk)
         for error in chunk.errors:
@@ -418,6 +426,10 @@ class CopyReader:
             facts.tables = self.internal.tables(key)
             facts.state["unreadable_records"] = self.internal.unreadable
             facts.state["skipped_kinds"] = self.internal.skipped_kinds
+        if self.coordinator is not None:
+            facts.coordinator_log = self.coordinator.finish()
+            facts.state["unreadable_records"] = self.coordinator.unreadable
+            facts.state["skipped_kinds"] = self.coordinator.skipped_kinds
         if isinstance(facts.digests, PackedColumns) and facts.digests:
             facts.digests.pack()
             facts.state["snapshot_producers"] = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}

@@ -144,6 +144,29 @@ def records_of(
                 yield row, DecodeError(*where, *failure)
 
 
+def sound(run: Decoded, limits: Limits) -> np.ndarray:
+    """The numbers of a run's records whose content can be relied on."""
+    return np.flatnonzero((run.records.flaws & UNSOUND == 0) & (run.records.header_count <= limits.max_headers))
+
+
+def failures_of(run: Decoded, batches: BatchColumns, file: str, limits: Limits) -> list[DecodeError]:
+    """The errors that :func:`records_of` gives for a run of ``batches``, in the same order."""
+    broken = np.flatnonzero(run.summary.flaws & BROKEN)
+    if not len(broken) and len(sound(run, limits)) == len(run.records.offset):
+        return []
+    ends = np.cumsum(run.summary.present)
+    errors = []
+    for k in range(len(ends)):
+        row = run.rows.start + k
+        where = (file, int(batches.position[row]), int(batches.size[row]))
+        found = _run_records(run, int(ends[k - 1]) if k else 0, int(ends[k]), limits)
+        errors += [DecodeError(*where, *record) for record in found if isinstance(record, Failure)]
+        if run.summary.flaws[k] & BROKEN:
+            failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
+            errors.append(DecodeError(*where, *failure))
+    return errors
+
+
 def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterator[Record | Failure]:
     """Records ``start`` to ``stop`` of a run."""
     records, payload = run.records, run.records.payload.data
