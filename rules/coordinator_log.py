@@ -11,6 +11,7 @@ from auditor.model.hashing import partition_for
 from auditor.rules import commands
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
+from auditor.rules.group_offsets import watched
 from auditor.rules.registry import rule
 from auditor.rules.state_records import TOPIC, commit_offsets, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
@@ -152,11 +153,10 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
                 judged = (e for e in found.entries_of(number) if e.offset >= log.leader.log_start)
                 yield _misplaced(log, found.ids[number], None, owner, count, sure, next(judged))
     elif log.topic == "__consumer_offsets":
-        for name in ("offset_commits", "group_metadata"):
-            table = log.leader.tables.get(name)
-            for group in dict.fromkeys(table["group_id"].to_pylist() if table is not None else ()):
-                if group is not None and partition_for(group, count) != log.partition:
-                    yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
+        seen = watched(log)
+        for group in seen.groups if seen is not None else ():
+            if partition_for(group, count) != log.partition:
+                yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
 
 
 def _misplaced(

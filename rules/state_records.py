@@ -69,27 +69,27 @@ def steps(log: LogView) -> list[Step]:
 
 
 def _steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:
-    judged: dict[tuple[int, ...], list[str]] = {}
+    judged: dict[int, list[str]] = {}
     for columns in found.neighbours(log_start):
         states = columns["state"]
         known = states < len(STATES)
         pairs = (columns["id"][1:] == columns["id"][:-1]) & (columns["offset"][:-1] >= intact)
         pairs &= known[1:] & known[:-1] & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE))
         at = np.flatnonzero(pairs)
-        kinds, example, which = np.unique(_kinds(found, columns, at), axis=0, return_index=True, return_inverse=True)
+        kinds, example, which = np.unique(_kinds(found, columns, at), return_index=True, return_inverse=True)
         wrong = np.zeros(len(kinds), bool)
-        for number, kind in enumerate(map(tuple, kinds.tolist())):
+        for number, kind in enumerate(kinds.tolist()):
             if kind not in judged:
                 old, new = found.entries(columns, slice(at[example[number]], at[example[number]] + 2))
                 judged[kind] = transition_problem(value(old), value(new))
             wrong[number] = bool(judged[kind])
         for row, number in zip(at[wrong[which]].tolist(), which[wrong[which]].tolist(), strict=True):
             old, new = found.entries(columns, slice(row, row + 2))
-            yield old, new, judged[tuple(kinds[number].tolist())]
+            yield old, new, judged[int(kinds[number])]
 
 
 def _kinds(found: CoordinatorLog, columns: Columns, at: np.ndarray) -> np.ndarray:
-    """All that :func:`transition_problem` looks at in the step from each row to the next: a line a step."""
+    """All that :func:`transition_problem` looks at in the step from each row to the next, a number a step."""
 
     def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
         return columns[name][at].astype(np.int64), columns[name][at + 1].astype(np.int64)
@@ -97,14 +97,16 @@ def _kinds(found: CoordinatorLog, columns: Columns, at: np.ndarray) -> np.ndarra
     (old_state, state), (old_epoch, epoch), (old_start, start) = pair("state"), pair("producer_epoch"), pair("start")
     (old_client, client), (old_producer, producer) = pair("client_version"), pair("producer_id")
     old_timeout, timeout = pair("timeout_ms")
-    return np.stack(
-        [
-            old_state, state, client >= 2, client == old_client, producer == old_producer, old_epoch == LAST_EPOCH,
-            epoch == LAST_EPOCH, epoch == 0, np.clip(epoch - old_epoch, -1, 3), timeout == old_timeout,
-            start == old_start, start == columns["last_update"][at + 1], _relation(found, *pair("set"), state),
-        ],
-        axis=1,
+    facts = (
+        client >= 2, client == old_client, producer == old_producer, old_epoch == LAST_EPOCH, epoch == LAST_EPOCH,
+        epoch == 0, timeout == old_timeout, start == old_start, start == columns["last_update"][at + 1],
     )  # fmt: skip
+    kind = (old_state + 1) << 4 | (state + 1)
+    kind = kind << 3 | (np.clip(epoch - old_epoch, -1, 3) + 1)
+    kind = kind << 2 | _relation(found, *pair("set"), state)
+    for fact in facts:
+        kind = kind << 1 | fact
+    return kind
 
 
 def _relation(found: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:

@@ -26,7 +26,10 @@ ABOVE_FACTS = ("auditor.replay", "auditor.rules", "auditor.pipeline", "auditor.s
                "auditor.commands", "auditor.dashboards", "auditor.cli")  # fmt: skip
 LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/base": (frozenset({"pyspark", "pandas", "pyarrow", "auditor"}), frozenset({"auditor.base"})),
-    "auditor/facts": (frozenset({"pyspark", "pandas", "auditor"}), frozenset({"auditor.base", "auditor.facts"})),
+    "auditor/facts": (
+        frozenset({"pyspark", "pandas", "auditor"}),
+        frozenset({"auditor.base", "auditor.facts", "auditor.model"}),
+    ),
     "connectors": (frozenset({"auditor"}), frozenset({"auditor.base", "auditor.connectors"})),
     "connectors/codec": (
         frozenset({"pyspark", "pandas", "pyarrow.fs", "fsspec", "kafka", "auditor"}),

@@ -339,7 +339,7 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
     Memory: four columns of all rows, beside what ``column`` holds.
     """
     ids = column("id")
-    order = np.argsort(ids, kind="stable")
+    order = np.argsort(ids, kind="stable").astype(np.int32 if rows < 1 << 31 else np.int64)
     key = {name: column(name)[order] for name in ("state", "producer_id")} | {"id": ids[order]}
     del ids
     cuts = _piece_ends(windows_of(key), rows)
@@ -349,8 +349,11 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
         values = key[name] if name in key else column(name)[order]
         for piece, (start, stop) in zip(pieces, _spans(cuts), strict=True):
             piece[name] = compressed(values[start:stop])
-        if name in ("partition", "record_time", "producer_epoch", "set", "last_update"):
+        if name in ("partition", "record_time", "producer_epoch", "set"):
             kept[name] = values
+        elif name == "last_update":
+            kept["clock"] = np.where(values >= 0, values, kept.pop("record_time"))
+        del values
     pairs = _pairs(key | kept, cuts)
     return CoordinatorLog(
         rows, len(known.ids), _dumps(known.ids), _dumps(known.topics),
@@ -385,7 +388,7 @@ def _pairs(columns: Columns, cuts: list[int]) -> np.ndarray:
     runs = np.zeros(len(starts), PAIR)
     runs["id"], runs["producer_id"] = ids[starts], producers[starts]
     runs["epoch"] = np.maximum.reduceat(columns["producer_epoch"][rows], starts)
-    runs["first_time"] = np.minimum.reduceat(clocks(columns)[rows], starts)
+    runs["first_time"] = np.minimum.reduceat(columns["clock"][rows], starts)
     runs["partition"] = columns["partition"][last]
     runs["piece"] = np.searchsorted(cuts, last, side="right")
     runs["row"] = last - np.array([0, *cuts])[runs["piece"]]

@@ -17,6 +17,7 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.packed import PackedColumns, PackedRows
+from auditor.facts.watched_offsets import WatchedOffsets
 
 
 class Kind(IntEnum):
@@ -178,8 +179,8 @@ class CopyFacts:
     """Everything known of one copy of a partition (``log_dir``, topic, partition) after it was read once.
 
     ``segments`` names the segment files (relative to the log directory) that column ``segment`` of the tables points
-    into, -1 being none. ``coordinator_log`` are the records of ``__transaction_state``, packed. ``sums`` are the offset
-    accounting and volumes, see :data:`SUMS`.
+    into, -1 being none. ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` is
+    what those of ``__consumer_offsets`` came to. ``sums`` are the offset accounting and volumes, see :data:`SUMS`.
     """
 
     cluster_id: str | None
@@ -215,6 +216,7 @@ class CopyFacts:
     errors: list[DecodeError] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     coordinator_log: CoordinatorLog | None = None
+    watched_offsets: WatchedOffsets | None = None
     digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)

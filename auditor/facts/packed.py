@@ -4,6 +4,7 @@ and columns of a row a batch, packed as they grow.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -142,8 +143,15 @@ class PackedColumns:
 
     def __getitem__(self, name: str) -> np.ndarray:
         at, dtype = list(self.dtypes).index(name), self.dtypes[name]
-        packed = [self._unpacked(piece[at]).astype(dtype) for piece in self.pieces]
-        return np.concatenate([np.empty(0, dtype), *packed, *(rows[at].astype(dtype) for rows in self.waiting)])
+        parts = itertools.chain(
+            (self._unpacked(piece[at]) for piece in self.pieces), (rows[at] for rows in self.waiting)
+        )
+        out = np.empty(sum(piece[at][1] for piece in self.pieces) + sum(len(rows[at]) for rows in self.waiting), dtype)
+        end = 0
+        for part in parts:
+            out[end : end + len(part)] = part
+            end += len(part)
+        return out
 
     def _unpacked(self, packed: Packed) -> np.ndarray:
         out = np.empty(packed[1], np.int64)

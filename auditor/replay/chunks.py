@@ -52,7 +52,7 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
     segment = task.copy.segments[number]
     with contextlib.closing(f):
         yield from read_segment(
-            f, segment.size, file=segment.name, limits=task.limits, records=task.records, raw=task.has_internal_rows
+            f, segment.size, file=segment.name, limits=task.limits, records=task.records, held=task.has_internal_rows
         )
 
 

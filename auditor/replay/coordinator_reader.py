@@ -14,7 +14,7 @@ from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batch import CONTROL
 from auditor.connectors.codec.columns import BatchColumns
 from auditor.connectors.codec.interning import FULL, Interner
-from auditor.connectors.codec.records import Decoded, decode_records, failures_of, sound
+from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.structs import Problem
 from auditor.connectors.codec.transaction_columns import (
@@ -41,6 +41,7 @@ from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, Coordinato
 from auditor.facts.packed import PackedColumns
 
 DICTIONARY_BYTES = 128 * MIB
+UNREADABLE = FULL - 1  # in place of a set
 UNKNOWN = len(STATES)  # the first of the states that have no name
 
 
@@ -122,6 +123,7 @@ class CoordinatorReader:
         self.left_out = 0
         self.broken_at = -1
         self.version_1 = False
+        self.some_odd = False
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
         """Reads the records of every batch of a chunk; returns what kept a batch closed."""
@@ -130,9 +132,8 @@ class CoordinatorReader:
         errors: list[DecodeError] = []
         batches = chunk.batches
         data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
-        raw = [chunk.raw[i] for i in data] if chunk.raw else []
         chosen = batches.take(data)
-        for run in decode_records(raw, chosen, limits=self.limits, payload=True):
+        for run in opened(chunk, data, chosen, self.limits):
             errors += failures_of(run, chosen, file, self.limits)
             errors += self._run(file, run, chosen)
         return errors
@@ -154,7 +155,7 @@ class CoordinatorReader:
         self._plain(records.payload, fields[plain], at, plain)
         for k in np.flatnonzero(~plain).tolist():
             if not self._odd(run, int(chosen[k]), file, {name: column[k : k + 1] for name, column in at.items()}):
-                at["set"][k] = FULL - 1
+                at["id"][k], at["set"][k] = 0, UNREADABLE
         left = (at["set"] == FULL) | (at["id"] == FULL)
         kept = np.flatnonzero(~left & (at["set"] >= 0))
         self.rows.add(out[:, kept] if len(kept) < len(chosen) else out)
@@ -206,6 +207,7 @@ class CoordinatorReader:
         at["client_version"][:] = row.client_transaction_version or 0
         at["last_update"][:], at["start"][:] = _time(row.last_update_timestamp), _time(row.start_timestamp)
         self.version_1 |= row.value_version == 1
+        self.some_odd = True
         return True
 
     def _problem(self, file: str, position: int, offset: int, problem: Problem) -> None:
@@ -227,6 +229,14 @@ class CoordinatorReader:
         )
         return [DecodeError(file, int(at["position"][row]), -1, "limit", detail)] if first else []
 
+    def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:
+        """The ids in the order in which they first come, and the place of each: odd records were read out of order."""
+        used, first = np.unique(self.rows["id"], return_index=True)
+        order = np.concatenate([used[np.argsort(first)], np.setdiff1d(np.arange(len(ids)), used)])
+        place = np.empty(len(ids), np.int32)
+        place[order] = np.arange(len(ids))
+        return [ids[number] for number in order.tolist()], place
+
     def finish(self) -> CoordinatorLog:
         """The packed log of all that was taken."""
         self.rows.pack()
@@ -236,7 +246,12 @@ class CoordinatorReader:
             self.ids.texts(), sets.topics.texts(), sets.sets.ends[1 : len(sets.sets) + 1] // 8, elements, self.files,
             [f"unknown state {status}" for status in self.states],
         )  # fmt: skip
-        log = packed.build(self.rows.__getitem__, self.count, known)
+        if not self.some_odd:
+            log = packed.build(self.rows.__getitem__, self.count, known)
+        else:
+            names, place = self._in_order(known.ids)
+            known = known._replace(ids=names)
+            log = packed.build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, known)
         log.broken_at, log.version_1 = self.broken_at, self.version_1
         return log
 

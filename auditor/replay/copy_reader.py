@@ -21,7 +21,7 @@ from auditor.connectors.codec.index import decode_offset_index, decode_time_inde
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import Copy, DataFile, SegmentFile
-from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
+from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.storage import Place, read_file, read_head
 from auditor.facts.copy_facts import ABORTED, EVENT, SEQUENCE_FREE_TOPICS, TRANSACTION, CopyFacts, Kind
 from auditor.facts.packed import PackedColumns
@@ -32,6 +32,7 @@ from auditor.replay.chunks import read_chunks
 from auditor.replay.coordinator_reader import CoordinatorReader
 from auditor.replay.index_checks import IndexChecks, OffsetCheck, TimeCheck
 from auditor.replay.kernel import replay_batches
+from auditor.replay.offsets_reader import OffsetsReader
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.replay.snapshot_chain import Chain, Stored
 
@@ -130,12 +131,12 @@ class CopyReader:
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.state["indexed_segments"] = indexed
-        self.internal: InternalRows | None = None
+        self.offsets: OffsetsReader | None = None
         self.coordinator: CoordinatorReader | None = None
         if copy.topic == TRANSACTION_STATE:
             self.coordinator = CoordinatorReader(copy.partition or 0, task.limits)
-        elif task.has_internal_rows:
-            self.internal = InternalRows(copy.topic or "", task.limits)
+        elif copy.topic == CONSUMER_OFFSETS:
+            self.offsets = OffsetsReader(self.facts.log_start, task.limits)
 
     def _intact_from(self) -> int:
         """Offsets below it may have been cleaned (rules.md, *intact*).
@@ -312,8 +313,8 @@ class CopyReader:
         checks.take(chunk.rows, [events for events in found if events["kind"][0] == Kind.BATCH_TIMESTAMP])
         if self.coordinator is not None:
             self.facts.errors += self.coordinator.take(segment.name, chunk)
-        if self.internal is not None:
-            self.facts.errors += self.internal.add(segment.name, chunk)
+        if self.offsets is not None:
+            self.facts.errors += self.offsets.take(segment.name, chunk)
         for error in chunk.errors:
             self._error(error)
             self.unread.append((error.file, error.position, error.position + error.length))
@@ -421,11 +422,10 @@ class CopyReader:
             "unreadable_at": max(0, int(scalars[st.S_UNREADABLE_AT])) if scalars[st.S_UNREADABLE] >= 0 else -1,
             "ahead": finish.pending_ahead(self.replay),
         }
-        if self.internal is not None:
-            key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
-            facts.tables = self.internal.tables(key)
-            facts.state["unreadable_records"] = self.internal.unreadable
-            facts.state["skipped_kinds"] = self.internal.skipped_kinds
+        if self.offsets is not None:
+            facts.watched_offsets = self.offsets.finish()
+            facts.state["unreadable_records"] = self.offsets.unreadable
+            facts.state["skipped_kinds"] = self.offsets.skipped_kinds
         if self.coordinator is not None:
             facts.coordinator_log = self.coordinator.finish()
             facts.state["unreadable_records"] = self.coordinator.unreadable

@@ -90,7 +90,7 @@ class LiveReader(CopyReader):
         """Replays whole batches at the head of ``data`` up to the end; False where they bring the log no further."""
         whole = data[: whole_batches(data, self.live.end)]
         before = self.next_offset
-        raw = self.live.raw or self.internal is not None
+        raw = self.live.raw or self.offsets is not None or self.coordinator is not None
         for chunk in read_segment(
             io.BytesIO(whole), len(whole), file=self.live.file, limits=self.live.limits, records=self.live.records,
             raw=raw,

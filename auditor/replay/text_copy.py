@@ -74,7 +74,7 @@ def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
             cleaner_offset=_end(copy) if compacted and topic not in INTERNAL_TOPICS else None, limits=task.limits,
         )
     )  # fmt: skip
-    reader.internal = reader.coordinator = None
+    reader.offsets = reader.coordinator = None
     stored = [Stored(s.file, s.offset, s.entries, True) for s in copy.snapshots]
     none = np.empty(0, np.int64)
     reader.begin(stored, none, none)

@@ -38,7 +38,7 @@ class Lists(NamedTuple):
 
 
 @kernel
-def _uvarint(data: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
+def uvarint(data: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
     """The value and the index behind it; the index is -1 where there is none up to 2^31 - 1."""
     value = np.int64(0)
     for k in range(5):
@@ -52,7 +52,8 @@ def _uvarint(data: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
 
 
 @kernel
-def _ascii(data: np.ndarray, start: int, size: int) -> bool:
+def all_ascii(data: np.ndarray, start: int, size: int) -> bool:
+    """Whether bytes are ASCII, so that as text they differ where the bytes do."""
     for k in range(size):  # noqa: SIM110  all() is no loop to numba
         if data[start + k] >= 0x80:
             return False
@@ -63,7 +64,7 @@ def _ascii(data: np.ndarray, start: int, size: int) -> bool:
 def _count(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[np.int64, int]:
     """Elements of an array, -1 for null, and the index behind the count, -1 where it does not fit."""
     if flexible:
-        count, after = _uvarint(data, at, end)
+        count, after = uvarint(data, at, end)
         return count - 1, after
     if at + 4 > end:
         return np.int64(0), -1
@@ -74,7 +75,7 @@ def _count(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[np.int6
 def _name(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[Any, np.int64]:
     """Where a topic's name begins and its size; -1 for the size where it is odd."""
     if flexible:
-        size, at = _uvarint(data, at, end)
+        size, at = uvarint(data, at, end)
         size -= 1
         if at < 0:
             return np.int64(0), np.int64(-1)
@@ -83,7 +84,7 @@ def _name(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[Any, np.
             return np.int64(0), np.int64(-1)
         size = be16(data, at)
         at += 2
-    if size < 0 or size > MAX_TOPIC_LENGTH or at + size > end or not _ascii(data, at, size):
+    if size < 0 or size > MAX_TOPIC_LENGTH or at + size > end or not all_ascii(data, at, size):
         return np.int64(0), np.int64(-1)
     return np.int64(at), size
 
@@ -116,14 +117,14 @@ def _list_end(data: np.ndarray, at: int, end: int, flexible: bool) -> int:
 @kernel
 def _tags(data: np.ndarray, at: int, end: int, out: np.ndarray) -> bool:
     """Reads the tagged fields up to the end; whether all are known and fill it."""
-    tags, at = _uvarint(data, at, end)
+    tags, at = uvarint(data, at, end)
     if at < 0:
         return False
     for _ in range(tags):
-        tag, at = _uvarint(data, at, end)
+        tag, at = uvarint(data, at, end)
         if at < 0:
             return False
-        size, at = _uvarint(data, at, end)
+        size, at = uvarint(data, at, end)
         if at < 0 or tag > 3 or size != (8 if tag < 2 else 2) or at + size > end:
             return False
         if tag == 2:
@@ -166,7 +167,7 @@ def _parse(
         row, at, size = out[k], key_start[k], key_size[k]
         row[:] = -1
         row[VERSION] = ODD
-        if size < 4 or be16(data, at) != 0 or be16(data, at + 2) != size - 4 or not _ascii(data, at + 4, size - 4):
+        if size < 4 or be16(data, at) != 0 or be16(data, at + 2) != size - 4 or not all_ascii(data, at + 4, size - 4):
             continue
         row[ID_START], row[ID_SIZE] = at + 4, size - 4
         if value_size[k] >= 0:
