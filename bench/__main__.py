@@ -1,7 +1,7 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/performance.md``.
 
 Groups: start, 64k, 400, shapes, large, tables, records, model, where; all of them where none is named. ``BENCH_DIR`` is
-where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the sizes of issue 9, ``BENCH_RUNS`` (3)
+where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3)
 is how often each side runs. Results of groups that are not named stay as they were.
 """
 
@@ -60,7 +60,7 @@ def run(wanted: list[str], plan: Plan, kept: Path) -> None:
             print("\n".join(table.Row(*row).line() for row in rows[group]))  # type: ignore[arg-type]
             kept.write_text(json.dumps(rows))
             told = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
-            sizes = "Sizes of issue 9" if plan.full else "Quick sizes"
+            sizes = "Full sizes" if plan.full else "Quick sizes"
             head = f"{table.machine()} {sizes}, medians of {plan.runs} runs, the sides in turn.\n\n"
             table.write("figures", head + table.table(told))
         print(f"== {group}: {time.monotonic() - began:.0f} s", flush=True)

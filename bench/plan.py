@@ -12,7 +12,7 @@ from tests import corpora
 
 
 class Plan(NamedTuple):
-    """Sizes in bytes. Quick ones take about ten minutes in all; ``BENCH_FULL=1`` those of issue 9."""
+    """Sizes in bytes. Quick ones take about ten minutes in all; ``BENCH_FULL=1`` the full ones."""
 
     root: Path | None
     full: bool

@@ -18,11 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from auditor import running
 from auditor.connectors.inventory import discover
-from auditor.pipeline import audit, context, plan
+from auditor.pipeline import context, plan
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.copies import read_task
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
-from auditor.spark import scan, session
+from auditor.spark import session
 from bench import inputs
 from bench.inputs import GIB, PROPERTIES, Kind, make, space
 from bench.sides import Memory
@@ -69,7 +72,7 @@ def audited(paths: list[Path], out: Path, *, parts: bool) -> Run:
     out.mkdir()
     spark = session.start("local[2]", log)
     began, memory = time.perf_counter(), Memory(os.getpid())
-    audit.run(AuditOptions(tuple(map(str, paths)), out / "results"), lambda _: None, spark)
+    running.audit(AuditOptions(tuple(map(str, paths)), out / "results"), lambda _: None, spark)
     seconds = time.perf_counter() - began
     private = memory.end()
     spark.stop()
@@ -143,12 +146,14 @@ def kept(root: Path) -> None:
     inventory = step("inventory", lambda: discover([str(path)]))
     tasks = step("tasks", lambda: plan.copy_tasks(inventory, {}, options))
     pickled("tasks as broadcast", [plan.spread(tasks, 4)])
-    facts = [scan.read_task(task)[0] for task in tasks]
+    facts = [read_task(task)[0] for task in tasks]
     pickled("facts as shuffled", facts)
     briefs = step("briefs", lambda: [pickle.loads(pickle.dumps(context.brief(f), 5)) for f in facts])
     clusters = step("clusters", lambda: context.build(briefs, {}, None, False))
     pickled("clusters as broadcast", [clusters])
-    wanted, cluster = audit.chosen_rules(options), next(iter(clusters.values()))
+    with running.runner(options) as runner:
+        wanted = Audit(options, runner).rule_ids
+    cluster = next(iter(clusters.values()))
     step("judged", lambda: [json.loads(json.dumps(row)) for f in facts for _, row in judge_log([f], cluster, wanted)])
 
 

@@ -16,7 +16,6 @@ from auditor.connectors.codec.segment import BUFFER, read_segment
 from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan as pieces
 from auditor.connectors.rows import How, read_piece
-from auditor.pipeline.audit import open_input
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import copy_tasks
 from auditor.replay.copy_reader import CopyTask, read_copy
@@ -25,9 +24,7 @@ from bench.inputs import GIB, Kind, Made, make, space
 from bench.plan import Plan
 
 BATCHES = frozenset({"batches"})
-KERNELS = (
-    "from pathlib import Path; from auditor.spark.warm import warm; from auditor.cli import DEMO; warm(DEMO / 'logs')"
-)
+KERNELS = "from auditor.spark.warm import warm; from auditor.commands.demo import DEMO; warm(DEMO / 'logs')"
 
 
 def measure(plan: Plan) -> str:
@@ -62,8 +59,8 @@ def _table(columns: dict[str, dict[str, float]], form: str) -> str:
 
 
 def _layers(made: Made, runs: int) -> dict[str, float]:
-    inventory = open_input(AuditOptions((str(made.folder),), made.folder))
-    tasks = [t for t in copy_tasks(inventory.inventory, {}, inventory.options) if isinstance(t, CopyTask)]
+    options = AuditOptions((str(made.folder),), made.folder)
+    tasks = [t for t in copy_tasks(discover([str(made.folder)]), {}, options) if isinstance(t, CopyTask)]
     layers: dict[str, Callable[[], float]] = {
         "reading into a buffer": lambda: _took(lambda: [_read(path) for path in made.logs]),
         "and walking headers": lambda: _took(lambda: [_walk(path, crc=False) for path in made.logs]),

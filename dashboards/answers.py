@@ -1,7 +1,8 @@
 """The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
 
-Everything here is drawn from findings, open transactions and the summary; nothing is judged anew. One table says
-what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means to an operator.
+Everything here is drawn from findings, open transactions and the summary; nothing is judged anew. What a rule's
+findings mean here (who waits, whether an abort would contradict a decision) comes with them, under ``declared``. One
+table says what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.dashboards.wording import SEVERITIES, Finding, log_name, plural, size
+from auditor.base.words import plural
+from auditor.dashboards.wording import SEVERITIES, Finding, log_name, size
 
 # What a class means, in one sentence an on-call engineer understands.
 CLASSES = {
@@ -21,14 +23,6 @@ CLASSES = {
     "undecidable": "Hanging or merely slow: what would decide it was not among the inputs.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
-# Rules that say that somebody waits; they make a row of their own where no open transaction was handed in for them.
-BLOCKING_RULES = frozenset(
-    {
-        "hanging-transaction", "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start",
-        "stuck-prepare", "timeout-not-enforced", "pending-offsets-blocked",
-    }
-)  # fmt: skip
-_NEVER_ABORT = frozenset({"missing-marker", "stuck-prepare"})
 _STUCK = ("hanging", "orphan", "ghost")
 
 
@@ -73,7 +67,7 @@ class Open:
 
     @property
     def blocks(self) -> bool:
-        """Whether its readers are held up for longer than is normal.
+        """Whether its readers are kept waiting for longer than is normal.
 
         A finding above info says so. One that may have been in flight, or is too young to tell, is not said to block;
         without any finding about it (rules can be skipped) its class decides.
@@ -147,11 +141,14 @@ def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Advice:
     """What is safe to do about an open transaction: from its class, its coordinator's state, the findings about it."""
     state = str(row.get("state") or "")
     kind = row["class"]
-    if state == "PrepareCommit" or (state == "CompleteCommit" and _says(findings, {"missing-marker"})):
+    decided = any(_declared(f, "decided") for f in findings)
+    if state == "PrepareCommit" or (state == "CompleteCommit" and decided):
         return Advice(
-            "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was told are in."
+            "Do not abort",
+            "stop",
+            "COMMIT was decided: an abort would drop records that the client was sure of.",
         )
-    if state == "PrepareAbort" or _says(findings, _NEVER_ABORT):
+    if state == "PrepareAbort" or decided:
         return Advice(
             "Let the coordinator finish", "wait", "Nothing is lost by it; consumers wait until its marker is written."
         )
@@ -192,8 +189,9 @@ def missing(findings: Iterable[Finding]) -> list[str]:
     """What the undecided findings name as that which would decide them, each once, in the order given."""
     named: dict[str, None] = {}
     for finding in undecided(findings):
-        told = (finding.get("evidence") or {}).get("missing") or ()
-        for item in (told,) if isinstance(told, str) else told if isinstance(told, list) else ():
+        lacking = (finding.get("evidence") or {}).get("missing") or ()
+        items = [lacking] if isinstance(lacking, str) else lacking
+        for item in items if isinstance(items, list) else ():
             named[str(item)] = None
     return list(named)
 
@@ -235,7 +233,7 @@ def _about(row: Mapping[str, Any], about: Mapping[tuple[Any, Any], list[Finding]
         for f in about.get((row["topic"], row["partition"]), ())
         if f["producer_id"] == row["producer_id"] and _overlaps(f, row)
     ]
-    return sorted(mine, key=lambda f: f["rule"] not in BLOCKING_RULES)
+    return sorted(mine, key=lambda f: not _declared(f, "blocks"))
 
 
 def _overlaps(finding: Finding, row: Mapping[str, Any]) -> bool:
@@ -245,18 +243,22 @@ def _overlaps(finding: Finding, row: Mapping[str, Any]) -> bool:
     return bool(last >= row["first_offset"])
 
 
-def _says(findings: Iterable[Finding], rules: Iterable[str]) -> bool:
-    return any(f["rule"] in rules for f in findings)
+def _declared(finding: Finding, name: str) -> Any:
+    """What the finding's rule declares; None where the rule is not known (any more)."""
+    return (finding.get("declared") or {}).get(name)
 
 
 def _blocks_log(finding: Finding) -> bool:
-    """Whether it says that a log's readers wait: rules that point into ``__transaction_state`` do not."""
+    """Whether it says that a log's readers wait: findings that point into ``__transaction_state`` do not.
+
+    Such a finding makes a row of its own where no open transaction was handed in for it.
+    """
     speaks = finding["topic"] not in (None, "__transaction_state") and finding["severity"] != "info"
-    return speaks and finding["rule"] in BLOCKING_RULES
+    return speaks and _declared(finding, "blocks") is not None
 
 
 def _blocks(finding: Finding, name: str) -> bool:
-    return finding["rule"] == "pending-offsets-blocked" and log_name(finding) == name
+    return bool(_declared(finding, "blocks") == "group") and log_name(finding) == name
 
 
 def _as_transaction(finding: Finding) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
            ("state",), {(state,): summary["bytes"][state] or 0 for state in _STATES})  # fmt: skip
     _count(registry, "kafka_audit_batches", "Record batches audited", (), {(): summary["batches"] or 0})
     if (seconds := _seconds(summary["as_of"])) is not None:
-        told = "The time that the audit judges by (as_of), in seconds since the epoch"
-        _count(registry, "kafka_audit_last_run_timestamp_seconds", told, (), {(): seconds})
+        says = "The time that the audit judges by (as_of), in seconds since the epoch"
+        _count(registry, "kafka_audit_last_run_timestamp_seconds", says, (), {(): seconds})
     policies = sorted({str(row["policy"]) for row in summary["policy"]})
     _count(registry, "kafka_audit_info", "Version of the auditor and the policies it judged by", ("version", "policy"),
            {(str(summary["tool"]["version"]), ",".join(policies)): 1})  # fmt: skip
@@ -52,9 +52,9 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
 
 
 def _count(
-    registry: CollectorRegistry, name: str, told: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
+    registry: CollectorRegistry, name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
 ) -> None:
-    gauge = Gauge(name, told, labels, registry=registry)
+    gauge = Gauge(name, says, labels, registry=registry)
     for key in sorted(values):
         (gauge.labels(*key) if labels else gauge).set(values[key])
 

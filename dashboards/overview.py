@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from auditor.base.words import plural
 from auditor.dashboards import page, shapes
-from auditor.dashboards.wording import SEVERITIES, instant, plural
+from auditor.dashboards.wording import SEVERITIES, instant
 
 WIDTH, LEFT, LANE, BAR = 960.0, 76.0, 52.0, 34.0
 MAX_RUNS = 60  # drawn, and looked into for who is named how often
@@ -43,8 +44,8 @@ class Step:
     @property
     def said(self) -> str:
         """The run in a line."""
-        told = ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
-        return f"{self.run_id}, as of {instant(self.as_of)}: {told or 'no findings'}"
+        counted = ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
+        return f"{self.run_id}, as of {instant(self.as_of)}: {counted or 'no findings'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from auditor.base.words import plural
 from auditor.dashboards import timeline, wording
 
 
@@ -35,8 +36,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("number", "size", "duration", "instant", "value", "plural", "log_name", "offsets", "who", "pieces", "clip")
-    environment.filters |= {name: getattr(wording, name) for name in names}
+    names = ("number", "size", "duration", "instant", "value", "log_name", "offsets", "who", "pieces", "clip")
+    environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural}
     environment.globals["in_words"] = timeline.in_words
     return environment
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from auditor.base.words import plural
 from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, wording
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
@@ -22,10 +23,12 @@ def render_report(
 ) -> str:
     """The whole page as text, to be written as UTF-8.
 
-    ``findings`` have the contract's fields, in the contract's order; ``summary`` is what summary.json holds;
-    ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a
-    partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.groups` and the limits here) and the page
-    says by how much. The shapes are those of :mod:`auditor.dashboards.shapes`; a key that is missing counts as null.
+    ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
+    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); ``summary`` is what
+    summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
+    ``timelines`` one a partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.groups` and the limits
+    here) and the page says by how much. The shapes are those of :mod:`auditor.dashboards.shapes`; a key that is missing
+    counts as null.
     Cost: linear in the input; the page stays below 20 MB.
     """
     findings, summary = shapes.whole(findings, shapes.FINDING), shapes.summary(summary)
@@ -44,7 +47,7 @@ def render_report(
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
         settings=prevention.prevent(
-            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}
+            {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
         ),
         pictures=_pictures(shapes.timelines(timelines), everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
@@ -57,15 +60,15 @@ def render_report(
 def _verdict(held: Sequence[answers.Blocked], counts: Mapping[str, int], summary: Mapping[str, Any]) -> tuple[str, str]:
     """The tone of the page (bad, warn, unsure, good) and its headline."""
     bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
-    grave = " and ".join(wording.plural(count, f"{name} finding") for name, count in bad.items())
+    grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
     if held:
-        return "bad", f"{wording.plural(len(held), 'partition')} {'is' if len(held) == 1 else 'are'} blocked"
+        return "bad", f"{plural(len(held), 'partition')} {'is' if len(held) == 1 else 'are'} blocked"
     if bad:
         return "bad" if "critical" in bad else "warn", f"Nothing is blocked, but there {_are(bad)} {grave}"
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         return "unsure", "Nothing is blocked in what could be read; part of the input could not be read"
     if counts.get("warning"):
-        return "warn", f"Nothing is blocked; {wording.plural(counts['warning'], 'warning')}"
+        return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}"
     return "good", "Nothing is blocked, and nothing is wrong in what was read"
 
 

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from auditor.base.words import plural
 from auditor.dashboards import answers, shapes
 from auditor.dashboards.wording import (
     SEVERITIES,
@@ -19,7 +20,6 @@ from auditor.dashboards.wording import (
     log_name,
     number,
     offsets,
-    plural,
     size,
     visible,
     who,
@@ -98,10 +98,10 @@ def _blocks(findings: Sequence[Finding], width: int, painted: bool) -> list[str]
 def _closing(findings: Sequence[Finding], summary: Mapping[str, Any], report: str | None, painted: bool) -> list[str]:
     """How many of each severity, what was read and what was not, and where to read on."""
     counts = answers.tally(findings, summary)
-    told = [
+    counted = [
         _paint(f"{count:,} {name}", name, len(f"{count:,} {name}"), painted) for name, count in counts.items() if count
     ]
-    lines = ["Findings: " + (", ".join(told) or "none")]
+    lines = ["Findings: " + (", ".join(counted) or "none")]
     volume = summary["bytes"]
     if volume["total"]:
         read = f"Read: {size(volume['decoded'])} decoded, {size(volume['skipped'])} skipped with a reason"

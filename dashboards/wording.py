@@ -92,11 +92,6 @@ def value(content: object) -> str:
     return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
 
 
-def plural(count: int, noun: str) -> str:
-    """``1 record``, ``2 records``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def log_name(row: Mapping[str, Any]) -> str:
     """``topic-partition`` of a finding, transaction, timeline or log; empty where there is no topic."""
     topic, partition = row.get("topic"), row.get("partition")

@@ -7,17 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
+from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
+from auditor.rules.safeguards import PRODUCER_EXPIRATION
 from auditor.rules.view import DAY_MS, LogView
 
 FAMILY = "capacity"
-BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references: an estimate (semantics 2.6)
 CACHED_BATCHES = 5
 MANY_BYTES = 256 << 20
 MANY_PRODUCERS = 100_000
-WORTH_KNOWING = 10_000  # producers of one partition from which on its cost is told at all
+WORTH_KNOWING = 10_000  # producers of one partition from which on its cost is worth a finding
 SHORT_LIVED, SHORT_BATCHES = 1_000, 3
 SHOWN = 100  # producers of one log that get a line each
 LAST_SEQUENCE = 2**31 - 1
@@ -55,9 +58,9 @@ def known_peak(copy: CopyFacts, expiration_ms: int, cached: int = CACHED_BATCHES
 def producer_state_memory(log: LogView) -> Iterator[Finding]:
     """A partition's producer state takes much of the broker's memory
 
-    Checks: the number of producers that the broker held at the peak of the replay, each from its first batch until it
-    expires, at 224 bytes a producer and 40 a cached batch; told from 10,000 producers of a partition on. 'auditor
-    what-if' tells it for whole brokers, whatever their size.
+    Checks: the number of producers that the broker had in memory at the peak of the replay, each from its first batch
+    until it expires, at 224 bytes a producer and 40 a cached batch; reported from 10,000 producers of a partition on.
+    'auditor what-if' says it for whole brokers, whatever their size.
     Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
     Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input tell.
     What to do: find the short-lived producers; lower producer.id.expiration.ms; upgrade clients; watch the metric
@@ -72,7 +75,7 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "producer-state-memory",
         "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",
-        f"{log.name} held {peak.producers} producers at its peak: about {peak.bytes / 2**20:.1f} MiB in every broker "
+        f"{log.name} had {peak.producers} producers at its peak: about {peak.bytes / 2**20:.1f} MiB in every broker "
         "with a replica",
         evidence={
             "producers_peak": peak.producers,
@@ -91,7 +94,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
         "producer-state-memory",
         "warning" if heavy else "info",
         broker_id,
-        message=f"The partitions of {log_dir} held {now.producers} producers at their peaks: at most about "
+        message=f"The partitions of {log_dir} had {now.producers} producers at their peaks: at most about "
         f"{now.bytes / 2**20:.1f} MiB of the broker's memory, or {drafted.bytes / 2**20:.1f} MiB with one batch each",
         evidence={
             "producers_peak": now.producers,
@@ -141,15 +144,18 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
             "span_ms": int(last["first_time"] - first["first_time"]),
             "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
             "examples": short["producer_id"][at : at + 5].tolist(),
-            "bytes": count * (BYTES_A_PRODUCER + BYTES_A_BATCH),
+            "bytes": state_bytes(count, count),
         },
     )
 
 
 @rule(
-    "unknown-producer-exposure", family=FAMILY, severity="warning on brokers before 2.4 and for idle ones, else info",
+    "unknown-producer-exposure",
+    family=FAMILY,
+    severity="warning on brokers before 2.4 and for idle ones, else info",
     time=True,
-)  # fmt: skip
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer whose state a broker may forget, or has forgotten, before its next write
 
@@ -171,7 +177,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     if len(rows) > SHOWN:
         yield log.finding(
             "unknown-producer-exposure",
-            "warning" if log.policy() == "pre-kip-360" else "info",
+            "warning" if log.policy().evicts_below_log_start else "info",
             f"{len(rows) - SHOWN} more producers have all their batches below the log start of {log.name}",
             evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.log_start},
         )
@@ -197,7 +203,7 @@ def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
 
 
 def _exposed(log: LogView, row: np.void) -> Finding:
-    old = log.policy() == "pre-kip-360"
+    old = log.policy().evicts_below_log_start
     restarted = bool(row["batches"] > 0)
     refused = "was" if restarted else "will be"
     message = (
@@ -225,7 +231,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
             "log_start": log.leader.log_start,
             "known_from": _known_from(row),
             "restarted_at": row["first_offset"] if restarted else None,
-            "policy": log.policy(),
+            "policy": log.policy_name(),
         },
     )
 
@@ -289,7 +295,7 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
             log,
             "what-if-rejection",
             "info",
-            f"Under {policy}, {len(rows)} run(s) of stored batches of {log.name} would have been answered {error}, "
+            f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error}, "
             f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
             first,
             evidence={
@@ -318,12 +324,13 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     Source: KIP draft on keeping only the latest batch
     """
     for v in _verdicts(log):
-        if v["policy"] == "latest-batch-only" and v["error"] == "DUPLICATE_SEQUENCE_NUMBER" and not v["stored_before"]:
+        duplicate = POLICIES[v["policy"]].is_draft and v["error"] == ERRORS[DUPLICATE_SEQUENCE_NUMBER]
+        if duplicate and not v["stored_before"]:
             yield _verdict(
                 log,
                 "draft-false-duplicate",
                 "warning",
-                f"Under latest-batch-only, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
+                f"Under {v['policy']}, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
                 f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
                 "records lost: nothing with these sequences is stored before it",
                 v,

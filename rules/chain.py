@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts, SnapshotLink
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.snapshot_links import Difference, SnapshotLink
 from auditor.rules.finding import Finding
+from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
+from auditor.rules.relations import (
+    By,
+    ends_at_its_marker,
+    snapshot_before_its_marker,
+    snapshot_of_another_coordinator,
+    snapshot_of_its_batch,
+    snapshot_of_the_missing,
+)
 from auditor.rules.view import LogView
 
-FAMILY = "segment integrity"
 TOP = 20  # differences of one snapshot shown in its evidence
 
 
@@ -40,7 +49,21 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
                 )
 
 
-@rule("snapshot-replay-mismatch", family=FAMILY, severity="error; critical where an open transaction differs")
+@rule(
+    "snapshot-replay-mismatch",
+    family=FAMILY,
+    severity="error; critical where an open transaction differs",
+    absorbed_by=(
+        By("record-structure-invalid", snapshot_of_its_batch, when="span_in_doubt"),
+        By("offsets-not-increasing", snapshot_of_its_batch),
+        By("offset-hole", snapshot_of_the_missing),
+        By("producer-fields-inconsistent", snapshot_of_its_batch),
+        By("epoch-regression", snapshot_before_its_marker),
+        By("marker-without-decision", snapshot_before_its_marker),
+        By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
+        By("coordinator-epoch-regression", snapshot_of_another_coordinator),
+    ),
+)
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
 
@@ -66,29 +89,27 @@ def _passes_a_gap(copy: CopyFacts, link: SnapshotLink) -> bool:
     return any(start < link.offset and link.base < end for start, end in copy.absent)
 
 
-def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: tuple[int, str, int, int, int]) -> bool:
+def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: Difference) -> bool:
     """Whether an entry that only the replay has may be gone because its producer had expired."""
-    _, name, _, last_time, last_offset = difference
-    if name != "missing":
+    if difference.name != "missing":
         return False
     taken_by = link.time if link.time >= 0 else log.cluster.as_of
-    policy = log.cluster.policy.get(copy.log_dir, "kip-360")
-    if policy == "pre-kip-360" and last_offset < 0:  # known from a marker alone: dropped at the next check
+    if (
+        not log.policy(copy).marker_refreshes and difference.last_offset < 0
+    ):  # known from a marker alone: dropped at next check
         return True
-    return taken_by - last_time >= log.cluster.expiration_ms(copy.broker_id)
+    return taken_by - difference.replayed >= log.cluster.expiration_ms(copy.broker_id)
 
 
-def _mismatch(
-    log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[tuple[int, str, int, int, int]]
-) -> Finding:
+def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Difference]) -> Finding:
     pid, name, stored, replayed, last_offset = found[0]
-    open_differs = any(field == "open" for _, field, _, _, _ in found)
+    open_differs = any(difference.name == "open" for difference in found)
     words = {
         "extra": "is in the snapshot, but the log has no batch of it",
         "missing": "is in the log, but not in the snapshot",
         "open": f"has a transaction open since {stored} in the snapshot, since {replayed} in the log (-1: none)",
     }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
-    producers = sorted({d[0] for d in found})
+    producers = sorted({difference.producer_id for difference in found})
     return log.finding(
         "snapshot-replay-mismatch",
         "info" if log.unknown_start(copy) else "critical" if open_differs else "error",
@@ -119,14 +140,19 @@ def _aborted(copy: CopyFacts) -> np.ndarray:
     return t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= 0)]
 
 
-@rule("aborted-transaction-not-indexed", family=FAMILY, severity="critical")
+@rule(
+    "aborted-transaction-not-indexed",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=(By("split-decision", ends_at_its_marker), By("marker-contradicts-decision", ends_at_its_marker)),
+)
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
 
     Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
     .txnindex.
-    Why it matters: read_committed consumers are told by the index what to leave out: they get the aborted records.
-    Can be wrong: cleaned segments without data; a live copy. Segments that were copied without any index are left out.
+    Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records.
+    Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
     recover the segment, which rebuilds both; or fetch the replica anew.
     Source: TransactionIndex; semantics 1.10
@@ -186,9 +212,14 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
     )
 
 
-@rule("aborted-index-extra-entry", family=FAMILY, severity="error; critical where it hides committed data")
+@rule(
+    "aborted-index-extra-entry",
+    family=FAMILY,
+    severity="error; critical where it hides committed data",
+    absorbed_by=(By("split-decision", ends_at_its_marker), By("marker-contradicts-decision", ends_at_its_marker)),
+)
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
-    """The transaction index has an entry that the log does not bear out
+    """The transaction index has an entry without an aborted transaction in the log
 
     Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
     in the log; a different last stable offset alone is info.
@@ -209,7 +240,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
 def _entry_problem(copy: CopyFacts, entry: np.void, t: np.void | None) -> tuple[str, str] | None:
     """Severity and words for what is wrong with an entry, None when it is right."""
-    if copy.state.get("unreadable"):
+    if copy.unreadable:
         return None
     if t is None:
         if entry["last_offset"] >= copy.log_end:

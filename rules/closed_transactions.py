@@ -8,12 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.copy_facts import Kind
+from auditor.facts.events import Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import unreadable_behind
-from auditor.rules.registry import rule
+from auditor.rules.producer_state import OF_A_WRONG_BATCH
+from auditor.rules.registry import Unverified, rule
+from auditor.rules.relations import By, same_transaction
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
 from auditor.rules.view import LogView
 from auditor.rules.windows import marker_window, owner_complete, recorded, skew, window_after
@@ -39,7 +42,14 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
     return True, f"no record of the coordinator allows data after the marker at {t['prev_marker_offset']}"
 
 
-@rule("late-write-after-marker", family=FAMILY, severity="critical, error, or info once an operator closed it")
+@rule(
+    "late-write-after-marker",
+    family=FAMILY,
+    severity="critical, error, or info once an operator closed it",
+    absorbed_by=(By("hanging-transaction", same_transaction),),
+    prevented_by=LATE_WRITES,
+    unverified=Unverified.ENDED,
+)
 def late_write_after_marker(log: LogView) -> Iterator[Finding]:
     """Data arrived after the marker that had closed its transaction
 
@@ -98,7 +108,12 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     return "error", f"the marker at {t['marker_offset']} closed it"
 
 
-@rule("transactions-merged-under-one-marker", family=FAMILY, severity="critical")
+@rule(
+    "transactions-merged-under-one-marker",
+    family=FAMILY,
+    severity="critical",
+    prevented_by=LATE_WRITES,
+)
 def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     """One marker closed the data of two transactions
 
@@ -147,7 +162,13 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("committed-transaction-hole", family=FAMILY, severity="critical")
+@rule(
+    "committed-transaction-hole",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+)
 def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """A committed transaction lacks records
 
@@ -171,9 +192,9 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
             f"{t['last_offset']}) lacks records before offset {t['gap_offset']}",
             e,
             evidence={
-                "expected": e["a"],
-                "found": e["b"],
-                "previous_last_offset": e["c"],
+                "expected": e["expected_sequence"],
+                "found": e["found_sequence"],
+                "previous_last_offset": e["previous_last_offset"],
                 "transaction_first_offset": t["first_offset"],
                 "transaction_last_offset": t["last_offset"],
                 "marker_offset": t["marker_offset"],
@@ -182,7 +203,12 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("marker-without-transaction", family=FAMILY, severity="info; warning when it is a producer's habit")
+@rule(
+    "marker-without-transaction",
+    family=FAMILY,
+    severity="info; warning when it is a producer's habit",
+    before_start=True,
+)
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     """A marker closed nothing
 
@@ -199,7 +225,7 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
     for producer_id in dict.fromkeys(lone["producer_id"].tolist()):
         mine = lone[lone["producer_id"] == producer_id]
-        counted = mine[(mine["repeat"] == 0) & (mine["marker_offset"] >= log.intact_from())]
+        counted = mine[(mine["repeated"] == 0) & (mine["marker_offset"] >= log.intact_from())]
         habit = markers[producer_id] >= 100 and len(counted) * 10 > markers[producer_id]
         yield _lone_markers(log, mine, habit, markers[producer_id])
 
@@ -220,7 +246,7 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
         transactional_id=log.owner(first["producer_id"]),
         time_ms=first["marker_timestamp"],
         position=first["marker_position"],
-        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeat"]))},
+        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from auditor.base.words import plural
 from auditor.model.group_story import Commit
 from auditor.model.offsets import GroupPartition
 from auditor.rules import commands
@@ -12,7 +13,8 @@ from auditor.rules.finding import Finding, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
-from auditor.rules.registry import rule
+from auditor.rules.registry import Blocks, rule
+from auditor.rules.safeguards import GROUP_METADATA, LATE_WRITES
 from auditor.rules.view import LogView, arrived
 
 FAMILY = "consumer offsets"
@@ -58,7 +60,15 @@ def _where(c: Commit) -> str:
     return f"group {c.place.group} on {c.place.partition}"
 
 
-@rule("pending-offsets-blocked", family=FAMILY, severity="critical; info while it may be in flight", time=True)
+@rule(
+    "pending-offsets-blocked",
+    family=FAMILY,
+    severity="critical; info while it may be in flight",
+    time=True,
+    blocks=Blocks.GROUP,
+    prevented_by=LATE_WRITES,
+    moving=True,
+)
 def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """Committed offsets wait for a transaction that does not end
 
@@ -86,7 +96,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
     doubt = t.in_flight
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
-        f"The offsets of {names} on {len(pending)} partition(s) wait for the transaction of {who(t)}, open in "
+        f"The offsets of {names} on {plural(len(pending), 'partition')} wait for the transaction of {who(t)}, open in "
         f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
@@ -115,7 +125,12 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
     )
 
 
-@rule("zombie-offset-commit", family=FAMILY, severity="error")
+@rule(
+    "zombie-offset-commit",
+    family=FAMILY,
+    severity="error",
+    prevented_by=(GROUP_METADATA,),
+)
 def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     """A producer commits offsets of a partition that a rebalance gave to another
 
@@ -148,7 +163,12 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("interleaved-offset-producers", family=FAMILY, severity="warning")
+@rule(
+    "interleaved-offset-producers",
+    family=FAMILY,
+    severity="warning",
+    prevented_by=(GROUP_METADATA,),
+)
 def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     """Two producers take turns in committing one partition of a group
 
@@ -181,6 +201,7 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     "offset-regression",
     family=FAMILY,
     severity="error by a transaction in a living group, else warning; info for resets",
+    prevented_by=(GROUP_METADATA,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:
     """The committed offset of a group goes back
@@ -267,7 +288,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
 
-    Checks: the last offset in force of a group partition against the start and the end of that log's leader copy.
+    Checks: the last offset in force of a group partition against the start and the end of that log's leader replica.
     Why it matters: above the end, the partition lost its tail or was created anew; below the start, retention took
     records that the group never read. Either way auto.offset.reset decides where the group goes on.
     Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.

@@ -12,7 +12,8 @@ from auditor.rules import commands
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.group_offsets import watched
-from auditor.rules.registry import rule
+from auditor.rules.registry import Blocks, rule
+from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.state_records import TOPIC, commit_offsets, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import LogView
@@ -25,7 +26,14 @@ def last_entries(log: LogView, *states: int) -> Iterator[Entry]:
         yield from found.entries(columns, np.flatnonzero(there & np.isin(columns["state"], states)))
 
 
-@rule("stuck-prepare", family=FAMILY, severity="critical", time=True)
+@rule(
+    "stuck-prepare",
+    family=FAMILY,
+    severity="critical",
+    time=True,
+    blocks=Blocks.READERS,
+    decided=True,
+)
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
 
@@ -33,8 +41,8 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     Why it matters: some partition did not take its marker: consumers stand still there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of.
-    What to do: mend the partitions without marker, then move leadership of the owning __transaction_state partition, so
-    that its markers are sent again. Never abort a PrepareCommit.
+    What to do: repair the partitions without marker, then move leadership of the owning __transaction_state partition,
+    so that its markers are sent again. Never abort a PrepareCommit.
     Source: KIP-98; semantics 3.7
     """
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
@@ -61,7 +69,14 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("timeout-not-enforced", family=FAMILY, severity="warning; error beyond the margin", time=True)
+@rule(
+    "timeout-not-enforced",
+    family=FAMILY,
+    severity="warning; error beyond the margin",
+    time=True,
+    blocks=Blocks.READERS,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
 
@@ -101,7 +116,12 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("transaction-timeout-too-large", family=FAMILY, severity="info")
+@rule(
+    "transaction-timeout-too-large",
+    family=FAMILY,
+    severity="info",
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
 
@@ -187,7 +207,7 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """
     if log.topic != TOPIC:
         return
-    for offset, position, error in log.leader.state.get("unreadable_records") or []:
+    for offset, position, error in log.leader.unreadable_records:
         if offset >= log.leader.log_start:
             yield log.finding(
                 "unreadable-transaction-record",

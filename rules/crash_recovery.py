@@ -1,18 +1,22 @@
 """Recovery dry run: what a broker of today (4.1) would make of a log directory after a crash.
 
 After a crash a broker trusts nothing from the recovery point on: it scans those segments batch by batch, cuts the log
-at the first one that is not sound and drops what follows. Two starts are told: one that scans everything, as without
+at the first one that is not sound and drops what follows. There are two dry runs: one that scans everything, as without
 recovery points (the worst case), and one from the recovery points as they stand.
 Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState; semantics 1.13, formats 1.4, observed 15, 16.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts, Kind, SegmentScan
+from auditor.base.words import plural
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind, events_of
+from auditor.facts.segment_scans import SegmentScan
 
 MAX_SHOWN = 100  # poisonous batches of one log
 PLAIN = "a plain batch inside an open transaction of the same producer"
@@ -26,7 +30,7 @@ def dry_run(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any] | None:
 
     ``log_end_after`` and ``last_stable_offset_after``: offsets, the latter once the high watermark is at the log end.
     ``truncates``: each cut with file, byte, offset and what is lost; ``deletes``: segments renamed ``.deleted``, with
-    their indexes; ``poison``: what stops the start; ``undecided``: what could not be told; ``says``: all in a sentence.
+    their indexes; ``poison``: what stops the start; ``undecided``: what stays open; ``says``: all in a sentence.
     """
     if copy.text or not copy.scans:
         return None
@@ -88,8 +92,8 @@ def _outcome(runs: dict[str, Any]) -> str:
     if cuts:
         records = sum(t["records"] for t in cuts)
         words += " and" if runs["starts"] else "; it would"
-        words += f" cut {len(cuts)} log(s) and lose {records} readable record(s)"
-    return words + (" (not all could be told)" if runs["undecided"] else "")
+        words += f" cut {plural(len(cuts), 'log')} and lose {plural(records, 'readable record')}"
+    return words + (" (not all could be decided)" if runs["undecided"] else "")
 
 
 def _poison_words(poison: list[dict[str, Any]]) -> str:
@@ -105,10 +109,10 @@ def _says(run: dict[str, Any]) -> str:
     for cut in run["truncates"]:
         parts.append(
             f"is cut at offset {cut['offset']} (byte {cut['position']} of {cut['file']}, {cut['reason']}): "
-            f"{cut['bytes']} bytes, {cut['records']} readable record(s) are lost"
+            f"{plural(cut['bytes'], 'byte')} and {plural(cut['records'], 'readable record')} lost"
         )
     if run["deletes"]:
-        parts.append(f"{len(run['deletes'])} segment(s) are renamed .deleted")
+        parts.append(f"{plural(len(run['deletes']), 'segment')} renamed .deleted")
     return f"{run['topic']}-{run['partition']}: " + ("; ".join(parts) or "nothing is cut")
 
 
@@ -166,10 +170,9 @@ def _poison(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
             add(number, position, offset, producer, f"{UNKNOWN_TYPE} {kind}")
         if scan.cut_reason == "offsets_not_increasing" and not scan.indexed:
             add(number, 0, scan.base_offset, -1, REFUSED)
-    for e in copy.events[copy.events["kind"] == Kind.PLAIN_IN_TRANSACTION][:MAX_SHOWN]:
-        number, position, offset, producer = (int(e[n]) for n in ("segment", "position", "base_offset", "producer_id"))
-        if not 0 <= copy.scans[number].cut <= position:
-            add(number, position, offset, producer, PLAIN)
+    for e in itertools.islice(events_of(copy.events, Kind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
+        if not 0 <= copy.scans[e["segment"]].cut <= e["position"]:
+            add(e["segment"], e["position"], e["base_offset"], e["producer_id"], PLAIN)
     return sorted(found, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
 
 

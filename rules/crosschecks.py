@@ -7,15 +7,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.markers import FAMILY, TOPIC
-from auditor.rules.registry import rule
+from auditor.rules.registry import Unverified, rule
+from auditor.rules.relations import By, same_transaction
+from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import marker_window, naming, owner_complete, skew
 
 
-@rule("partition-not-in-transaction", family=FAMILY, severity="error")
+@rule(
+    "partition-not-in-transaction",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("hanging-transaction", same_transaction),),
+    prevented_by=LATE_WRITES,
+    unverified=Unverified.NOT_ADDED,
+)
 def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     """Data was written to a partition that its transaction did not have
 
@@ -78,7 +88,12 @@ def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
     )
 
 
-@rule("data-epoch-ahead-of-coordinator", family=FAMILY, severity="critical; info while it may be in flight")
+@rule(
+    "data-epoch-ahead-of-coordinator",
+    family=FAMILY,
+    severity="critical; info while it may be in flight",
+    prevented_by=(CLEAN_ELECTION,),
+)
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     """Data has an epoch that the coordinator never gave
 
@@ -141,8 +156,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "producer-id-not-allocated",
         "error" if seen else "info",
-        f"{len(foreign)} producer id(s) in {log.name}, the first {p['producer_id']}, were never given out by this "
-        f"cluster, whose next one is {limit}",
+        f"{log.name} has {plural(len(foreign), 'producer id')} that this cluster never gave out, the first "
+        f"{p['producer_id']}; its next one is {limit}",
         segment=int(p["first_segment"]),
         offset=p["first_offset"],
         last_offset=p["data_last_offset"],
@@ -154,7 +169,13 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     )
 
 
-@rule("expired-id-still-producing", family=FAMILY, severity="warning", time=True)
+@rule(
+    "expired-id-still-producing",
+    family=FAMILY,
+    severity="warning",
+    time=True,
+    prevented_by=(ID_EXPIRATION,),
+)
 def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     """A producer writes although the coordinator has forgotten its id
 

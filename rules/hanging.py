@@ -8,7 +8,9 @@ from typing import Any
 from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
-from auditor.rules.registry import rule
+from auditor.rules.registry import Blocks, rule
+from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
+from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
 from auditor.rules.view import HOUR_MS, LogView
 
 FAMILY = "transactions"
@@ -42,11 +44,18 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
     )
 
 
-@rule("hanging-transaction", family=FAMILY, severity="critical; info while it may be in flight")
+@rule(
+    "hanging-transaction",
+    family=FAMILY,
+    severity="critical; info while it may be in flight",
+    blocks=Blocks.READERS,
+    prevented_by=LATE_WRITES,
+    moving=True,
+)
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction is open in a partition and no coordinator will ever decide it
 
-    Checks: a transaction open at the end of the leader copy whose transactional id, by its last record in
+    Checks: a transaction open at the end of the leader replica whose transactional id, by its last record in
     __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
     transaction without this partition; or whose producer id no transactional id ever had.
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
@@ -85,11 +94,24 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-@rule("long-open-transaction", family=FAMILY, severity="warning; error beyond 1 h; info when it is young", time=True)
+@rule(
+    "long-open-transaction",
+    family=FAMILY,
+    severity="warning; error beyond 1 h; info when it is young",
+    time=True,
+    absorbed_by=(
+        By("hanging-transaction", same_transaction),
+        By("timeout-not-enforced", in_a_partition_of_its_transaction),
+        By("stuck-prepare", in_a_partition_of_its_transaction),
+        By("transaction-pinned-at-log-start", same_transaction),
+    ),
+    blocks=Blocks.READERS,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
-    Checks: a transaction open at the end of the leader copy for longer than its time-out (15 minutes where no
+    Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
     coordinator record tells it) and a margin, and not proved to hang.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
@@ -120,7 +142,21 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("lso-stuck", family=FAMILY, severity="error; critical beyond 1 h or a million records", time=True)
+@rule(
+    "lso-stuck",
+    family=FAMILY,
+    severity="error; critical beyond 1 h or a million records",
+    time=True,
+    absorbed_by=(
+        By("hanging-transaction", same_transaction),
+        By("timeout-not-enforced", in_a_partition_of_its_transaction),
+        By("stuck-prepare", in_a_partition_of_its_transaction),
+        By("transaction-pinned-at-log-start", same_transaction),
+        By("long-open-transaction", same_transaction),
+    ),
+    blocks=Blocks.READERS,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset stands still
 
@@ -153,11 +189,18 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     )
 
 
-@rule("transaction-pinned-at-log-start", family=FAMILY, severity="error; info while its coordinator will end it")
+@rule(
+    "transaction-pinned-at-log-start",
+    family=FAMILY,
+    severity="error; info while its coordinator will end it",
+    absorbed_by=(By("hanging-transaction", same_transaction),),
+    blocks=Blocks.READERS,
+    prevented_by=LATE_WRITES,
+)
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     """An open transaction begins below the log start
 
-    Checks: a transaction is open at the end of the leader copy, or in its newest producer snapshot, with a first
+    Checks: a transaction is open at the end of the leader replica, or in its newest producer snapshot, with a first
     offset below the log start offset.
     Why it matters: its data was deleted, its state was not: the last stable offset is pinned to the log start, and
     nothing in the log shows why.

@@ -12,6 +12,15 @@ from auditor.rules.coordinator_history import SKEW_MS, Window
 from auditor.rules.finding import Finding, iso
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.registry import rule
+from auditor.rules.relations import (
+    By,
+    in_a_partition_of_its_transaction,
+    marker_instead_of_it,
+    same_decision,
+    same_record,
+    same_transaction,
+)
+from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import contradicting_window, marker_window, owner_complete, skew, unmarked_windows
 
@@ -46,7 +55,23 @@ def _at_marker(log: LogView, rule_id: str, severity: str, message: str, t: np.vo
     )
 
 
-@rule("missing-marker", family=FAMILY, severity="critical; info while it may be in flight")
+@rule(
+    "missing-marker",
+    family=FAMILY,
+    severity="critical; info while it may be in flight",
+    absorbed_by=(
+        By("hanging-transaction", same_transaction),
+        By("timeout-not-enforced", in_a_partition_of_its_transaction),
+        By("stuck-prepare", in_a_partition_of_its_transaction),
+        By("split-decision", same_decision),
+        By("marker-contradicts-decision", same_decision),
+        By("epoch-regression", marker_instead_of_it),
+        By("marker-without-decision", marker_instead_of_it),
+    ),
+    decided=True,
+    prevented_by=(CLEAN_ELECTION,),
+    moving=True,
+)
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
 
@@ -70,9 +95,9 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it."""
     prepare, copy = window.prepare, log.leader
     assert prepare is not None
-    if copy.state.get("unreadable") or copy.absent or (copy.text and not copy.state.get("live")):
+    if copy.unreadable or copy.absent or (copy.text and not copy.live):
         return False
-    first_time = int(copy.state.get("first_time", -1))
+    first_time = copy.first_time
     begin = window.start_time if window.start_time >= 0 else prepare.time
     if first_time < 0 or first_time > begin - (0 if copy.log_start == 0 else SKEW_MS):
         return False
@@ -121,12 +146,17 @@ def _missing(log: LogView, window: Window) -> Finding:
     )
 
 
-@rule("split-decision", family=FAMILY, severity="critical")
+@rule(
+    "split-decision",
+    family=FAMILY,
+    severity="critical",
+    prevented_by=(CLEAN_ELECTION,),
+)
 def split_decision(log: LogView) -> Iterator[Finding]:
     """One transaction was committed in one partition and aborted in another
 
     Checks: the markers of one transaction (under transaction.version 2 the same producer and epoch, before that the
-    same decision of the coordinator) differ in their result; told at the partition that differs from the decision.
+    same decision of the coordinator) differ in their result; reported at the partition that differs from the decision.
     Why it matters: the transaction is not atomic any more.
     Can be wrong: two short transactions taken for one (said only with the whole history of the id).
     What to do: list both sides; look for aborts by hand; compensate downstream.
@@ -150,7 +180,12 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("marker-contradicts-decision", family=FAMILY, severity="critical")
+@rule(
+    "marker-contradicts-decision",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=(By("split-decision", same_record),),
+)
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     """A marker says the opposite of what the coordinator decided
 
@@ -178,7 +213,16 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("marker-without-decision", family=FAMILY, severity="warning if it closed something, else info")
+@rule(
+    "marker-without-decision",
+    family=FAMILY,
+    severity="warning if it closed something, else info",
+    absorbed_by=(
+        By("split-decision", same_record),
+        By("marker-contradicts-decision", same_record),
+        By("epoch-regression", same_record),
+    ),
+)
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided
 
@@ -217,7 +261,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
 def _decided(log: LogView, t: np.void) -> bool:
     """Whether some decision of the producer explains the marker; one still being sent counts, and so do repeats."""
     history = log.cluster.coordinator
-    if history is None or marker_window(log, t) is not None or t["repeat"]:
+    if history is None or marker_window(log, t) is not None or t["repeated"]:
         return True
     partition = history.written_in(int(t["producer_id"]))
     times = [history.times.get(partition, -1)] if partition is not None else list(history.times.values())

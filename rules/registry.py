@@ -1,14 +1,23 @@
-"""A rule is a page: its code and its documentation in one place, listed in one catalogue."""
+"""A rule is a page: its code, its documentation and its place among the others, listed in one catalogue."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import inspect
+import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from auditor import rules
 from auditor.rules.finding import Finding
+from auditor.rules.relations import By
+from auditor.rules.safeguards import Safeguard
 
 if TYPE_CHECKING:
     from auditor.rules.view import LogView
@@ -22,12 +31,34 @@ FAMILIES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+class Blocks(Enum):
+    """Who waits behind what a rule finds, above info."""
+
+    READERS = "readers"  # the partition's read_committed consumers
+    GROUP = "group"  # they, and the group that the finding names, which cannot fetch its offsets
+
+
+class Unverified(Enum):
+    """Why a leader that verifies with the coordinator refuses the data that a rule finds (KIP-890)."""
+
+    ENDED = "its transaction has ended, and under transaction.version 2 so has its epoch"
+    NOT_ADDED = "the transaction does not have the partition"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """An audit rule: ``check`` yields findings for one log (all copies of a partition), the rest documents it.
+    """An audit rule: ``check`` yields findings for one log (all replicas of a partition), the rest says what they are.
 
     ``severity`` says in words how severe its findings are; ``records`` whether it needs ``--records``; ``time`` whether
     it depends on ``--as-of``; ``what_if`` whether it speaks in ``auditor what-if`` alone.
+
+    What its findings have to do with others: ``absorbed_by`` names the rules that explain them and how, the first that
+    does takes them; ``voids`` says that nothing else can be found in the same bytes.
+
+    What they mean: ``blocks`` who waits; ``decided`` whether the coordinator has decided the transaction, so that an
+    abort would contradict it; ``prevented_by`` what would have prevented them. ``moving``: they may only have been
+    seen in motion, so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the
+    first offset, which is no news where reading began later. ``unverified``: why verification refuses such data.
     """
 
     id: str
@@ -39,6 +70,14 @@ class Rule:
     records: bool = False
     time: bool = False
     what_if: bool = False
+    absorbed_by: tuple[By, ...] = ()
+    voids: bool = False
+    blocks: Blocks | None = None
+    decided: bool = False
+    prevented_by: tuple[Safeguard, ...] = ()
+    moving: bool = False
+    before_start: bool = False
+    unverified: Unverified | None = None
 
     @property
     def source(self) -> str:
@@ -50,21 +89,50 @@ class Rule:
         """What to do, in general; a finding says it with its own names."""
         return self.sections["What to do"]
 
+    def declared(self) -> dict[str, Any]:
+        """What pages need of it, as plain data: see :func:`described`."""
+        return {
+            "blocks": self.blocks.value if self.blocks else None,
+            "decided": self.decided,
+            "prevented_by": [asdict(safeguard) for safeguard in self.prevented_by],
+        }
+
 
 CATALOGUE: dict[str, Rule] = {}
 
 
 def rule(
-    id: str, *, family: str, severity: str, records: bool = False, time: bool = False, what_if: bool = False
+    id: str,
+    *,
+    family: str,
+    severity: str,
+    records: bool = False,
+    time: bool = False,
+    what_if: bool = False,
+    absorbed_by: tuple[By, ...] = (),
+    voids: bool = False,
+    blocks: Blocks | None = None,
+    decided: bool = False,
+    prevented_by: tuple[Safeguard, ...] = (),
+    moving: bool = False,
+    before_start: bool = False,
+    unverified: Unverified | None = None,
 ) -> Callable[[Check], Check]:
-    """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`."""
+    """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
+
+    The arguments are the fields of :class:`Rule`.
+    """
 
     def register(check: Check) -> Check:
         title, sections = _page(inspect.getdoc(check) or "")
         missing = [name for name in SECTIONS if name not in sections]
         if missing or family not in FAMILIES or id in CATALOGUE:
             raise AssertionError(f"rule {id}: {missing=} {family=} already there: {id in CATALOGUE}")
-        CATALOGUE[id] = Rule(id, family, severity, title, sections, check, records, time, what_if)
+        CATALOGUE[id] = Rule(
+            id=id, family=family, severity=severity, title=title, sections=sections, check=check, records=records,
+            time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, decided=decided,
+            prevented_by=prevented_by, moving=moving, before_start=before_start, unverified=unverified,
+        )  # fmt: skip
         return check
 
     return register
@@ -77,12 +145,40 @@ def _page(text: str) -> tuple[str, dict[str, str]]:
     return title.strip(), sections
 
 
-def load() -> dict[str, Rule]:
-    """The whole catalogue, every family imported, in the order of the families and of their pages."""
-    from auditor.rules import families
+@functools.cache
+def load() -> Mapping[str, Rule]:
+    """The whole catalogue: every module of this folder is imported.
 
-    families.load()
-    return dict(sorted(CATALOGUE.items(), key=lambda item: FAMILIES.index(item[1].family)))
+    Rules stand in the order of the families; within one, the module that opens it goes before those that continue it
+    and import its name, these by their names; within a module, in the order of its pages.
+
+    Errors: AssertionError where ``absorbed_by`` names a rule that is none, or rules that absorb each other.
+    """
+    for found in pkgutil.iter_modules(rules.__path__):
+        if not found.ispkg:
+            importlib.import_module(f"{rules.__name__}.{found.name}")
+    opened_in: dict[str, str] = {}
+    for each in CATALOGUE.values():
+        opened_in.setdefault(each.family, each.check.__module__)
+    ordered = sorted(CATALOGUE.values(), key=lambda r: _place(r, opened_in))
+    _check_absorption(CATALOGUE)
+    return MappingProxyType({each.id: each for each in ordered})
+
+
+def _place(each: Rule, opened_in: Mapping[str, str]) -> tuple[int, bool, str]:
+    module = each.check.__module__
+    return FAMILIES.index(each.family), module != opened_in[each.family], module
+
+
+def _check_absorption(catalogue: Mapping[str, Rule]) -> None:
+    """What absorbs what must end somewhere. A rule may absorb its own findings: the first of them stays."""
+    causes = {each.id: {by.rule for by in each.absorbed_by} - {each.id} for each in catalogue.values()}
+    if unknown := {name for names in causes.values() for name in names} - catalogue.keys():
+        raise AssertionError(f"absorbed_by names no rule: {sorted(unknown)}")
+    try:
+        TopologicalSorter(causes).prepare()
+    except CycleError as error:
+        raise AssertionError(f"rules absorb each other: {' < '.join(error.args[1])}") from None
 
 
 def judge(log: LogView, chosen: Iterable[Rule]) -> Iterator[Finding]:
@@ -92,3 +188,12 @@ def judge(log: LogView, chosen: Iterable[Rule]) -> Iterator[Finding]:
             finding.source = finding.source or each.source
             finding.remedy = finding.remedy or each.remedy
             yield finding
+
+
+def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Findings as rows, each with what its rule declares for pages under ``declared``; none for a rule of the past.
+
+    Pages know no rule by name: they go by this. It is no field of a finding and is never written.
+    """
+    known = {name: each.declared() for name, each in load().items()}
+    return [{**row, "declared": known.get(row["rule"])} for row in rows]

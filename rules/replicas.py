@@ -12,6 +12,8 @@ from auditor.rules.finding import Finding
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of, watermark
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, from_there_on
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
 FAMILY = "replicas"
@@ -31,20 +33,25 @@ def _place(copy: CopyFacts, row: dict[str, int]) -> dict[str, Any]:
 
 def _lineage(copy: CopyFacts) -> list[list[int]]:
     """The newest leader epochs that a copy's checkpoint knows, each with its first offset."""
-    known: Any = copy.state.get("leader_epochs") or []
+    known = copy.leader_epochs
     return [list(entry) for entry in known[-EPOCHS_SHOWN:]]
 
 
-@rule("replica-divergence", family=FAMILY, severity="critical")
+@rule(
+    "replica-divergence",
+    family=FAMILY,
+    severity="critical",
+    prevented_by=(CLEAN_ELECTION,),
+)
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
 
-    Checks: below both high watermarks, where neither copy was cleaned, each batch of a copy against the leader copy's
+    Checks: below both high watermarks, where neither replica was cleaned, each batch of a replica against the leader's
     at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a wrong checksum are left
     out.
     Why it matters: consumers saw one or the other, depending on who led: the log has no single truth any more.
     Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on.
-    What to do: decide by the lineage of leader epochs which copy is right, then fetch the other one anew: stop its
+    What to do: decide by the lineage of leader epochs which replica is right, then fetch the other one anew: stop its
     broker, move the folder away, start it.
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
     """
@@ -65,8 +72,8 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     return log.finding(
         "replica-divergence",
         "critical",
-        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader copy) hold different batches of {log.name} "
-        f"from offset {first} on, below their high watermark {pair.high}: {', '.join(fields)} differ(s)",
+        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader) hold different batches of {log.name} "
+        f"from offset {first} on, below their high watermark {pair.high}: they differ in {', '.join(fields)}",
         copy=copy,
         offset=first,
         last_offset=pair.last_offset,
@@ -111,17 +118,19 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     "replica-missing-range",
     family=FAMILY,
     severity="critical below both high watermarks; warning where a follower is ahead; else info",
+    absorbed_by=(By("replica-divergence", from_there_on),),
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
 
-    Checks: batches at or above both log starts, where neither copy was cleaned, that one of two copies has and the
+    Checks: batches at or above both log starts, where neither replica was cleaned, that one of two replicas has and the
     other has not. Critical when they begin below both high watermarks; a warning when a follower has what the leader
     that the metadata names has not, though both were stopped cleanly.
-    Why it matters: what lies below the high watermark was acknowledged: it is lost when the copy without it leads.
+    Why it matters: what lies below the high watermark was acknowledged: it is lost when the replica without it leads.
     Can be wrong: a follower that lags, or a copy made before the batches came (then said as in flight); bytes that
     could not be read (then said as undecidable). Retention and cleaning are left out.
-    What to do: fetch the copy without them anew; if that is the leader copy, first move leadership to one that has
+    What to do: fetch the replica without them anew; if that is the leader, first move leadership to one that has
     them.
     Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
     """
@@ -150,7 +159,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     return log.finding(
         "replica-missing-range",
         severity,
-        f"Broker {without.broker_id}{' (leader copy)' if gap.in_leader else ''} lacks {span}, which broker "
+        f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span}, which broker "
         f"{holder.broker_id} has: {_meaning(pair, gap, committed, late)}",
         copy=pair.copy,
         offset=gap.first_offset,
@@ -167,7 +176,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             "high_watermark": pair.high,
             "in_flight": True if late else None,
             "confidence": "undecidable" if gap.undecidable or late or not_copied else "proved",
-            "missing": "bytes of the copy without them that could not be read" if gap.undecidable
+            "missing": "bytes of the replica without them that could not be read" if gap.undecidable
             else "perhaps a segment file that was not copied" if not_copied else None,
         },
         remedy=_cure(log, without, holder) if severity != "info" else "None: a replica that lags catches up",
@@ -200,12 +209,17 @@ def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
     return f"Do not let broker {without.broker_id} become leader of {log.name}: {_refetch(without)}"
 
 
-@rule("replica-abort-index-divergence", family=FAMILY, severity="error")
+@rule(
+    "replica-abort-index-divergence",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("replica-divergence", from_there_on),),
+)
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree
 
     Checks: below both high watermarks and above both log starts, entries of the .txnindex files (producer, first
-    offset, marker offset) that only one of two copies has, where both have the marker's batch.
+    offset, marker offset) that only one of two replicas has, where both have the marker's batch.
     Why it matters: read_committed consumers of the broker without the entry get aborted records.
     Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
     copy whose index is of another moment (then said as in flight).
@@ -248,7 +262,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
             "in_flight": True if late else None,
         },
         remedy=f"Stop broker {without.broker_id}, delete .txnindex and .index of {file.removesuffix('.txnindex')} in "
-        f"its copy (the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
+        f"its replica (the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
     )
 
 
@@ -259,11 +273,16 @@ def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: n
     return not later and bool(row) and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
 
 
-@rule("replica-state-differs", family=FAMILY, severity="info")
+@rule(
+    "replica-state-differs",
+    family=FAMILY,
+    severity="info",
+    absorbed_by=(By("replica-divergence", from_there_on),),
+)
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
     """Replicas know different producers, or start at different offsets
 
-    Checks: a follower copy whose log start lies below the leader copy's; snapshots of two copies at the same offset
+    Checks: a follower whose log start lies below the leader's; snapshots of two replicas at the same offset
     that know different producers.
     Why it matters: the next leader may know a producer that this one forgot, or the other way round: before 2.5 clients
     then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -285,7 +304,7 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
         "replica-state-differs",
         "info",
         f"{log.name} starts at offset {copy.log_start} on broker {copy.broker_id}, at {leader.log_start} on broker "
-        f"{leader.broker_id} (leader copy): a change of leader can bring back producers that the leader forgot",
+        f"{leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
         copy=copy,
         offset=copy.log_start,
         last_offset=leader.log_start - 1,
@@ -300,7 +319,7 @@ def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.nda
         "replica-state-differs",
         "info",
         f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_copy)} only on "
-        f"broker {pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader copy)",
+        f"broker {pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
         copy=pair.copy,
         offset=offset,
         last_offset=offset,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 
 from auditor.rules.registry import SECTIONS, Rule
 
 WIDTH = 100
 
 
-def catalogue(rules: dict[str, Rule]) -> str:
+def catalogue(rules: Mapping[str, Rule]) -> str:
     """All rules by family: id, severity, title."""
     lines = []
     family = ""
@@ -32,12 +33,12 @@ def _remarks(rule: Rule) -> str:
 def page(rule: Rule) -> str:
     """All about one rule."""
     lines = [rule.id, rule.title, f"Severity: {_remarks(rule)}", ""]
-    for name in SECTIONS:
-        lines += [
-            name + ":",
-            *textwrap.wrap(
-                rule.sections[name], WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
-            ),
-            "",
-        ]
+    sections = {name: rule.sections[name] for name in SECTIONS}
+    if rule.absorbed_by:
+        sections["Becomes evidence of"] = "; ".join(f"{by.rule} ({by.relation.name})" for by in rule.absorbed_by)
+    if rule.prevented_by:
+        sections["Prevented by"] = "; ".join(safeguard.setting for safeguard in rule.prevented_by)
+    for name, text in sections.items():
+        wrapped = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        lines += [name + ":", *wrapped, ""]
     return "\n".join(lines)

@@ -11,6 +11,8 @@ from auditor.facts.coordinator_log import STATES
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
+from auditor.rules.relations import By, same_record
+from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.state_records import alone, producer_runs, records, steps
 from auditor.rules.view import LogView
 
@@ -54,7 +56,12 @@ def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
     }
 
 
-@rule("illegal-transition", family=FAMILY, severity="critical")
+@rule(
+    "illegal-transition",
+    family=FAMILY,
+    severity="critical",
+    prevented_by=(CLEAN_ELECTION,),
+)
 def illegal_transition(log: LogView) -> Iterator[Finding]:
     """A transactional id went from one state to another that cannot follow
 
@@ -87,7 +94,12 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("transition-invariant-broken", family=FAMILY, severity="error")
+@rule(
+    "transition-invariant-broken",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("illegal-transition", same_record),),
+)
 def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     """A record of a transactional id contradicts the one before it
 
@@ -95,7 +107,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     changes outside of Empty, the start changes inside a transaction; a record by itself: Complete with partitions,
     Empty with a start, any other state without one.
     Why it matters: the coordinator's data was altered or mixed up.
-    Can be wrong: clocks that went back are legal and not told.
+    Can be wrong: clocks that went back are legal and not reported.
     What to do: as for illegal-transition.
     Source: TransactionMetadata.completeTransitionTo
     """
@@ -123,7 +135,13 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule("state-epoch-regression", family=FAMILY, severity="critical")
+@rule(
+    "state-epoch-regression",
+    family=FAMILY,
+    severity="critical",
+    absorbed_by=(By("illegal-transition", same_record),),
+    prevented_by=(CLEAN_ELECTION,),
+)
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A transactional id's epoch went down, or rose as it never does
 

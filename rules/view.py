@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
-from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
+from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
+from auditor.facts.events import Event, Kind, events_of
+from auditor.model import releases
+from auditor.model.policies import ASSUMED, POLICIES, Policy
+from auditor.model.releases import Shown
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
@@ -48,6 +52,7 @@ class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
 
     ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
+    ``releases``: what the input shows of each broker's release, by broker id.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     """
@@ -55,6 +60,7 @@ class Cluster:
     as_of: int
     newest_time: int
     policy: dict[str, str] = field(default_factory=dict)
+    releases: dict[int | None, Shown] = field(default_factory=dict)
     records: bool = False
     coordinator: CoordinatorHistory | None = None
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -81,9 +87,9 @@ class Cluster:
         return None
 
     def expiration_ms(self, broker_id: int | None) -> int:
-        """producer.id.expiration.ms, or what stood for it before 3.4; one day where nothing tells."""
-        value = self.broker_setting(broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms")
-        return int(value) if value is not None and value.isdigit() else DAY_MS
+        """How long the broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        shown = self.releases.get(broker_id, releases.UNKNOWN)
+        return releases.expiration_ms(shown, lambda name: self.broker_setting(broker_id, name))
 
     def knows_count(self, topic: str) -> bool:
         """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
@@ -144,11 +150,15 @@ class LogView:
 
     def intact_from(self, copy: CopyFacts | None = None) -> int:
         """The first offset from which the log was never cleaned."""
-        return int((copy or self.leader).state.get("intact_from", 0))
+        return (copy or self.leader).intact_from
 
-    def policy(self) -> str:
-        """The policy under which the leader copy's broker worked."""
-        return self.cluster.policy.get(self.leader.log_dir, "kip-360")
+    def policy_name(self, copy: CopyFacts | None = None) -> str:
+        """The policy under which a copy's broker worked, the leader copy's unless another is named."""
+        return self.cluster.policy.get((copy or self.leader).log_dir, ASSUMED)
+
+    def policy(self, copy: CopyFacts | None = None) -> Policy:
+        """What that policy decides."""
+        return POLICIES[self.policy_name(copy)]
 
     @property
     def high_watermark(self) -> int:
@@ -156,11 +166,9 @@ class LogView:
         hw = self.leader.high_watermark
         return self.leader.log_end if hw is None else hw
 
-    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[np.void]:
+    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[Event]:
         """Events of these kinds in log order, of the leader copy unless another is named."""
-        events = (copy or self.leader).events
-        if len(events):
-            yield from events[np.isin(events["kind"], [int(k) for k in kinds])]
+        return events_of((copy or self.leader).events, *kinds)
 
     def time(self, raw: int) -> int:
         """time(b) of rules.md from a fact's time: capped at the newest broker-written time of the input."""
@@ -213,7 +221,7 @@ class LogView:
             **{name: plain(value) for name, value in fields.items()},
         )
 
-    def at_event(self, rule: str, severity: str, message: str, event: np.void, **fields: Any) -> Finding:
+    def at_event(self, rule: str, severity: str, message: str, event: Event, **fields: Any) -> Finding:
         """A finding that points at the batch of an event."""
         fields.setdefault("last_offset", event["last_offset"])
         fields.setdefault("position", event["position"] if event["position"] >= 0 else None)
@@ -303,10 +311,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-def runs(events: Iterator[np.void], *same: str) -> Iterator[list[np.void]]:
+def runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
     """Events that follow one another and agree in the named columns, together: one cause, one finding."""
-    open_runs: dict[tuple[Any, ...], list[np.void]] = {}
+    open_runs: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
-        key = tuple(event[name].item() for name in same)
-        open_runs.setdefault(key, []).append(event)
-    yield from sorted(open_runs.values(), key=lambda run: int(run[0]["base_offset"]))
+        columns: Mapping[str, object] = event
+        open_runs.setdefault(tuple(columns[name] for name in same), []).append(event)
+    yield from sorted(open_runs.values(), key=lambda run: run[0]["base_offset"])

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 
-NEEDED = ("numpy", "pyarrow", "pandas", "numba", "cramjam")
+NEEDED = ("numpy", "pyarrow", "pandas", "numba", "cramjam", "xxhash")
 
 
 def closure(names: tuple[str, ...]) -> list[Distribution]:

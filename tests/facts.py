@@ -1,40 +1,60 @@
-"""Facts and logs for tests of the rules, without Spark: those of a whole corpus, and small made ones."""
+"""Facts and logs for tests of the rules: those of a whole corpus, and small made ones.
+
+An audit as users run it, but that what a worker would do is done in this process: tests need no processes of their own.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from auditor.connectors.inventory import discover
 from auditor.facts.copy_facts import CopyFacts
-from auditor.pipeline import cluster_settings, context, plan, policy_choice
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.inline.runner import InlineRunner, KeptCopies
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
 from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.rules.resolve import resolve
 from auditor.rules.view import Cluster, LogView
-from auditor.spark import scan
 from tests import corpora
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class Here(Pool):
+    """A pool that works in this process."""
+
+    def map(self, tasks: Sequence[Task], work: Callable[[Task], Result], **how: object) -> Iterator[tuple[int, Result]]:
+        yield from ((number, work(task)) for number, task in enumerate(tasks))
+
+
+def here() -> InlineRunner:
+    """The way to run without Spark, in this process."""
+    runner = InlineRunner(1)
+    runner.pool = Here(1)
+    return runner
+
+
+def opened(path: Path, **options: object) -> Audit:
+    """An audit of a folder that is about to be run here."""
+    return Audit(AuditOptions((str(path),), Path(), **options), here())  # type: ignore[arg-type]
+
+
+def logs_of(audit: Audit) -> list[LogView]:
+    """Every log of an audit as the rules see it."""
+    assert isinstance(audit.copies, KeptCopies)
+    logs = audit.copies.logs()
+    return [LogView([pickle.loads(one) for one in facts], audit.clusters[key]) for key, facts in logs]
 
 
 def logs_below(path: Path, *, records: bool = False, as_of: int | None = None, wanted: str = "auto") -> list[LogView]:
-    """Every log below a folder as the rules see it, read in this process: what an audit does, but for Spark."""
-    options = AuditOptions((str(path),), Path(), policy=wanted, records=records, as_of=as_of)
-    inventory = discover([str(path)], options.limits)
-    settings, _ = cluster_settings.read_settings(inventory, options.limits)
-    copies = [facts for task in plan.copy_tasks(inventory, settings, options) for facts in scan.read_task(task)]
-    briefs = [context.brief(facts) for facts in copies]
-    clusters = context.build(briefs, settings, as_of, records)
-    for log_dir in inventory.log_dirs:
-        versions = {1} if context.writes_version_1(briefs, log_dir.join_key) else set()
-        known = settings.get(log_dir.join_key, ClusterSettings())
-        clusters[log_dir.join_key].policy[log_dir.name] = policy_choice.choose(log_dir, known, versions, wanted).policy
-    by_log: dict[tuple[str, str, int], list[CopyFacts]] = {}
-    for facts in copies:
-        by_log.setdefault(facts.log_key, []).append(facts)
-    return [LogView(mine, clusters[key[0]]) for key, mine in sorted(by_log.items())]
+    """Every log below a folder as the rules see it."""
+    return logs_of(opened(path, policy=wanted, records=records, as_of=as_of))
 
 
 @functools.cache

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from auditor import running
 from auditor.connectors.storage import Place
-from auditor.pipeline import audit, plan
+from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
@@ -61,4 +62,4 @@ def main(name: str, out: str, poison: str, how: str, once: str, master: str = "l
     plan.copy_tasks = poisoned  # type: ignore[assignment]
     as_of = corpora.manifest(name)["copied_at"]
     options = AuditOptions((str(corpora.unpack(name)),), Path(out), records=True, as_of=as_of, master=master)
-    return audit.run(options, lambda _: None).exit_code()
+    return running.audit(options, lambda _: None).exit_code()

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from auditor.model.policies import PARTS, POLICIES
+
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("auditor", "connectors", "rules", "dashboards", "airflow_dags")
 OURS = (*PRODUCT, "tests", "bench")
@@ -23,7 +25,10 @@ MAX_FILE_BYTES = 5 << 20
 
 # Who must not import whom; what stands after "but" in an entry is let through. A room not named may import anything.
 ABOVE_FACTS = ("auditor.replay", "auditor.rules", "auditor.pipeline", "auditor.spark", "auditor.outputs",
-               "auditor.commands", "auditor.dashboards", "auditor.cli")  # fmt: skip
+               "auditor.commands", "auditor.dashboards", "auditor.inline", "auditor.running",
+               "auditor.cli")  # fmt: skip
+BELOW_PIPELINE = ("auditor.base", "auditor.facts", "auditor.model", "auditor.connectors", "auditor.replay",
+                  "auditor.rules")  # fmt: skip
 LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/base": (frozenset({"pyspark", "pandas", "pyarrow", "auditor"}), frozenset({"auditor.base"})),
     "auditor/facts": (
@@ -44,7 +49,21 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({"auditor.connectors", *ABOVE_FACTS}),
         frozenset({"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.columns"}),  # names of flaws
     ),
-    "dashboards": (frozenset({"pyspark", "auditor"}), frozenset({"auditor.base.errors", "auditor.dashboards"})),
+    "auditor/pipeline": (frozenset({"pyspark", "auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline"})),
+    "dashboards": (
+        frozenset({"pyspark", "auditor"}),
+        frozenset({"auditor.base.errors", "auditor.base.words", "auditor.dashboards"}),
+    ),
+    "auditor/outputs": (
+        frozenset({"pyspark", "auditor"}),
+        frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.dashboards", "auditor.outputs"}),
+    ),
+    "auditor/inline": (
+        frozenset({"pyspark", "py4j", "auditor"}),
+        frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.inline"}),
+    ),
+    "auditor/spark": (frozenset({"auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.spark"})),
+    "auditor/commands": (frozenset({"pyspark", "auditor.spark", "auditor.inline", "auditor.cli"}), frozenset()),
 }
 # A scheduler imports a DAG file every few seconds.
 HEAVY = frozenset({"pyspark", "pandas", "numpy", "numba", "pyarrow", "great_expectations", "auditor"})
@@ -97,6 +116,13 @@ def trespasses(source: str, folder: str, layer: str) -> list[str]:
     return [n for n in imports(source, package) if within(n, forbidden) and not within(n, but)]
 
 
+def policies_named(source: str) -> list[str]:
+    """String literals that are a policy's name, or one that stands for several."""
+    names = {*POLICIES, *PARTS}
+    texts = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return sorted(text for text in texts if text in names)
+
+
 def machine_paths(text: str) -> list[str]:
     """Absolute paths that exist on one machine only (temporary and home folders of those who built this)."""
     return re.findall(r"(?<![\w.}\])*])/(?:" + "work|farm|root|tmp/lab|home/[a-z]+" + r")/[\w.-]*", text)
@@ -122,6 +148,37 @@ def test_layers_import_one_way(layer: str) -> None:
     found = {name_of(p): trespasses(p.read_text(encoding="utf-8"), name_of(p.parent), layer) for p in sources(layer)}
     assert found, f"no source under {layer}"
     assert not {path: names for path, names in found.items() if names}
+
+
+def rooms() -> dict[str, set[str]]:
+    """Whom each room imports, for types alone too; modules beside the rooms are rooms of their own."""
+    found: dict[str, set[str]] = {}
+    for path in sources("auditor", "connectors", "rules", "dashboards"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        package = [*([] if parts[0] == "auditor" else ["auditor"]), *parts]
+        names = imports(path.read_text(encoding="utf-8"), ".".join(package[:-1]))
+        ours = {name.split(".")[1] for name in names if name.startswith("auditor.")}
+        found.setdefault(package[1], set()).update(ours - {package[1]})
+    return found
+
+
+def circle(graph: dict[str, set[str]]) -> set[str]:
+    """What is left when those that import nobody are taken away again and again."""
+    left = {room: set(others) & graph.keys() for room, others in graph.items()}
+    while free := {room for room, others in left.items() if not others & left.keys()}:
+        left = {room: others for room, others in left.items() if room not in free}
+    return set(left)
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    """Not by way of others either."""
+    graph = rooms()
+    assert {"pipeline", "spark", "inline", "outputs", "commands", "running"} <= graph.keys()
+    assert not circle(graph)
+
+
+def test_a_circle_of_rooms_is_seen() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("path", sources("airflow_dags"), ids=name_of)
@@ -197,6 +254,9 @@ def test_a_long_function_is_seen() -> None:
         ("import time", "auditor/model", "auditor/model"),
         ("from auditor.connectors.codec.snapshot import read", "rules", "rules"),
         ("import auditor.rules", "dashboards", "dashboards"),
+        ("if TYPE_CHECKING:\n    from auditor.spark import scan", "auditor/pipeline", "auditor/pipeline"),
+        ("def f():\n    import pyspark", "auditor/inline", "auditor/inline"),
+        ("from auditor.commands import sql", "auditor/outputs", "auditor/outputs"),
     ],
 )
 def test_a_trespass_is_seen(source: str, folder: str, layer: str) -> None:
@@ -211,6 +271,21 @@ def test_a_neighbour_is_no_trespass() -> None:
 def test_an_import_inside_a_function_is_no_top_import() -> None:
     source = "import json\ndef run():\n    import pyspark"
     assert list(imports(source, "airflow_dags", top_only=True)) == ["json"]
+
+
+@pytest.mark.parametrize("path", [p for p in sources("auditor", "connectors", "rules", "dashboards")
+                                  if not p.is_relative_to(ROOT / "auditor" / "model")], ids=name_of)  # fmt: skip
+def test_only_the_model_knows_policies_by_name(path: Path) -> None:
+    """Elsewhere a policy is asked for what it decides: a name asked for is a fact about it that stands elsewhere."""
+    assert not policies_named(path.read_text(encoding="utf-8"))
+
+
+def test_a_policy_that_is_asked_for_by_name_is_seen() -> None:
+    assert policies_named("late = policy == 'kip-890-p2' or policy.startswith(f'{x}kip-890')") == [
+        "kip-890",
+        "kip-890-p2",
+    ]
+    assert not policies_named('"""Under kip-360 and later."""\nx = "kip"')
 
 
 def test_a_path_and_a_host_are_seen() -> None:

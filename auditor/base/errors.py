@@ -1,7 +1,8 @@
 """How decoders say what they could not read: as values, never as exceptions.
 
 Bad *data* is a :class:`DecodeError` and ends as a row of the table ``decode_errors``. A user's mistake
-(a path that is not there, an option without sense) is an :class:`AuditInputError` and ends in one line and exit 2.
+(a path that is not there, an option without sense) is an :class:`AuditInputError` and ends in one line and exit 2;
+what goes wrong otherwise is an :class:`AuditFailure` and exit 4.
 """
 
 from __future__ import annotations
@@ -51,3 +52,7 @@ BREAKS_OFF = "that breaks off"  # how the detail of a batch of an unknown magic 
 
 class AuditInputError(Exception):
     """A mistake of the user. The message is one line and ends with a hint on what to do."""
+
+
+class AuditFailure(Exception):
+    """The audit itself failed (memory, a disk, a bug): one sentence with a hint; exit 4."""

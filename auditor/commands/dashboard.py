@@ -155,6 +155,7 @@ def report(history: Path, run_id: str) -> str | None:
     """
     from auditor.dashboards.report import render_report
     from auditor.outputs import runs
+    from auditor.rules import registry
 
     each = next((known for known in runs.committed(history) if known.run_id == run_id), None)
     if each is None:
@@ -165,4 +166,4 @@ def report(history: Path, run_id: str) -> str | None:
     summary = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
     kept = runs.read(history, each, "report").to_pylist() if "report" in each.files else []
     rows = {kind: [json.loads(row["row"]) for row in kept if row["kind"] == kind] for kind in ("open", "timeline")}
-    return render_report(findings, summary, rows["open"], rows["timeline"])
+    return render_report(registry.described(findings), summary, rows["open"], rows["timeline"])

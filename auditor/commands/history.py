@@ -13,7 +13,6 @@ from auditor.rules.finding import SEVERITIES
 
 if TYPE_CHECKING:
     from auditor.outputs.runs import Run
-    from auditor.pipeline.audit import Audit
 
 WORDS = {"latest": -1, "previous": -2}
 
@@ -65,27 +64,6 @@ def pick(known: list[Run], name: str) -> Run:
     if name in WORDS and len(known) >= -WORDS[name]:
         return known[WORDS[name]]
     raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(known)} that are kept")
-
-
-def keep(audit: Audit, summary: dict[str, Any]) -> None:
-    """Publishes an audit's results under ``--history``."""
-    from auditor.outputs import results, runs
-
-    options = audit.options
-    assert options.history is not None
-    run_id = options.run_id or runs.new_run_id()
-    tables = {"findings": results.findings(audit), "logs": results.logs(audit), "runs": results.run(summary)}
-    tables["report"] = results.report(audit)
-    if audit.expectations is not None:
-        tables["expectations"] = audit.expectations
-    facts = {
-        "as_of": summary["as_of"],
-        "counts": summary["counts"]["by_severity"],
-        "batches": summary["batches"],
-        "bytes": summary["bytes"]["total"],
-        "complete": summary["complete"],
-    }
-    runs.publish(options.history, run_id, tables, facts)
 
 
 def _json_line(row: dict[str, Any]) -> str:

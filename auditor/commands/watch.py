@@ -1,6 +1,6 @@
 """``auditor watch``: the findings about a growing log directory, each once when it first holds and once when it ends.
 
-A loop over the directory: copies whose files changed are read again on Spark, the facts of the others are kept, and all
+A loop over the directory: copies whose files changed are read again, the facts of the others are kept, and all
 logs are judged by the clock. The journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless:
 a start reads everything once, and tells only what the journal does not have yet.
 """
@@ -8,28 +8,30 @@ a start reads everything once, and tells only what the journal does not have yet
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import pickle
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
+from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.outputs import publish, results
+from auditor.commands.arguments import add_audit_options, audit_options
+from auditor.outputs import alerts
+from auditor.outputs.claim import claimed, write_whole
 from auditor.outputs.journal import FOUND, Journal, key_of
-from auditor.pipeline import audit, plan
+from auditor.pipeline import results
 from auditor.pipeline.audit import Audit
+from auditor.pipeline.copies import KeptFacts
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.runner import Copies, Runner
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules.finding import iso
-from auditor.spark import kept_facts, scan, session
-from auditor.spark.kept_facts import Row
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CLOCK_S = 60.0  # how often all is judged anew while no byte changes: time passes too
 Place = tuple[str, str, int]  # log_dir, topic, partition
@@ -38,8 +40,6 @@ NOT_FOR_WATCH = ("tables", "expectations", "history")
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    from auditor.cli import add_audit_options
-
     p = commands.add_parser("watch", help="the same findings from a growing log directory, each once")
     add_audit_options(p)
     p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks (default 2)")
@@ -51,20 +51,29 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status, which is that of an audit of what there is at the end."""
-    from auditor.cli import audit_options
-
     for name in NOT_FOR_WATCH:
         if getattr(args, name):
             raise AuditInputError(f"--{name} is for single runs; run 'auditor audit' for it")
     if args.interval <= 0 or (args.until_idle is not None and args.until_idle < 0):
         raise AuditInputError("--interval is above 0 and --until-idle not below 0")
+    alerts.check(args.alert)
     options = audit_options(args, args.paths)
     say = _quiet if args.quiet else _say_json if args.format == "json" else _say
-    wanted = audit.chosen_rules(options)
-    publish.claim(options.out, audit.open_input(options).inventory)
-    with Journal(options.out) as journal:
-        watch = Watch(options, session.start(options.master), wanted, journal)
-        return watch.until_idle(args.interval, args.until_idle, say)
+
+    def tell(look: Look) -> None:
+        for line in look.lines:
+            say(line)
+        if args.alert and look.lines:
+            news = alerts.news_of_watch(look.lines, look.holding, look.audit, args.alert_on)
+            running.warn(alerts.send(news, args.alert, again=False))
+
+    with running.failures() as trace_in, running.runner(options) as runner:
+        first = Audit(options, runner)
+        _ = first.rule_ids
+        with claimed(options.out, first.spared()):
+            trace_in.append(options.out)
+            watch = Watch(options, runner, Journal(options.out))
+            return watch.until_idle(args.interval, args.until_idle, tell)
 
 
 def _say(line: dict[str, Any]) -> None:
@@ -92,8 +101,31 @@ class Kept:
     """The facts of one task's copies. ``again``: its files changed at the last look, so some may still be written."""
 
     signature: bytes
-    rows: list[Row]
+    rows: list[KeptFacts]
     again: bool
+
+
+class LookedAt(Audit):
+    """The audit of one look: the facts of what did not change are those of the looks before."""
+
+    def __init__(self, options: AuditOptions, runner: Runner, rows: Callable[[], list[KeptFacts]]) -> None:
+        super().__init__(options, runner)
+        self._rows_now = rows
+
+    @cached_property
+    def copies(self) -> Copies:
+        """All facts, new and old."""
+        return self.runner.keep(self._rows_now())
+
+
+@dataclass
+class Look:
+    """What one look brought: whether files had changed, the lines that the journal got, and all that holds by key."""
+
+    audit: Audit
+    changed: bool
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    holding: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,8 +133,7 @@ class Watch:
     """What is known of the directory between two looks. Memory: the facts of all copies."""
 
     options: AuditOptions
-    spark: SparkSession
-    wanted: list[str]
+    runner: Runner
     journal: Journal
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
@@ -110,40 +141,40 @@ class Watch:
     judged_at: float = 0.0
     last: Audit | None = None
 
-    def until_idle(self, interval: float, idle: float | None, say: Callable[[dict[str, Any]], None]) -> int:
+    def until_idle(self, interval: float, idle: float | None, tell: Callable[[Look], None]) -> int:
         """Looks again and again; returns when nothing has changed for ``idle`` seconds, with the status of an audit."""
         quiet_since = self.clock()
         while True:
-            changed, told = self.look()
-            for line in told:
-                say(line)
-            quiet_since = self.clock() if changed else quiet_since
+            look = self.look()
+            tell(look)
+            quiet_since = self.clock() if look.changed else quiet_since
             if idle is not None and self.clock() - quiet_since >= idle:
                 assert self.last is not None
                 return self.last.exit_code()
             self.sleep(interval)
 
-    def look(self) -> tuple[bool, list[dict[str, Any]]]:
-        """One look: whether files had changed, and the lines that were added to the journal."""
+    def look(self) -> Look:
+        """One look at the directory."""
         now = self.clock()
         options = self.options
         if options.as_of is None:
             options = dataclasses.replace(options, as_of=int(now * 1000))
-        found = audit.open_input(options)
-        changed = self._read(plan.copy_tasks(found.inventory, found.settings, options))
+        found = LookedAt(options, self.runner, self._rows)
+        changed = self._read(found)
         if not changed and self.last is not None and now - self.judged_at < CLOCK_S:
-            return False, []
-        self._judge(found)
+            return Look(found, False)
+        with contextlib.closing(found):
+            holding = _holding(found)
         self.judged_at, self.last = now, found
-        told = self.journal.update(iso(int(self.clock() * 1000)) or "", _holding(found))
-        if told or changed:
+        lines = self.journal.update(iso(int(self.clock() * 1000)) or "", holding)
+        if lines or changed:
             text = "".join(f.to_json() + "\n" for f in found.findings)
-            publish.write_whole(options.out / "findings.jsonl", text)
-        return changed, told
+            write_whole(options.out / "findings.jsonl", text)
+        return Look(found, changed, lines, holding)
 
-    def _read(self, tasks: list[CopyTask | TextTask]) -> bool:
+    def _read(self, found: Audit) -> bool:
         """Reads anew what changed, and once more what had changed at the look before; whether there was any."""
-        now = {_place(task): task for task in tasks}
+        now = {_place(task): task for task in found.tasks}
         gone = self.kept.keys() - now.keys()
         signatures = {place: pickle.dumps(task, 5) for place, task in now.items()}
         fresh = {p for p in now if p not in self.kept or self.kept[p].signature != signatures[p]}
@@ -155,19 +186,14 @@ class Watch:
         return bool(due or gone)
 
     def _keep(self, entries: dict[Place, Kept], tasks: list[CopyTask | TextTask]) -> None:
-        facts = scan.read_copies(self.spark, tasks)
-        for row in (Row(**row) for row in facts.toArrow().to_pylist()):
-            place = (row.log_dir, row.topic, row.partition)
-            entries[place if place in entries else (row.log_dir, "", -1)].rows.append(row)
-        facts.unpersist()
+        with contextlib.closing(self.runner.read(tasks)) as facts:
+            for row in facts.rows():
+                place = (row.log_dir, row.topic, row.partition)
+                entries[place if place in entries else (row.log_dir, "", -1)].rows.append(row)
         self.kept |= entries
 
-    def _judge(self, found: Audit) -> None:
-        rows = [row for place in sorted(self.kept) for row in self.kept[place].rows]
-        briefs = [pickle.loads(row.brief) for row in rows]
-        found.briefs = sorted(briefs, key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
-        audit.add_context(found)
-        audit.judge(found, self.spark, kept_facts.frame(self.spark, rows), self.wanted)
+    def _rows(self) -> list[KeptFacts]:
+        return [row for place in sorted(self.kept) for row in self.kept[place].rows]
 
 
 def _place(task: CopyTask | TextTask) -> Place:

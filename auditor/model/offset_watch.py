@@ -18,7 +18,7 @@ class Rivals:
     """Watches for two producers that both believe to own a partition: zombies and interleaved ones.
 
     ``zombies`` holds (older commit, rival's commit, zombie's commit), ``interleaved`` (p, q, p again); one each for a
-    producer, partition and generation. What a zombie explains is not told as interleaved too.
+    producer, partition and generation. What a zombie explains is not reported as interleaved too.
     """
 
     zombies: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)

@@ -1,7 +1,9 @@
 """Broker policies as data: what each generation of brokers decides differently, over one algorithm.
 
-Sources: KIP-360, KIP-890, the latest-batch draft, KAFKA-7190, KAFKA-8710, KAFKA-9144, KAFKA-12257 (2.8).
-Every value is an int or a bool, so a :class:`Policy` can be handed to compiled kernels as it is.
+Sources: KIP-360, KIP-890, KIP-937, the latest-batch draft, KAFKA-7190, KAFKA-8710, KAFKA-9144, KAFKA-12257 (2.8).
+Every value is an int or a bool, so a :class:`Policy` can be handed to compiled kernels as it is. Only this room knows a
+policy by its name: whoever wants to know what one does asks for a field. What depends on the release within a policy
+stands in :mod:`auditor.model.releases`.
 """
 
 from __future__ import annotations
@@ -45,6 +47,11 @@ class Policy(NamedTuple):
     ``snapshot_batch_always``: an entry loaded from a snapshot always has a batch, of sequence -1 if need be (to 2.3).
     ``open_needs_same_epoch``: an open transaction of another epoch does not spare verification (4.0).
     ``strict_first_sequence``: clients of transaction.version 2 begin at 0 when no batch is known (4.0).
+    ``unknown_error``: the answer where an unknown producer may not begin like that (0.11 had no UNKNOWN_PRODUCER_ID).
+    ``verifies``: transactional appends are verified with the coordinator (KIP-890).
+    ``bumps_each_transaction``: each transaction has an epoch of its own, so that what comes late is of an old one
+    (KIP-890, transaction.version 2).
+    ``after_max_ms``: message.timestamp.after.max.ms where nobody set it; -1: no limit (4.0: an hour, KIP-937).
     """
 
     cached_batches: int = 5
@@ -59,6 +66,15 @@ class Policy(NamedTuple):
     snapshot_batch_always: bool = False
     open_needs_same_epoch: bool = False
     strict_first_sequence: bool = False
+    unknown_error: int = UNKNOWN_PRODUCER_ID
+    verifies: bool = False
+    bumps_each_transaction: bool = False
+    after_max_ms: int = -1
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether only the newest batch is kept, and what lies behind it within a window counts as a duplicate."""
+        return self.duplicate_window > 0
 
 
 DRAFT_WINDOW = 10_000_000  # max.in.flight.sequence.number.per.connection of the latest-batch draft
@@ -71,8 +87,10 @@ PRE_KIP_360 = KIP_360_TEXT._replace(
     evicts_below_log_start=True, marker_refreshes=False, follower_checks_markers=True, snapshot_batch_always=True
 )
 LATEST_BATCH_ONLY = KIP_360._replace(cached_batches=1, duplicate_window=DRAFT_WINDOW)
-KIP_890_P1 = KIP_360
-KIP_890_P2 = KIP_890_P1._replace(open_needs_same_epoch=True, strict_first_sequence=True)
+KIP_890_P1 = KIP_360._replace(verifies=True)
+KIP_890_P2 = KIP_890_P1._replace(
+    open_needs_same_epoch=True, strict_first_sequence=True, bumps_each_transaction=True, after_max_ms=3_600_000
+)
 
 POLICIES = {
     "pre-kip-360": PRE_KIP_360,
@@ -82,6 +100,22 @@ POLICIES = {
     "kip-890-p1": KIP_890_P1,
     "kip-890-p2": KIP_890_P2,
 }
+
+ASSUMED = "kip-360"  # where nothing in an input shows another
+OLDEST = "pre-kip-360"
+AS_WRITTEN = "kip-360-text"  # which 2.4 comes closest to
+DRAFT = "latest-batch-only"
+AUTO = "auto"  # by what the input shows
+BY_TRANSACTION_VERSION = {1: "kip-890-p1", 2: "kip-890-p2"}  # of the feature; later ones are like the last
+VERIFIED = "kip-890"  # stands for both its parts: which one is in force, transaction.version says
+PARTS = {VERIFIED: tuple(BY_TRANSACTION_VERSION.values())}
+CHOICES = (AUTO, OLDEST, ASSUMED, VERIFIED, DRAFT, *(name for name in POLICIES if name not in (OLDEST, ASSUMED, DRAFT)))
+COMPARED = (OLDEST, ASSUMED, *PARTS[VERIFIED], DRAFT)  # what a what-if compares where none are named
+
+
+def named(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The policies that these names stand for, each once; those worth comparing for none."""
+    return tuple(dict.fromkeys(part for name in names or COMPARED for part in PARTS.get(name, (name,))))
 
 
 def policy(name: str) -> Policy:

@@ -21,7 +21,6 @@ from auditor.model.policies import (
     OK,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TRANSACTION_COORDINATOR_FENCED,
-    UNKNOWN_PRODUCER_ID,
     Policy,
 )
 
@@ -187,8 +186,8 @@ def next_sequence(last: int) -> int:
 @kernel
 def cached_slot(p: Producers, row: int, age: int) -> int:
     """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
-    width = p.last_sequence.shape[1]
-    return (p.newest[row] + width - age) % width
+    at = p.newest[row] - age
+    return at if at >= 0 else at + p.last_sequence.shape[1]  # no division: this is asked for every batch
 
 
 @kernel
@@ -277,13 +276,13 @@ def sequence_answer(
             return OK
         if pending_epoch != NONE:
             return OUT_OF_ORDER_SEQUENCE_NUMBER
-        return OK if policy.unknown_accepts_any else UNKNOWN_PRODUCER_ID
+        return OK if policy.unknown_accepts_any else policy.unknown_error
     if stored_epoch == NONE and policy.unknown_accepts_any:
         return OK
     if first_sequence == next_sequence(last):
         return OK
     if last == NONE:
-        return UNKNOWN_PRODUCER_ID if policy.marker_only_unknown else OUT_OF_ORDER_SEQUENCE_NUMBER
+        return policy.unknown_error if policy.marker_only_unknown else OUT_OF_ORDER_SEQUENCE_NUMBER
     if ((last - first_sequence) & LOW_31) < policy.duplicate_window:
         return DUPLICATE_SEQUENCE_NUMBER
     return OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -317,7 +316,9 @@ def remember_batch(
 ) -> None:
     """Cache one batch, in the place of the oldest when the ring is full."""
     width = p.last_sequence.shape[1]
-    place = (p.newest[row] + 1) % width
+    place = p.newest[row] + 1
+    if place == width:
+        place = 0
     p.newest[row] = place
     p.last_sequence[row, place] = last_sequence
     p.last_offset[row, place] = last_offset

@@ -8,21 +8,23 @@ sent: never a record's key or value.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from auditor.base.errors import AuditInputError
+from auditor.outputs import runs
+from auditor.outputs.journal import FOUND, fingerprint_in
+from auditor.pipeline import results
+from auditor.pipeline.audit import Audit
 from auditor.rules.finding import SEVERITIES, iso
-
-if TYPE_CHECKING:
-    from auditor.pipeline.audit import Audit
 
 Row = Mapping[str, Any]
 CHANNELS = ("slack", "pagerduty")
@@ -50,17 +52,47 @@ class News:
     as_of: str | None
 
 
+class WrongAddress(ValueError):
+    """An address that nothing can be posted to; its text says why, without the address."""
+
+
 def check(channels: Sequence[str]) -> None:
-    """Asks for every channel's secret before the work, not after. Errors: :class:`AuditInputError`."""
+    """Looks at every channel's configuration before the work, not after. Errors: :class:`AuditInputError`.
+
+    Addresses are secrets: what is wrong with one is said, never the address.
+    """
     for name, variable in (("slack", "AUDITOR_SLACK_WEBHOOK"), ("pagerduty", "AUDITOR_PAGERDUTY_KEY")):
         if name in channels and not os.environ.get(variable):
             raise AuditInputError(f"--alert {name} needs the environment variable {variable}; set it")
+    for channel in channels:
+        if wrong := wrong_address(address(channel)):
+            variable = "AUDITOR_SLACK_WEBHOOK" if channel == "slack" else "AUDITOR_PAGERDUTY_URL"
+            raise AuditInputError(f"--alert {channel}: {variable} {wrong}; set it to the address that the service gave")
+
+
+def address(channel: str) -> str:
+    """Where a channel's events go."""
+    if channel == "slack":
+        return os.environ["AUDITOR_SLACK_WEBHOOK"]
+    return os.environ.get("AUDITOR_PAGERDUTY_URL", PAGERDUTY_URL)
+
+
+def wrong_address(url: str) -> str:
+    """What keeps an address from being posted to, in words without the address; empty where nothing does."""
+    if not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
+        return "has a space or a character that no URL has"
+    try:
+        parts = urlsplit(url)
+        known = parts.port is None or parts.port > 0  # raises ValueError where it is no number of a port
+    except ValueError:
+        return "is no URL with a host and a port"
+    if parts.scheme not in ("http", "https"):
+        return "is no http or https URL"
+    return "" if parts.hostname and known else "is no URL with a host and a port"
 
 
 def news(audit: Audit, least: str) -> News:
     """What an audit found at or above a severity, against the run before where a history is kept."""
-    from auditor.outputs import results, runs
-
     options = audit.options
     found = results.findings(audit)
     before = None
@@ -68,33 +100,73 @@ def news(audit: Audit, least: str) -> News:
         before = runs.before(options.history, options.run_id)
     old = runs.read(options.history, before, "findings") if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
+    return _told(change.new, change.gone, change.still, audit, least)
+
+
+def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:
+    """The same from what one look of a watch added to its journal, and all that hold then by their keys.
+
+    A line that ends a finding has no fingerprint but in its key.
+    """
+    new = [line for line in lines if line["event"] == FOUND]
+    gone = [{**line, "fingerprint": fingerprint_in(line["key"])} for line in lines if line["event"] != FOUND]
+    known = {line["key"] for line in new}
+    # The same at another severity is told of as new; it is not gone.
+    there = {row["fingerprint"] for row in holding.values()}
+    still = [row for key, row in holding.items() if key not in known]
+    return _told(new, [row for row in gone if row["fingerprint"] not in there], still, audit, least)
+
+
+def _told(new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, least: str) -> News:
     wanted = SEVERITIES[: SEVERITIES.index(least) + 1]
-    lists = (change.new, change.gone, change.still)
-    new, gone, still = ([row for row in rows if row["severity"] in wanted] for rows in lists)
+    shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
     clocks = [cluster.as_of for cluster in audit.clusters.values()]
-    return News(new, gone, still, iso(max(clocks, default=-1)))
+    return News(shown[0], shown[1], shown[2], iso(max(clocks, default=-1)))
 
 
-def send(told: News, channels: Sequence[str]) -> list[str]:
-    """Tells each channel; returns a line for each that could not be told. Nothing is sent when nothing changed."""
+def send(told: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
+    """Alerts each channel; returns a line for each that failed. Nothing is sent when nothing changed.
+
+    ``again``: PagerDuty hears once more of what is still there, so that an alert somebody closed opens again. Whatever
+    one address or server does, the next channel is tried, and no line has an address in it.
+    """
     failed = []
     for channel in channels:
         try:
             if channel == "slack" and (told.new or told.gone):
-                post(os.environ["AUDITOR_SLACK_WEBHOOK"], slack(told))
+                post(address(channel), slack(told))
             if channel == "pagerduty":
-                url = os.environ.get("AUDITOR_PAGERDUTY_URL", PAGERDUTY_URL)
-                for event in pagerduty(told, os.environ["AUDITOR_PAGERDUTY_KEY"]):
-                    post(url, event)
-        except (OSError, ValueError) as error:  # URLError is an OSError; its text never has the address in it
-            failed.append(f"{channel} was not told: {error}")
+                heard = told if again else replace(told, still=())
+                for event in pagerduty(heard, os.environ["AUDITOR_PAGERDUTY_KEY"]):
+                    post(address(channel), event)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            failed.append(f"{channel} got no alert: {why(error)}")
     return failed
 
 
+def why(error: Exception) -> str:
+    """A failed request in words that come from here: texts of the libraries may have the address in them."""
+    if isinstance(error, WrongAddress):
+        return str(error)
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, http.client.HTTPException):
+        return "its answer is not HTTP"
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
+    return f"its server could not be reached ({type(cause).__name__})"
+
+
 def post(url: str, payload: Row) -> None:
-    """Posts JSON; waits and tries again when the other side is busy. Errors: OSError, ValueError for another scheme."""
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError("its address is no http or https URL")
+    """Posts JSON; waits and tries again when the other side is busy.
+
+    Errors: OSError, :class:`WrongAddress`, ``http.client.HTTPException`` for an answer that is not HTTP.
+    """
+    if wrong := wrong_address(url):
+        raise WrongAddress(f"its address {wrong}")
     body = json.dumps(payload).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     for attempt in range(1, ATTEMPTS + 1):
@@ -105,7 +177,7 @@ def post(url: str, payload: Row) -> None:
             error.close()
             if error.code not in _PAUSED or attempt == ATTEMPTS:
                 raise
-        except urllib.error.URLError:
+        except (urllib.error.URLError, http.client.HTTPException):
             if attempt == ATTEMPTS:
                 raise
         time.sleep(PAUSE_S * attempt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.connectors import schema
-from auditor.outputs import results, runs
+from auditor.outputs import runs
+from auditor.pipeline import results
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.tables import OF_FACTS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import SparkSession
-
-    from auditor.pipeline.audit import Audit
 
 EXPECTATIONS = pa.schema(
     [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]
@@ -29,23 +28,22 @@ DRIFT_LEAST = 100  # counts below it say nothing of a drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
 
 
-def judge(audit: Audit, summary: Mapping[str, Any], spark: SparkSession, *, on_spark: bool = False) -> dict[str, Any]:
-    """Runs the suites, writes ``tables/expectations`` and ``data_docs/``, and returns what the summary says of them.
+def judge(audit: Audit, summary: Mapping[str, Any], folder: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Runs the suites, writes ``tables/expectations`` and ``data_docs/`` into a folder; the results, and what the
+    summary says of them.
 
-    Decoded and derived tables are judged when ``--tables`` wrote them, findings, logs and the run always. ``on_spark``:
-    let great-expectations judge Spark frames in place of pandas ones.
+    Decoded and derived tables are judged when ``--tables`` wrote them, findings, logs and the run always.
     """
     from auditor.rules.expectations import gx_run, suites
 
-    out = audit.options.out
     tables = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
     judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
-    judged |= _of_tables(spark, out / "tables") if audit.options.tables else {}
-    rows = gx_run.run(judged, out / "data_docs", spark if on_spark else None)
-    audit.expectations = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
-    _write(out / "tables" / "expectations", audit.expectations)
+    judged |= _of_tables(audit, folder / "tables") if audit.options.tables else {}
+    rows = gx_run.run(judged, folder / "data_docs")
+    table = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
+    written(table, folder / "tables" / "expectations")
     failed = [row for row in rows if not row["success"]]
-    return {
+    return table, {
         "evaluated": len(rows),
         "failed": len(failed),
         "by_severity": dict(sorted(Counter(row["severity"] for row in failed).items())),
@@ -53,21 +51,19 @@ def judge(audit: Audit, summary: Mapping[str, Any], spark: SparkSession, *, on_s
     }
 
 
-def _of_tables(spark: SparkSession, folder: Path) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
+def _of_tables(audit: Audit, folder: Path) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
     """The counts of every table that was written, with its suite."""
-    from auditor.connectors.sources import spark_schema
     from auditor.rules.expectations import measures, suites
-    from auditor.spark.tables import OF_FACTS
-    from auditor.spark.what_if_job import VERDICTS
 
-    schemas = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS}
+    schemas = {**schema.DECODED, **OF_FACTS}
     out = {}
     for name in measures.MEASURES:
-        if not (folder / name).is_dir():
+        if not (folder / name).is_dir() or name not in schemas:
             continue
-        frame = spark.read.parquet((folder / name).absolute().as_uri())
-        wanted = measures.columns_of(spark.createDataFrame([], spark_schema(schemas[name])))
-        out[name] = measures.measure(frame, name), suites.expectations(name, wanted)
+        wanted = measures.columns_of(schemas[name])
+        found = measures.columns_of(pq.read_schema(next((folder / name).glob("*.parquet"))))
+        counted = audit.runner.count(folder / name, name)
+        out[name] = measures.frame_of(counted, name, found), suites.expectations(name, wanted)
     return out
 
 
@@ -104,8 +100,7 @@ def run(audit: Audit, summary: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def _write(folder: Path, table: pa.Table) -> None:
+def written(table: pa.Table, folder: Path) -> None:
+    """Writes a table into a folder of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / "part-0.parquet.part"
-    pq.write_table(table, part)
-    os.replace(part, folder / "part-0.parquet")
+    pq.write_table(table, folder / "part-0.parquet")

@@ -7,17 +7,15 @@ it again. Lines that a kill cut off are taken away, so that their findings are t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any
 
-from auditor.base.errors import AuditInputError
-from auditor.outputs.publish import write_whole
+from auditor.outputs.claim import write_whole
 
-JOURNAL, CHECKPOINT, LOCK = "watch.jsonl", "checkpoint.json", "watch.lock"
+JOURNAL, CHECKPOINT = "watch.jsonl", "checkpoint.json"
 FOUND, RESOLVED = "found", "resolved"
 TOLD_AGAIN = ("rule", "severity", "broker_id", "topic", "partition", "offset", "transactional_id", "group_id")
 
@@ -29,31 +27,24 @@ def key_of(fingerprint: str, severity: str) -> str:
     return f"{fingerprint}:{severity}"
 
 
+def fingerprint_in(key: str) -> str:
+    """The fingerprint of the finding that a key is of."""
+    return key.rpartition(":")[0]
+
+
 class Journal:
-    """The journal under a folder, of which one process at a time has the lock. ``open`` are the findings that hold."""
+    """The journal under a folder, which the caller has to itself (:mod:`auditor.outputs.claim`).
+
+    ``open`` are the findings that hold. It reads on from the checkpoint.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / JOURNAL
         self.open: Open = {}
         self.size = 0
-        self._lock: IO[str] | None = None
-
-    def __enter__(self) -> Self:
-        """Takes the lock, reads on from the checkpoint. Errors: :class:`AuditInputError` where another one has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.folder / LOCK).open("a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise AuditInputError(f"another watch writes to {self.folder}; give each its own --out") from None
         self._recover()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._lock is not None
-        self._lock.close()
 
     def _recover(self) -> None:
         """What was open at the last whole line."""

@@ -2,103 +2,90 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import json
-import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base.errors import AuditInputError
-from auditor.connectors.files import Inventory
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
-from auditor.rules import crash_recovery
-from auditor.rules.finding import FIELDS, SEVERITIES, Finding, iso
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from auditor.pipeline.audit import Audit
-
-SUMMARY = "summary.json"
-INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
-INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
-FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
+from auditor.outputs import runs
+from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
+from auditor.pipeline import results
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.rules import crash_recovery, registry
+from auditor.rules.finding import SEVERITIES, Finding, iso
 
 
-def publish(audit: Audit, spark: SparkSession, facts: DataFrame) -> None:
-    """Writes the results under ``--out``; whole files appear at once, ``summary.json`` last: where it is, all is."""
-    out = audit.options.out
-    if audit.options.tables:
-        from auditor.spark import tables
+def publish(audit: Audit, folder: Path) -> None:
+    """Writes all results into a folder, and where asked for into the history.
 
-        tables.write(spark, audit, facts, out / "tables")
-    summary = summarise(audit)
-    rows = [f.to_dict() for f in audit.findings]
-    if audit.options.expectations:
+    Errors: those of the disk; :class:`AuditInputError` where the history cannot be written.
+    """
+    options = audit.options
+    findings = audit.findings
+    if options.tables:
+        for name in audit.written_tables():
+            audit.runner.write(audit, name, folder / "tables" / name)
+    summary, judged = summarise(audit), None
+    if options.expectations:
         from auditor.outputs import expectations
 
-        summary["expectations"] = expectations.judge(audit, summary, spark)
-    with writing(out):
-        write_whole(out / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
-        write_findings(out / "findings", audit.findings)
-        page = render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
-        write_whole(out / "report.html", page)
-        write_metrics(out / "metrics.prom", rows, summary)
-    if audit.options.history is not None:
-        from auditor.commands import history
-
-        history.keep(audit, summary)
-    with writing(out):
-        write_whole(out / SUMMARY, json.dumps(summary, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        judged, summary["expectations"] = expectations.judge(audit, summary, folder)
+    rows = [f.to_dict() for f in findings]
+    write_findings(findings, folder)
+    page = render_report(registry.described(rows), summary, audit.judged["open"], audit.judged["timeline"])
+    write_whole(folder / "report.html", page)
+    write_metrics(folder / "metrics.prom", rows, summary)
+    if options.history is not None:
+        keep(audit, summary, judged)
+    write_whole(folder / SUMMARY, as_json(summary))
 
 
-@contextlib.contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Around whatever writes under ``--out``: a full or closed disk is told in one line. Errors: AuditInputError."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise AuditInputError(f"cannot write to {out}: {reason}; make room there or choose another --out") from error
+def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
+    """Writes the results of a what-if into a folder."""
+    write_findings(audit.findings, folder)
+    verdicts = folder / "tables" / "verdicts"
+    verdicts.mkdir(parents=True)
+    pq.write_table(audit.held("verdicts"), verdicts / "part-0.parquet")
+    write_whole(folder / WHAT_IF, as_json(audit.result))
 
 
-def claim(out: Path, inventory: Inventory) -> None:
-    """Makes ``--out`` before the long work begins, and takes away the mark of an earlier run: its results go now.
-
-    Errors: :class:`AuditInputError` where it cannot be written, or is in a broker's log directory: evidence is only
-    read, and a broker does not start beside folders that it does not know.
-    """
-    for log_dir in inventory.log_dirs:
-        if log_dir.meta is not None and not log_dir.place.uri and out.resolve().is_relative_to(log_dir.place.path):
-            raise AuditInputError(f"{out} is in the log directory {log_dir.place.shown}; choose an --out outside of it")
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        (out / SUMMARY).unlink(missing_ok=True)
+def as_json(content: Any) -> str:
+    """A JSON file for people and programs, the same bytes for the same content."""
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a text file in one step: a reader sees the old one or the new one."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", errors="replace")
-    os.replace(part, path)
+def write_findings(findings: list[Finding], folder: Path) -> None:
+    """``findings.jsonl``, and ``findings/`` as Parquet: the contract's fields, ``evidence`` as JSON text."""
+    write_whole(folder / "findings.jsonl", "".join(f.to_json() + "\n" for f in findings))
+    (folder / "findings").mkdir(exist_ok=True)
+    pq.write_table(results.contract_findings(findings), folder / "findings" / "part-0.parquet")
 
 
-def write_findings(folder: Path, findings: list[Finding]) -> None:
-    """``findings/`` as Parquet: the contract's fields, ``evidence`` as JSON text."""
-    folder.mkdir(exist_ok=True)
-    rows = [f.to_dict() | {"evidence": json.dumps(f.evidence, sort_keys=True, ensure_ascii=False)} for f in findings]
-    table = pa.Table.from_pylist(rows, schema=FINDINGS_SCHEMA)
-    part = folder / "part-0.parquet.part"
-    pq.write_table(table, part)
-    os.replace(part, folder / "part-0.parquet")
+def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None:
+    """Publishes an audit's results under ``--history``; ``judged``: the expectations."""
+    options = audit.options
+    assert options.history is not None
+    run_id = options.run_id or runs.new_run_id()
+    tables = {"findings": results.findings(audit), "logs": results.logs(audit), "runs": results.run(summary)}
+    tables["report"] = results.report(audit)
+    if judged is not None:
+        tables["expectations"] = judged
+    facts = {
+        "as_of": summary["as_of"],
+        "counts": summary["counts"]["by_severity"],
+        "batches": summary["batches"],
+        "bytes": summary["bytes"]["total"],
+        "complete": summary["complete"],
+    }
+    runs.publish(options.history, run_id, tables, facts)
 
 
 def summarise(audit: Audit) -> dict[str, Any]:
@@ -129,6 +116,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "open_transactions": dict(sorted(Counter(row["class"] for row in audit.judged["open"]).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
+        **audit.of_summary(),
     }
 
 

@@ -1,56 +1,203 @@
-"""The audit from top to bottom: open, read, judge, publish. The table of contents of the program."""
+"""The audit from top to bottom: open, read, judge, publish. The table of contents of the program.
+
+Every surface (``audit``, ``sql``, ``what-if``, ``live``, ``watch``, the tests) opens an :class:`Audit` and asks it for
+what it needs. Nothing is done before it is asked for, and nothing twice.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
-from auditor.outputs import publish
-from auditor.pipeline import cluster_settings, context, plan, policy_choice
+from auditor.pipeline import cluster_settings, context, plan, policy_choice, results, tables
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
+from auditor.pipeline.isolation import KILLS
+from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
+from auditor.replay.copy_reader import CopyTask
+from auditor.replay.text_copy import TextTask
 from auditor.rules import registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.resolve import resolve
 from auditor.rules.view import Cluster
-from auditor.spark import scan, session
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+
+    from auditor.pipeline.runner import Copies, Runner
 
 Say = Callable[[str], None]
 
 
-@dataclass
-class Audit:
-    """One audit while it runs, and its results."""
+def nobody(text: str) -> None:
+    """Tells nobody."""
 
-    options: AuditOptions
-    inventory: Inventory
-    settings: dict[str, ClusterSettings]
-    outside: list[tuple[str, DecodeError]]
-    choices: list[PolicyChoice] = field(default_factory=list)
-    clusters: dict[str, Cluster] = field(default_factory=dict)
-    briefs: list[Brief] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    judged: dict[str, list[Any]] = field(default_factory=dict)
-    timings: dict[str, float] = field(default_factory=dict)
-    expectations: pa.Table | None = None
-    deadly: list[tuple[str, DecodeError]] = field(default_factory=list)  # files that kill who reads them for a table
+
+class Audit:
+    """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
+
+    ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
+    directory. Errors, wherever the input is first asked for: :class:`AuditInputError`.
+    """
+
+    def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
+        self.options = options
+        self.runner = runner
+        self.say = say
+        self.timings: dict[str, float] = {}
+        self.fatal: list[tuple[str, DecodeError]] = []
+        self._steps: list[str] = []
+        self._since = 0.0
+
+    # open
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What there is below the paths."""
+        with self.step("open"):
+            return discover(list(self.options.paths), self.options.limits)
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
+        inventory = self.inventory
+        with self.step("open"):
+            return cluster_settings.read_settings(inventory, self.options.limits, self.runner.pool)
+
+    @property
+    def settings(self) -> dict[str, ClusterSettings]:
+        """The settings of each cluster by join key."""
+        return self._opened[0]
+
+    @property
+    def outside(self) -> list[tuple[str, DecodeError]]:
+        """What could not be read of the clusters' metadata, each with its log directory."""
+        return self._opened[1]
+
+    # read
+
+    @cached_property
+    def tasks(self) -> list[CopyTask | TextTask]:
+        """What there is to read: a task for every copy that the options let through."""
+        return plan.copy_tasks(self.inventory, self.settings, self.options)
+
+    @cached_property
+    def copies(self) -> Copies:
+        """The facts of every copy, where the runner has them."""
+        tasks = self.tasks
+        self.ready()
+        return self.runner.read(tasks)
+
+    def ready(self) -> None:
+        """Waits until the runner has started."""
+        with self.step(f"start {self.runner.name}"):
+            self.runner.ready()
+
+    @cached_property
+    def briefs(self) -> list[Brief]:
+        """Of every copy the little that is known everywhere."""
+        tasks, copies = self.tasks, self.copies
+        with self.step("read and replay"):
+            self.say(f"reading {len(tasks)} partition copies, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
+            return copies.briefs()
+
+    # judge
+
+    @cached_property
+    def clusters(self) -> dict[str, Cluster]:
+        """What is known of each cluster, by join key."""
+        clusters = context.build(self.briefs, self.settings, self.options.as_of, self.options.records)
+        for log_dir, choice in zip(self.inventory.log_dirs, self.choices, strict=True):
+            if log_dir.join_key in clusters:
+                clusters[log_dir.join_key].policy[log_dir.name] = choice.policy
+        return clusters
+
+    @cached_property
+    def choices(self) -> list[PolicyChoice]:
+        """Which policy each log directory worked under, and why."""
+        found = []
+        for log_dir in self.inventory.log_dirs:
+            versions = {1} if context.writes_version_1(self.briefs, log_dir.join_key) else set()
+            settings = self.settings.get(log_dir.join_key, ClusterSettings())
+            found.append(policy_choice.choose(log_dir, settings, versions, self.options.policy))
+        return found
+
+    @cached_property
+    def rule_ids(self) -> list[str]:
+        """The rules to run, in the catalogue's order. Errors: :class:`AuditInputError` for an id that is none."""
+        options, catalogue = self.options, registry.load()
+        for name in (*options.rules, *options.skip_rules):
+            if name not in catalogue:
+                raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
+        return [
+            r.id
+            for r in catalogue.values()
+            if (not options.rules or r.id in options.rules)
+            and r.id not in options.skip_rules
+            and not r.what_if
+            and (options.records or not r.records)
+        ]
+
+    @cached_property
+    def judged(self) -> dict[str, list[Any]]:
+        """What judging the logs gave: rows of kind finding, log, open (transactions) and timeline, in a fixed order."""
+        copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
+        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "log", "open", "timeline")}
+        with self.step("judge"):
+            for kind, row in self.runner.judge(copies, clusters, partial(judge_log, rule_ids=rule_ids)):
+                rows[kind].append(row)
+        for kind in ("log", "open", "timeline"):
+            rows[kind].sort(key=_place)
+        return rows
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """The findings in the contract's order, after one cause was made one finding."""
+        return resolve(Finding(**row) for row in self.judged["finding"])
+
+    # tables
+
+    def held(self, table: str) -> pa.Table | None:
+        """A table that is made without reading data files; None for one that is decoded or derived from facts."""
+        if table == "findings":
+            return results.contract_findings(self.findings)
+        if table == "verdicts":  # what a what-if over the same input gives
+            from auditor.pipeline.what_if_audit import WhatIfAudit
+
+            with contextlib.closing(WhatIfAudit(self.options, self.runner)) as what_if:
+                return what_if.held(table)
+        return tables.of_metadata(self.settings, table) if table in tables.OF_METADATA else None
+
+    def written_tables(self) -> list[str]:
+        """The tables that ``--tables`` writes; ``records`` only under ``--records``. ``decode_errors`` is the last of
+        those that are decoded, and so knows what reading the others died of."""
+        names = [name for name in tables.NAMES if name != "verdicts"]
+        return [name for name in names if name != "records" or self.options.records]
+
+    # what came of it
 
     def unread(self) -> list[tuple[str, DecodeError]]:
-        """What could not be read or decoded, each with its log directory, and once: several may have tried."""
-        told = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
-        told += [(row["log_dir"], DecodeError(**e)) for row in self.judged.get("log", []) for e in row["errors"]]
-        return list(dict.fromkeys(told + self.deadly))
+        """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
+        found = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
+        found += [(row["log_dir"], DecodeError(**e)) for row in self._rows_so_far() for e in row["errors"]]
+        return list(dict.fromkeys(found + self.fatal))
+
+    def refused(self) -> dict[str, str]:
+        """Paths of the files that are known to kill their reader, with the reason."""
+        places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
+        found = [(places[name], e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
+        return {f"{place.path}/{error.file}": error.detail for place, error in found}
+
+    def _rows_so_far(self) -> list[Any]:
+        return list(self.__dict__.get("judged", {}).get("log", []))
 
     def incomplete(self) -> bool:
         """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""
@@ -64,78 +211,41 @@ class Audit:
         failing = () if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
         return int(any(f.severity in failing for f in self.findings))
 
+    def spared(self) -> Inventory | None:
+        """The input that results must not be written into; None where it is no folder."""
+        return self.inventory
 
-def run(options: AuditOptions, say: Say, spark: SparkSession | None = None) -> Audit:
-    """Audits ``options.paths`` and writes everything under ``options.out``. Errors: :class:`AuditInputError`."""
-    wanted = chosen_rules(options)
-    audit = _timed("open", lambda timings: open_input(options), say, {})
-    publish.claim(options.out, audit.inventory)
-    timings = audit.timings
-    spark = spark or _timed("start Spark", lambda _: session.start(options.master), say, timings)
-    tasks = plan.copy_tasks(audit.inventory, audit.settings, options)
-    facts = scan.read_copies(spark, tasks)
-    say(f"reading {len(tasks)} partition copies, {sum(plan.size(t) for t in tasks) / 1e6:.0f} MB")
-    audit.briefs = _timed("read and replay", lambda _: scan.collect_briefs(facts), say, timings)
-    add_context(audit)
-    _timed("judge", lambda _: judge(audit, spark, facts, wanted), say, timings)
-    _timed("publish", lambda _: publish.publish(audit, spark, facts), say, timings)
-    facts.unpersist()
-    return audit
+    def staged(self, folder: Path) -> None:
+        """Hears where its results are being gathered, before anything is read."""
 
+    def of_summary(self) -> dict[str, Any]:
+        """What the summary says beyond what every audit's says."""
+        return {}
 
-def _timed(step: str, work: Callable[[dict[str, float]], Any], say: Say, timings: dict[str, float]) -> Any:
-    say(step)
-    began = time.monotonic()
-    result = work(timings)
-    timings = result.timings if isinstance(result, Audit) else timings
-    timings[step] = round(time.monotonic() - began, 3)
-    return result
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Around a step's work: says its name and counts its time, without that of steps within it."""
+        self._count()
+        self._steps.append(name)
+        self.say(name)
+        try:
+            yield
+        finally:
+            self._count()
+            self._steps.pop()
 
+    def _count(self) -> None:
+        now = time.monotonic()
+        if self._steps:
+            name = self._steps[-1]
+            self.timings[name] = round(self.timings.get(name, 0.0) + now - self._since, 3)
+        self._since = now
 
-def open_input(options: AuditOptions) -> Audit:
-    """Finds what there is, and reads the clusters' settings."""
-    inventory = discover(list(options.paths), options.limits)
-    settings, errors = cluster_settings.read_settings(inventory, options.limits, apart=True)
-    return Audit(options, inventory, settings, errors)
-
-
-def add_context(audit: Audit) -> None:
-    """What is known of each cluster, and which policy each log directory worked under."""
-    options = audit.options
-    audit.clusters = context.build(audit.briefs, audit.settings, options.as_of, options.records)
-    for log_dir in audit.inventory.log_dirs:
-        cluster = audit.clusters.get(log_dir.join_key)
-        versions = {1} if cluster is not None and context.writes_version_1(audit.briefs, log_dir.join_key) else set()
-        settings = audit.settings.get(log_dir.join_key, ClusterSettings())
-        choice = policy_choice.choose(log_dir, settings, versions, options.policy)
-        audit.choices.append(choice)
-        if cluster is not None:
-            cluster.policy[log_dir.name] = choice.policy
+    def close(self) -> None:
+        """Gives back what holds the facts. The runner stays as it is."""
+        if "copies" in self.__dict__:
+            self.copies.close()
 
 
-def chosen_rules(options: AuditOptions) -> list[str]:
-    """The rules to run, in the catalogue's order. Errors: :class:`AuditInputError` for an id that is none."""
-    catalogue = registry.load()
-    for name in (*options.rules, *options.skip_rules):
-        if name not in catalogue:
-            raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
-    return [
-        r.id
-        for r in catalogue.values()
-        if (not options.rules or r.id in options.rules)
-        and r.id not in options.skip_rules
-        and not r.what_if
-        and (options.records or not r.records)
-    ]
-
-
-def judge(audit: Audit, spark: SparkSession, facts: DataFrame, wanted: list[str]) -> None:
-    """Runs the rules and settles which findings stay."""
-    audit.judged = {kind: [] for kind in ("finding", "log", "open", "timeline")}
-    for kind, row in scan.judge_logs(spark, facts, audit.clusters, wanted):
-        audit.judged[kind].append(row)
-    audit.findings = resolve(Finding(**row) for row in audit.judged.pop("finding"))
-    for kind in ("log", "open", "timeline"):
-        audit.judged[kind].sort(
-            key=lambda r: (r["topic"], r["partition"], r.get("log_dir") or "", r.get("first_offset", 0))
-        )
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset", 0))

@@ -21,7 +21,9 @@ from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.files import Copy, Inventory, LogDir
 from auditor.connectors.storage import Place, open_file
-from auditor.pipeline.isolation import read_apart
+from auditor.model import releases
+from auditor.model.releases import Shown
+from auditor.pipeline.isolation import Pool
 
 METADATA_TOPIC = "__cluster_metadata"
 CONTROL = 0x20
@@ -43,7 +45,8 @@ BROKER_NAMES = {
 class ClusterSettings:
     """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
 
-    ``whole``: all of that metadata could be read.
+    ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
+    read.
     """
 
     metadata: ClusterMetadata | None = None
@@ -52,6 +55,17 @@ class ClusterSettings:
     newest_time: int = -1
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    releases: dict[int | None, Shown] = field(default_factory=dict)
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """The levels of features in the metadata."""
+        return {name: f.level for name, f in self.metadata.features.items()} if self.metadata is not None else {}
+
+    def expiration_ms(self, broker_id: int | None) -> int:
+        """How long a broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        shown = self.releases.get(broker_id, releases.UNKNOWN)
+        return releases.expiration_ms(shown, lambda name: self.topic_setting("", name, broker_id))
 
     def topic_setting(self, topic: str, name: str, broker_id: int | None = None) -> str | None:
         """A topic's effective setting: its own, the broker's, or the cluster's default; None where none tells."""
@@ -84,24 +98,25 @@ class MetadataRead(NamedTuple):
 
 
 def read_settings(
-    inventory: Inventory, limits: Limits, *, apart: bool = False
+    inventory: Inventory, limits: Limits, pool: Pool | None = None
 ) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
     """Settings of every cluster by join key, and what could not be read as (log_dir, error).
 
-    ``apart``: read in another process (:mod:`auditor.pipeline.isolation`). Nothing is started where there is nothing
-    to read.
+    ``pool``: processes that read, since a file may kill its reader; None: this process reads.
     """
     clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
     found = [(d, c) for d in inventory.log_dirs for c in d.copies if c.topic == METADATA_TOPIC]
     tasks = [MetadataTask(log_dir.place, copy, limits) for log_dir, copy in found]
     errors: list[tuple[str, DecodeError]] = []
-    for (log_dir, _), read in zip(
-        found, read_apart(tasks, read_metadata) if apart else map(read_metadata, tasks), strict=True
-    ):
+    reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
+    for (log_dir, _), read in zip(found, reads, strict=True):
         _take(clusters[log_dir.join_key], log_dir, read)
         errors += [(log_dir.name, error) for error in read.errors]
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
+        known = clusters[log_dir.join_key].releases
+        before = known.get(log_dir.broker_id, releases.UNKNOWN)
+        known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
     return clusters, errors
 
 
@@ -163,6 +178,22 @@ def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
     for name, value in log_dir.configs.items():
         if name not in own and name not in default:
             own[name] = value
+
+
+def _release(cluster: ClusterSettings, log_dir: LogDir) -> Shown:
+    """What the metadata, the settings and meta.properties show of a broker's release."""
+    protocol, message_format = (
+        cluster.topic_setting("", name, log_dir.broker_id)
+        for name in ("inter.broker.protocol.version", "log.message.format.version")
+    )
+    meta = log_dir.meta
+    return releases.shown_by(
+        cluster.levels.get("metadata.version", 0),
+        protocol,
+        message_format,
+        None if meta is None else meta.cluster_id is not None,
+        meta is not None and meta.directory_id is not None,
+    )
 
 
 def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.connectors import internal, schema
-from auditor.connectors.arrow import Key, from_rows
+from auditor.connectors.arrow import Key, for_spark, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal import InternalRows
 from auditor.connectors.rows import table_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from auditor.facts.copy_facts import CopyFacts
-    from auditor.pipeline.audit import Audit
-    from auditor.pipeline.options import AuditOptions
-    from auditor.replay.live_copy import LiveTask
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline.options import AuditOptions
+from auditor.replay.live_copy import LiveTask
 
 INTERNAL = ("transaction_log", "offset_commits", "group_metadata")
 PASSING = ("batches", *INTERNAL, "records")
@@ -31,18 +26,19 @@ PART = "part-0.parquet"
 
 
 class Tables:
-    """Does nothing unless ``--tables`` was given. A table that a cluster cannot fill is there, without rows."""
+    """Writes batches, and records where they are read, below ``folder``; does nothing without one."""
 
-    def __init__(self, options: AuditOptions) -> None:
+    def __init__(self, options: AuditOptions, folder: Path | None) -> None:
         self.options = options
-        self.folder = options.out / "tables"
+        self.folder = folder
         self.writers: dict[str, pq.ParquetWriter] = {}
 
     def __enter__(self) -> Self:
-        if self.options.tables:
+        if self.folder is not None:
             for name in PASSING if self.options.records else PASSING[:-1]:
-                rows = table_schema(name, self.options.include_payload)
-                self.writers[name] = pq.ParquetWriter(_part(self.folder / name), rows)
+                rows = for_spark(pa.RecordBatch.from_pylist([], table_schema(name, self.options.include_payload)))
+                (self.folder / name).mkdir(parents=True)
+                self.writers[name] = pq.ParquetWriter(self.folder / name / PART, rows.schema)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,7 +47,7 @@ class Tables:
 
     def watch(self, task: LiveTask) -> Callable[[Chunk], None] | None:
         """Who is shown the chunks of a log."""
-        if not self.options.tables:
+        if self.folder is None:
             return None
         key: Key = (task.cluster_id, task.broker_id, task.log_dir, task.topic, task.partition)
 
@@ -74,33 +70,19 @@ class Tables:
 
     def _write(self, name: str, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
-            self.writers[name].write_batch(rows)
+            self.writers[name].write_batch(for_spark(rows))
 
-    def publish(self, audit: Audit, copies: list[CopyFacts], spark: SparkSession, facts: DataFrame) -> None:
-        """Writes the other tables."""
-        if not self.options.tables:
-            return
-        from auditor.spark import tables
 
-        for name, wanted in schema.DECODED.items():
-            if name not in PASSING:
-                found = [f.tables[name] for f in copies if name in f.tables]
-                if name == "decode_errors":
-                    found = [pa.Table.from_batches([from_rows(wanted, _key(f), f.errors)]) for f in copies if f.errors]
-                pq.write_table(pa.concat_tables([wanted.empty_table(), *found]), _part(self.folder / name))
-        frames = {name: tables.from_facts(spark, facts, audit.clusters, name) for name in tables.OF_FACTS}
-        frames["findings"] = tables.findings(spark, audit)
-        for name, frame in frames.items():
-            frame.write.mode("overwrite").parquet((self.folder / name).absolute().as_uri())
+def from_facts(copies: list[CopyFacts], table: str) -> pa.Table | None:
+    """A decoded table as far as facts have it; one that a cluster cannot fill is there without rows. None: derived."""
+    if table not in schema.DECODED:
+        return None
+    wanted = schema.DECODED[table]
+    found = [f.tables[table] for f in copies if table in f.tables]
+    if table == "decode_errors":
+        found = [pa.Table.from_batches([from_rows(wanted, _key(f), f.errors)]) for f in copies if f.errors]
+    return pa.concat_tables([wanted.empty_table(), *found])
 
 
 def _key(copy: CopyFacts) -> Key:
     return (copy.cluster_id, copy.broker_id, copy.log_dir, copy.topic, copy.partition)
-
-
-def _part(folder: Path) -> Path:
-    """The one file of a table, in a folder that holds nothing else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.parquet"):
-        old.unlink()
-    return folder / PART

@@ -9,28 +9,29 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.model.policies import AUTO, CHOICES
 
-POLICIES = (
-    "auto", "pre-kip-360", "kip-360", "kip-890", "latest-batch-only", "kip-360-text", "kip-890-p1", "kip-890-p2",
-)  # fmt: skip
 LEVELS = ("critical", "error", "warning", "info", "never")
 DEFAULT_SPLIT_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input."""
+    """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
+
+    ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
+    """
 
     paths: tuple[str, ...]
     out: Path
-    policy: str = "auto"
+    policy: str = AUTO
     records: bool = False
     fail_on: str = "error"
     rules: tuple[str, ...] = ()
     skip_rules: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     as_of: int | None = None
-    master: str | None = "local[*]"
+    master: str | None = None
     split_size: int = DEFAULT_SPLIT_BYTES
     limits: Limits = field(default=DEFAULT_LIMITS)
     tables: bool = False
@@ -40,8 +41,8 @@ class AuditOptions:
     run_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise AuditInputError(f"no policy named {self.policy!r}; one of {', '.join(POLICIES)}")
+        if self.policy not in CHOICES:
+            raise AuditInputError(f"no policy named {self.policy!r}; one of {', '.join(CHOICES)}")
         if self.fail_on not in LEVELS:
             raise AuditInputError(f"--fail-on {self.fail_on!r} is no severity; one of {', '.join(LEVELS)}")
         if self.split_size < 1 << 16:

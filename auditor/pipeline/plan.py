@@ -12,16 +12,16 @@ from typing import TypeVar
 from auditor.connectors.files import Copy, Inventory, LogDir
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.options import AuditOptions
+from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import SegmentTask
-from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.text_copy import TextTask
-from auditor.rules.view import DAY_MS, is_compacted
+from auditor.rules.view import is_compacted
 
 AnyTask = CopyTask | TextTask | SegmentTask
 Spread = TypeVar("Spread", bound=AnyTask)
 MIN_SPLIT_BYTES = 512 << 20  # of a copy: below, reading it in parts would cost more than it gives
 OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
-EXPIRATION_NAMES = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
 
 def copy_tasks(
@@ -66,21 +66,12 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         compacted=is_compacted(topic, policy, at.get("cleaner")),
         cleaning_unknown=policy is None and "cleaner" not in d.whole_checkpoints,
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
-        expiration_ms=expiration_ms(cluster, d.broker_id),
+        expiration_ms=cluster.expiration_ms(d.broker_id),
         before_ms=int(before) if before is not None and before.isdigit() else None,
         records=options.records and topic != METADATA_TOPIC,
         digests=replicated,
         limits=options.limits,
     )
-
-
-def expiration_ms(cluster: ClusterSettings, broker_id: int | None) -> int:
-    """How long a broker remembers an idle producer, in ms: its setting, or one day."""
-    for name in EXPIRATION_NAMES:
-        value = cluster.topic_setting("", name, broker_id)
-        if value is not None and value.isdigit():
-            return int(value)
-    return DAY_MS
 
 
 def split_from(tasks: Sequence[AnyTask], slots: int) -> int:

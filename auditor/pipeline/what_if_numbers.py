@@ -1,6 +1,6 @@
 """What a what-if adds up: policies, the memory of brokers, producer ids, epochs, and what the draft would change.
 
-Bytes are estimates for a 64-bit JVM (224 a producer, 40 a cached batch); rates are of the time each producer wrote.
+Bytes are estimates for a 64-bit JVM (:mod:`auditor.facts.policy_outcomes`); rates are of the time each producer wrote.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from auditor.model.policies import DRAFT_WINDOW, POLICIES
-from auditor.replay.policy_replay import HOUR_MS, LEAST_MS, SHOWN
+from auditor.facts.policy_outcomes import LEAST_MS, SHOWN
+from auditor.model.policies import DRAFT, DRAFT_WINDOW, DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.finding import iso
 
 Row = dict[str, Any]
 LAST_CLIENT_EPOCH = 32_766
 SEQUENCES = 2**31
+HOUR_MS = 3_600_000
 YEAR_HOURS = 8_766
-DRAFT = "latest-batch-only"
-FALSE_OR_NOT = "DUPLICATE_SEQUENCE_NUMBER"
+FALSE_OR_NOT = ERRORS[DUPLICATE_SEQUENCE_NUMBER]
 
 
 def numbers(copies: list[Row], verdicts: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> Row:
@@ -46,7 +46,7 @@ def _policy(name: str, leading: list[Row], verdicts: list[Row]) -> Row:
         "policy": name,
         "cached_batches": POLICIES[name].cached_batches,
         "runs": len(verdicts),
-        "runs_not_kept": sum(c["worlds"][name]["dropped"] for c in leading),
+        "runs_not_kept": sum(c["policies"][name]["dropped"] for c in leading),
         "batches": sum(v["batches"] for v in verdicts),
         "producers": len({v["producer_id"] for v in verdicts}),
         "errors": [
@@ -59,7 +59,7 @@ def _policy(name: str, leading: list[Row], verdicts: list[Row]) -> Row:
             }
             for (error, topic), rows in sorted(groups.items())
         ],
-        "writes_to_a_forgotten_producer": sum(c["worlds"][name]["forgotten"] for c in leading),
+        "writes_to_a_forgotten_producer": sum(c["policies"][name]["forgotten"] for c in leading),
     }
 
 
@@ -74,7 +74,7 @@ def _brokers(copies: list[Row], policies: tuple[str, ...], now: dict[str, str]) 
             "log_dir": log_dir,
             "broker_id": mine[0]["broker_id"],
             "policy_now": now.get(log_dir),
-            "policies": {name: {f: sum(c["worlds"][name][f] for c in mine) for f in fields} for name in policies},
+            "policies": {name: {f: sum(c["policies"][name][f] for c in mine) for f in fields} for name in policies},
         }
         for log_dir, mine in sorted(by_dir.items())
     ]

@@ -10,7 +10,6 @@ import contextlib
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +20,7 @@ from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.storage import BinaryFile, open_file
 from auditor.facts.packed import packed_column, unpacked_column
-
-if TYPE_CHECKING:
-    from auditor.replay.copy_reader import CopyTask
+from auditor.replay.copy_task import CopyTask
 
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the chunk, and what unpacked() takes
 

@@ -38,6 +38,7 @@ from auditor.connectors.codec.transaction_columns import TOMBSTONE as NO_VALUE
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.facts import coordinator_log as packed
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries
+from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
 
 DICTIONARY_BYTES = 128 * MIB
@@ -236,6 +237,11 @@ class CoordinatorReader:
         place = np.empty(len(ids), np.int32)
         place[order] = np.arange(len(ids))
         return [ids[number] for number in order.tolist()], place
+
+    def leave(self, facts: CopyFacts) -> None:
+        """Puts what was taken into the facts of the copy."""
+        facts.coordinator_log = self.finish()
+        facts.unreadable_records, facts.skipped_kinds = self.unreadable, self.skipped_kinds
 
     def finish(self) -> CoordinatorLog:
         """The packed log of all that was taken."""

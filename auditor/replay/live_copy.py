@@ -20,7 +20,9 @@ from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.facts.copy_facts import CopyFacts
-from auditor.replay.copy_reader import CopyReader, CopyTask
+from auditor.model.releases import DAY_MS
+from auditor.replay.copy_reader import CopyReader
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import IndexChecks
 
 OVERHEAD = 12  # bytes of a batch before those that its size counts
@@ -40,7 +42,7 @@ class LiveTask:
     start: int
     end: int
     compacted: bool = False
-    expiration_ms: int = 86_400_000
+    expiration_ms: int = DAY_MS
     before_ms: int | None = None
     records: bool = False
     raw: bool = False
@@ -90,7 +92,7 @@ class LiveReader(CopyReader):
         """Replays whole batches at the head of ``data`` up to the end; False where they bring the log no further."""
         whole = data[: whole_batches(data, self.live.end)]
         before = self.next_offset
-        raw = self.live.raw or self.offsets is not None or self.coordinator is not None
+        raw = self.live.raw or self.internal is not None
         for chunk in read_segment(
             io.BytesIO(whole), len(whole), file=self.live.file, limits=self.live.limits, records=self.live.records,
             raw=raw,
@@ -139,11 +141,11 @@ class LiveReader(CopyReader):
         facts.broker_time = max(facts.broker_time, read_at)
         facts.log_end = max(facts.log_end, self.live.end if why_early is None else self.next_offset)
         facts.high_watermark = min(high_watermark, facts.log_end)
-        facts.state["live"] = True
+        facts.live = True
         if self.live.may_be_cleaned:
-            facts.state["intact_from"] = max(self.holes_end, self.live.start)
+            facts.intact_from = max(self.holes_end, self.live.start)
         if why_early is not None:
-            facts.state["ends_early"] = True
+            facts.breaks_off = True
             detail = f"not read from offset {self.next_offset} to {self.live.end}: {why_early}"
             facts.errors.append(DecodeError(self.live.file, self.size, 0, "limit", detail))
         return facts

@@ -37,6 +37,7 @@ from auditor.connectors.codec.offset_columns import (
 from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.structs import Problem
+from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
 from auditor.model.offset_watch import Rivals, Values
@@ -332,6 +333,11 @@ class OffsetsReader:
             f"those before take {self.dictionary_bytes >> 20} MiB"
         )
         return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
+
+    def leave(self, facts: CopyFacts) -> None:
+        """Puts what was taken into the facts of the copy."""
+        facts.watched_offsets = self.finish()
+        facts.unreadable_records, facts.skipped_kinds = self.unreadable, self.skipped_kinds
 
     def finish(self) -> WatchedOffsets:
         """What was watched, when the last chunk was taken."""

@@ -1,217 +1,118 @@
-"""One copy of a partition read once and replayed under several policies side by side."""
+"""A listener of the reader: one copy under several policies side by side, beside the audit's own replay of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
-from auditor.connectors.codec.columns import BatchColumns
-from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.codec.snapshot import ProducerEntries, decode_snapshot
-from auditor.connectors.storage import open_file, read_file
-from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS
-from auditor.model.policies import POLICIES
+from auditor.facts.policy_outcomes import LEAST_MS, SHOWN, PolicyOutcome, PolicyOutcomes, state_bytes
+from auditor.model.policies import Policy
 from auditor.replay import policy_kernel as pol
-from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask
+from auditor.replay import producer_history as past
+from auditor.replay.batch_records import as_records
+from auditor.replay.bounds import CopyBounds, inherited
+from auditor.replay.copy_task import FAR, PolicySettings
+from auditor.replay.snapshot_chain import Stored
 
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-SHOWN = 20  # producers of one copy that wrap, or run out of epochs, first
-LEAST_MS = 1_000  # a rate needs that much time between two batches
-# How long each generation of brokers remembers an idle producer where no setting says: transactional.id.expiration.ms
-# until 3.4 had producer.id.expiration.ms.
-EXPIRATION_MS = {"kip-890-p1": DAY_MS, "kip-890-p2": DAY_MS}
-OLD_EXPIRATION_MS = 7 * DAY_MS
+AT_ONCE = 4096  # batches of which the steps are kept
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a policy's world needs beyond the files. Times in ms, sizes in bytes; negative: no limit.
+def _asked(policy: Policy) -> Policy:
+    """The policy without what no leader's answer to a single append depends on, nor the size of its state."""
+    return policy._replace(
+        snapshots_follow_log_start=False, follower_checks_markers=False, lone_marker_completes=False,
+        open_needs_same_epoch=False, verifies=False, bumps_each_transaction=False, after_max_ms=-1,
+    )  # fmt: skip
 
-    ``expiration_ms`` None is each policy's own default. ``newest_time`` is the newest broker-written time of the input,
-    beyond which no producer's clock is believed.
+
+class PolicyReplay:
+    """One copy under some policies. Those that could not differ are replayed once. ``first_base``: where the first
+    segment begins, -1 for none; ``start_known``: whether the log starts where ``bounds`` say; ``newest_time``: no
+    producer's clock is believed beyond it, ms.
     """
 
-    expiration_ms: int | None = None
-    check_ms: int = 600_000
-    retention_ms: int = 7 * DAY_MS
-    retention_bytes: int = -1
-    newest_time: int = pol.NEVER
-
-
-@dataclass(slots=True)
-class World:
-    """What one policy would have made of the copy. Sizes are estimates in bytes; ``dropped``: runs not kept."""
-
-    verdicts: np.ndarray
-    dropped: int
-    producers_peak: int
-    bytes_peak: int
-    producers_end: int
-    bytes_end: int
-    forgotten: int
-
-
-@dataclass(slots=True)
-class CopyWorlds:
-    """One copy under each policy, and the numbers on its producers that hold under all of them.
-
-    ``hours``: hour since the epoch -> (producers that began in it, largest producer id seen). ``wraps``: how often
-    sequences began again at 0, by plain and transactional producers; ``rates``: the records an hour of all producers
-    of either kind, each while it wrote. ``span``: most sequences of one producer in five batches on end. ``fastest``:
-    the producers that wrap, or run out of epochs, first.
-    """
-
-    join_key: str
-    log_dir: str
-    broker_id: int | None
-    topic: str
-    partition: int
-    segments: list[str]
-    worlds: dict[str, World] = field(default_factory=dict)
-    producers_seen: int = 0
-    one_batch: int = 0
-    span: int = 0
-    wraps: tuple[int, int] = (0, 0)
-    rates: tuple[float, float] = (0.0, 0.0)
-    hours: dict[int, tuple[int, int]] = field(default_factory=dict)
-    fastest: list[dict[str, int]] = field(default_factory=list)
-
-
-def replay_copy(task: CopyTask, names: tuple[str, ...], settings: Settings) -> CopyWorlds:
-    """Reads a copy and replays it under the named policies. Cost: one reading, and one walk a policy."""
-    return _Replay(task, names, settings).run()
-
-
-class _Replay:
-    def __init__(self, task: CopyTask, names: tuple[str, ...], settings: Settings) -> None:
-        copy = task.copy
-        self.task, self.names, self.settings = task, names, settings
-        self.out = CopyWorlds(
-            task.join_key, copy.log_dir, task.broker_id, copy.topic or "", copy.partition or 0,
-            [s.name for s in copy.segments],
-        )  # fmt: skip
-        bases = [s.base_offset for s in copy.segments]
-        self.log_start = max([task.log_start or 0, *bases[:1]])
-        stored = self._snapshots()
-        ids, at = _first_known(stored)
-        self.worlds = {name: pol.new_world(POLICIES[name], self._params(stored, name), ids, at) for name in names}
-        before = [(offset, entries) for offset, entries in stored if bases and offset <= bases[0]]
+    def __init__(
+        self,
+        policies: Sequence[PolicySettings],
+        bounds: CopyBounds,
+        stored: Sequence[Stored],
+        first_base: int,
+        *,
+        start_known: bool = True,
+        newest_time: int = FAR,
+    ) -> None:
+        self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
+        self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
+        self.bounds = bounds
+        self.history = past.new_history(bounds, inherited(stored), start_known=start_known, newest_time=newest_time)
+        self.steps = np.empty(AT_ONCE, past.STEP)
+        before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
         if before:
-            self._load(*before[-1])
+            self._load(max(before, key=lambda s: s.offset))
 
-    def _params(self, stored: list[tuple[int, ProducerEntries]], name: str) -> np.ndarray:
-        segments, task, limits = self.task.copy.segments, self.task, self.settings
-        params = np.zeros(pol.PARAMS, np.int64)
-        start = [k for k, s in enumerate(segments) if s.base_offset <= self.log_start]
-        cleaned = (
-            task.cleaner_offset if task.cleaner_offset is not None else (segments[-1].base_offset if segments else 0)
-        )
-        params[pol.P_LOG_START] = self.log_start
-        params[pol.P_START_SEGMENT] = start[-1] if start else -1
-        params[pol.P_INTACT_FROM] = cleaned if task.may_be_cleaned else 0
-        params[pol.P_SEQUENCES] = self.out.topic not in SEQUENCE_FREE_TOPICS
-        params[pol.P_BROKER_TIMES] = self.out.topic in INTERNAL_TOPICS
-        default = EXPIRATION_MS.get(name, OLD_EXPIRATION_MS)
-        params[pol.P_EXPIRY_MS] = default if limits.expiration_ms is None else limits.expiration_ms
-        params[pol.P_CHECK_MS] = limits.check_ms
-        params[pol.P_RETENTION_MS] = -1 if task.compacted else limits.retention_ms
-        params[pol.P_RETENTION_BYTES] = -1 if task.compacted else limits.retention_bytes
-        params[pol.P_NEWEST_TIME] = limits.newest_time
-        params[pol.P_FIRST_SNAPSHOT] = min([offset for offset, _ in stored], default=pol.NEVER)
-        return params
-
-    def _snapshots(self) -> list[tuple[int, ProducerEntries]]:
-        """The snapshots that can be read, by offset; what cannot be is told by the audit."""
-        out = []
-        for file in self.task.copy.snapshots:
-            data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
-            if not isinstance(data, DecodeError):
-                entries, errors = decode_snapshot(data, file.name)
-                if not errors:
-                    out.append((file.offset, entries))
-        return sorted(out, key=lambda pair: pair[0])
-
-    def _load(self, offset: int, entries: ProducerEntries) -> None:
+    def _load(self, stored: Stored) -> None:
         """Begins with what the snapshot knew; what it rests on counts as one segment that retention takes first."""
-        rows = len(entries.producer_id)
-        for name in self.names:
-            w = self.worlds[name] = pol.with_room(self.worlds[name], rows)
-            for k in range(rows):
-                pol.load_entry(
-                    w, POLICIES[name], entries.producer_id[k], entries.producer_epoch[k], entries.coordinator_epoch[k],
-                    entries.last_timestamp[k], entries.current_txn_first_offset[k], entries.last_sequence[k],
-                    entries.last_offset[k], entries.offset_delta[k],
-                )  # fmt: skip
-            if rows:
-                w.scalars[pol.S_SEGMENT_NEWEST] = int(entries.last_timestamp.max())
-                pol.end_segment(w, offset)
+        rows = np.empty(len(stored.entries.producer_id), np.int32)
+        self.history = past.with_room(self.history, len(rows))
+        past.load_history(self.history, stored.entries, rows)
+        for key, world in self.worlds.items():
+            self.worlds[key] = pol.with_room(world, len(rows))
+            pol.load_entries(self.worlds[key], key.policy, stored.entries, rows)
+            if len(rows):
+                pol.end_segment(self.worlds[key], stored.offset)
 
-    def run(self) -> CopyWorlds:
-        """The whole copy."""
-        segments = self.task.copy.segments
-        for number, segment in enumerate(segments):
-            for w in self.worlds.values():
-                w.scalars[pol.S_SEGMENT] = number
-            f = open_file(self.task.place, segment.name)
-            if isinstance(f, DecodeError):
-                self._unreadable()
-                continue
-            try:
-                for chunk in read_segment(f, segment.size, file=segment.name, limits=self.task.limits):
-                    self._replay(chunk.batches)
-                    if chunk.errors:
-                        self._unreadable()
-            finally:
-                f.close()
-            if number + 1 < len(segments):
-                self._end_segment(segments[number + 1].base_offset)
-        self._finish()
-        return self.out
+    def begin_segment(self, number: int, base_offset: int, after: int) -> None:
+        """The segment of this number comes."""
+        self.history.place["segment"] = number
+        for world in self.worlds.values():
+            world.totals["segment"] = number
 
-    def _unreadable(self) -> None:
-        for w in self.worlds.values():
-            w.scalars[pol.S_UNREADABLE] = w.scalars[pol.S_ORDINAL]
+    def take(self, rows: np.ndarray) -> None:
+        """Replays the rows of a walk."""
+        batches = as_records(rows)
+        for start in range(0, len(rows), AT_ONCE):
+            stop = min(start + AT_ONCE, len(rows))
+            self.history = past.with_room(self.history, stop - start)
+            past.take_steps(self.history, batches, start, stop, self.steps)
+            for key in self.worlds:
+                self.worlds[key] = pol.with_room(self.worlds[key], stop - start)
+                pol.replay_under(self.worlds[key], key.policy, batches, start, stop, self.steps)
 
-    def _replay(self, b: BatchColumns) -> None:
-        for name in self.names:
-            w = self.worlds[name] = pol.with_room(self.worlds[name], len(b.position))
-            pol.replay_under(w, POLICIES[name], b, 0, len(b.position))
+    def note_unreadable(self, *, lost: bool, until: int = 0) -> None:
+        """Bytes lie here that could not be read."""
+        self.history.place["unreadable"] = self.history.place["ordinal"]
 
-    def _end_segment(self, next_base: int) -> None:
-        for name in self.names:
-            self.worlds[name] = pol.with_room(self.worlds[name], 0)
-            pol.end_segment(self.worlds[name], next_base)
+    def end_segment(self, after: int) -> None:
+        """The segment ends, and the next one begins at the offset ``after``; -1 for none."""
+        for key in self.worlds if after >= 0 else ():
+            self.worlds[key] = pol.with_room(self.worlds[key], 0)
+            pol.end_segment(self.worlds[key], after)
 
-    def _finish(self) -> None:
-        for name, w in self.worlds.items():
-            s = w.scalars
-            self.out.worlds[name] = World(
-                w.verdicts[: s[pol.S_VERDICTS]].copy(), int(s[pol.S_DROPPED]), int(s[pol.S_PEAK_PRODUCERS]),
-                int(s[pol.S_PEAK_BYTES]), int(s[pol.S_LIVE]),
-                int(pol.BYTES_A_PRODUCER * s[pol.S_LIVE] + pol.BYTES_A_BATCH * s[pol.S_CACHED]), int(s[pol.S_LATE]),
-            )  # fmt: skip
-        wide = max(self.names, key=lambda name: POLICIES[name].cached_batches)
-        self._numbers(self.worlds[wide])
+    def finish(self) -> PolicyOutcomes:
+        """What came out."""
+        each = {key: _outcome(world) for key, world in self.worlds.items()}
+        out = PolicyOutcomes({name: each[key] for name, key in self.same.items()})
+        out.newest_time = int(self.history.place["any_time"][0])
+        self._count(out)
+        return out
 
-    def _numbers(self, w: pol.World) -> None:
+    def _count(self, out: PolicyOutcomes) -> None:
         """What holds whatever the policy."""
-        used = int(w.producers.meta[0])
-        h, ids = w.history[:used], w.producers.producer_id[:used]
+        used = int(self.history.ids.meta[0])
+        h, ids = self.history.past[:used], self.history.ids.producer_id[:used]
         wrote = h["batches"] > 0
         h, ids = h[wrote], ids[wrote]
-        out = self.out
         out.producers_seen, out.one_batch = len(h), int(np.count_nonzero(h["batches"] == 1))
         if not len(h):
             return
         out.span = int(h["span"].max())
         transactional = h["transactional"] == 1
         out.wraps = int(h["wraps"][~transactional].sum()), int(h["wraps"][transactional].sum())
-        elapsed = (h["last_time"] - h["first_time"]).astype(np.int64)
+        elapsed = h["last_time"] - h["first_time"]
         rate = np.where(elapsed >= LEAST_MS, h["records"] * HOUR_MS / np.maximum(elapsed, 1), 0.0)
-        if out.topic not in SEQUENCE_FREE_TOPICS:
+        if self.bounds.sequences:
             out.rates = float(rate[~transactional].sum()), float(rate[transactional].sum())
             out.fastest = _fastest(h, ids)
         hours = h["first_time"] // HOUR_MS
@@ -220,14 +121,23 @@ class _Replay:
             out.hours[int(hour)] = int(np.count_nonzero(mine)), int(ids[mine].max())
 
 
-def _first_known(stored: list[tuple[int, ProducerEntries]]) -> tuple[np.ndarray, np.ndarray]:
-    """Producer ids that snapshots know, sorted, and the offset of the first snapshot that knows each."""
-    if not stored:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    ids = np.concatenate([np.asarray(entries.producer_id, np.int64) for _, entries in stored])
-    at = np.concatenate([np.full(len(entries.producer_id), offset, np.int64) for offset, entries in stored])
-    unique, first = np.unique(ids, return_index=True)
-    return unique, at[first]
+def _rules(settings: PolicySettings, bounds: CopyBounds) -> pol.Rules:
+    return pol.Rules(
+        bounds.log_start,
+        bounds.sequences,
+        settings.expiration_ms,
+        settings.check_ms,
+        settings.retention_ms,
+        settings.retention_bytes,
+    )
+
+
+def _outcome(world: pol.World) -> PolicyOutcome:
+    t = {name: int(world.totals[name][0]) for name in pol.TOTALS.names or ()}
+    return PolicyOutcome(
+        world.verdicts[: t["verdicts"]].copy(), t["dropped"], t["peak_producers"], t["peak_bytes"], t["live"],
+        state_bytes(t["live"], t["cached"]), t["late"],
+    )  # fmt: skip
 
 
 def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
@@ -237,16 +147,8 @@ def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
     by_records = np.argsort(-h["records"] / elapsed, kind="stable")[:SHOWN]
     by_epochs = [k for k in np.argsort(-bumps / elapsed, kind="stable")[:SHOWN] if bumps[k] > 0]
     names = (
-        "batches",
-        "records",
-        "first_time",
-        "last_time",
-        "first_epoch",
-        "last_epoch",
-        "span",
-        "wraps",
-        "transactional",
-    )
+        "batches", "records", "first_time", "last_time", "first_epoch", "last_epoch", "span", "wraps", "transactional",
+    )  # fmt: skip
     return [
         {"producer_id": int(ids[k])} | {name: int(h[name][k]) for name in names}
         for k in dict.fromkeys([*by_records.tolist(), *map(int, by_epochs)])

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
@@ -23,8 +22,12 @@ from auditor.connectors.files import Copy, SegmentFile, TextFile
 from auditor.connectors.storage import Place
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy, TextIndex
-from auditor.facts.copy_facts import ABORTED, CopyFacts
-from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyReader, CopyTask
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.transaction_rows import ABORTED
+from auditor.model.releases import DAY_MS
+from auditor.replay.bounds import INTERNAL_TOPICS
+from auditor.replay.copy_reader import CopyReader
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import OffsetCheck, TimeCheck
 from auditor.replay.snapshot_chain import Stored
 
@@ -41,7 +44,7 @@ class TextTask:
     cluster_id: str | None
     broker_id: int | None
     texts: tuple[TextFile, ...]
-    expiration_ms: int = 86_400_000
+    expiration_ms: int = DAY_MS
     limits: Limits = field(default=DEFAULT_LIMITS)
 
 
@@ -74,7 +77,7 @@ def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
             cleaner_offset=_end(copy) if compacted and topic not in INTERNAL_TOPICS else None, limits=task.limits,
         )
     )  # fmt: skip
-    reader.offsets = reader.coordinator = None
+    reader.internal = None
     stored = [Stored(s.file, s.offset, s.entries, True) for s in copy.snapshots]
     none = np.empty(0, np.int64)
     reader.begin(stored, none, none)
@@ -92,17 +95,9 @@ def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
     facts.tables = {
         name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, rows)]) for name, rows in copy.rows.items()
     }
-    facts.state |= {
-        "ends_early": copy.ends_early,
-        "cannot_show": copy.cannot_show,
-        "unreadable_records": [_unreadable(e) for e in copy.unreadable],
-        "may_be_cleaned": compacted,
-    }
+    facts.breaks_off, facts.cannot_show, facts.may_be_cleaned = copy.ends_early, copy.cannot_show, compacted
+    facts.unreadable_records = [(0, e.position, e) for e in copy.unreadable]
     return facts
-
-
-def _unreadable(error: DecodeError) -> tuple[int, int, DecodeError]:
-    return (0, error.position, error)
 
 
 def _may_be_cleaned(copy: TextCopy) -> bool:
@@ -142,11 +137,11 @@ def _indexes(reader: CopyReader, copy: TextCopy, number: int) -> None:
         elif isinstance(index.entries, OffsetIndex):
             offsets = OffsetCheck(index.entries)
             offsets.take(rows)
-            reader.keep(offsets.events(number, end))
+            reader.audit.keep(offsets.events(number, end))
         else:
             times = TimeCheck(index.entries)
             times.take(rows)
-            reader.keep(times.events(number, int(b.last_offset[-1]) + 1 if end else 0))
+            reader.audit.keep(times.events(number, int(b.last_offset[-1]) + 1 if end else 0))
 
 
 def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:
@@ -156,6 +151,4 @@ def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:
     for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
         rows[name] = getattr(entries, name)
     reader.aborted.append(rows)
-    indexed = reader.facts.state.setdefault("indexed_segments", [])
-    assert isinstance(indexed, list)
-    indexed.append(number)
+    reader.facts.indexed_segments = [*(reader.facts.indexed_segments or []), number]

@@ -62,6 +62,8 @@ def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSessio
     """
     from pyspark.sql import SparkSession
 
+    if master is not None and master.startswith("sc://"):
+        return _settled(SparkSession.builder.remote(master).getOrCreate())
     submitted = bool(os.environ.get(SUBMITTED))
     if submitted:
         master = None
@@ -80,6 +82,14 @@ def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSessio
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _settled(session: SparkSession) -> SparkSession:
+    """A session of another's server (Spark Connect), with what can be set and results depend on."""
+    for key, value in NEEDED.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
     return session
 
 

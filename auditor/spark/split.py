@@ -8,6 +8,7 @@ replay needs the headers alone, in order. Between them lies an exchange of packe
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -18,10 +19,11 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import gate
 from auditor.connectors.codec.segment import Chunk
 from auditor.facts.copy_facts import CopyFacts
-from auditor.pipeline.isolation import died_before, read_apart, read_each
+from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.plan import segment_tasks, spread
 from auditor.replay.chunks import PackedRow, SegmentTask, read_packed, unpacked
 from auditor.replay.copy_reader import CopyReader, CopyTask, read_copy
+from auditor.spark.retries import died_before, read_each
 from auditor.spark.streams import in_batches
 
 if TYPE_CHECKING:
@@ -41,12 +43,12 @@ def read_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> DataFr
     The rows of a copy are sorted by Spark, which spills to disk what its memory does not hold.
     """
     lists = spread(segment_tasks(tasks), parts)
-    shipped = spark.sparkContext.broadcast(lists)
+    shipped = [pickle.dumps(one, 5) for one in lists]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         how = list_packed if died_before() else read_packed
         for number in (n for batch in batches for n in batch.column(0).to_pylist()):
-            rows = itertools.chain.from_iterable(read_each(shipped.value[number], how))
+            rows = itertools.chain.from_iterable(read_each(pickle.loads(shipped[number]), how))
             yield from in_batches(rows, CHUNKS_ARROW)
 
     chunks = spark.range(0, len(lists), 1, len(lists)).mapInArrow(read, CHUNKS)

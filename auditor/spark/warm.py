@@ -10,34 +10,39 @@ few seconds where nothing changed. The classes (:mod:`auditor.spark.jvm`) take a
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from auditor.cli import DEMO
+from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
 from auditor.connectors.schema import DECODED
 from auditor.model.policies import POLICIES
-from auditor.pipeline.audit import open_input
+from auditor.pipeline import cluster_settings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import copy_tasks
 from auditor.replay.copy_reader import CopyTask, read_copy
-from auditor.replay.policy_replay import Settings, replay_copy
+from auditor.replay.copy_task import PolicySettings
 from auditor.spark import jvm
 from auditor.spark.session import find_java
+
+DEMO = Path(__file__).parents[1] / "demo"
 
 
 def warm(logs: Path) -> None:
     """Reads all copies below ``logs`` with and without their records, one under every policy, and all tables."""
     for records in (True, False):
         options = AuditOptions((str(logs),), logs, records=records)
-        audit = open_input(options)
-        copies = [t for t in copy_tasks(audit.inventory, audit.settings, options) if isinstance(t, CopyTask)]
+        inventory = discover([str(logs)])
+        settings, _ = cluster_settings.read_settings(inventory, options.limits)
+        copies = [task for task in copy_tasks(inventory, settings, options) if isinstance(task, CopyTask)]
         for task in copies:
             read_copy(task)
-    for piece in plan(audit.inventory, frozenset(DECODED)):
+    for piece in plan(inventory, frozenset(DECODED)):
         for _ in read_piece(piece, frozenset(DECODED), How()):
             pass  # only the reading counts
-    replay_copy(max(copies, key=lambda t: sum(f.size for f in t.copy.files())), tuple(POLICIES), Settings())
+    largest = max(copies, key=lambda t: sum(f.size for f in t.copy.files()))
+    read_copy(replace(largest, policies=tuple(PolicySettings(name, policy) for name, policy in POLICIES.items())))
 
 
 def keep_classes() -> None:

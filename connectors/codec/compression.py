@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import cramjam
 import numpy as np
+from xxhash import xxh32_intdigest
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors.codec.xxh32 import xxh32
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -133,7 +133,7 @@ def _lz4_header(head: bytes, check_header: bool) -> _Lz4Frame | Failure:
     end = 14 if flags & LZ4_CONTENT_SIZE else 6
     if len(head) <= end:
         return Failure("bad_compression", "lz4: the header is cut")
-    if check_header and (int(xxh32(np.frombuffer(bytearray(head), np.uint8), 4, end)) >> 8) & 0xFF != head[end]:
+    if check_header and (xxh32_intdigest(head[4:end]) >> 8) & 0xFF != head[end]:
         return Failure("bad_compression", "lz4: the header's checksum is wrong")
     return _Lz4Frame(end + 1, 1 << (2 * (sizes >> 4) + 8), bool(flags & 0x10))
 
@@ -155,7 +155,9 @@ def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Fail
         after = at + size + 4 * frame.checksums
         if size > frame.max_block or after > len(data):
             return Failure("bad_compression", f"lz4: a block of {size} bytes where {len(data) - at} are left")
-        if frame.checksums and struct.unpack_from("<I", data.data, at + size)[0] != xxh32(data, at, at + size):
+        if frame.checksums and struct.unpack_from("<I", data.data, at + size)[0] != xxh32_intdigest(
+            data.data[at : at + size]
+        ):
             return Failure("bad_compression", "lz4: a block's checksum is wrong")
         grown = _lz4_block(data[at : at + size], out[written:], frame.max_block, raw=word != size)
         if isinstance(grown, Failure):

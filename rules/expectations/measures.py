@@ -1,9 +1,9 @@
-"""What is counted in each decoded or derived table, once, by Spark: how many rows of each log break an expectation.
+"""What is counted in each decoded or derived table, once: how many rows of each log break an expectation.
 
-A check is a condition on a row in Spark SQL, true where the row breaks it, or the columns that identify a row. What it
-needs of the row before, in the order of the file, comes as ``before_<column>``. The counts are small tables, one row a
-log, and those are what the suites judge. Cost: one pass over a table, with one sort where a check looks at the row
-before.
+A check is a condition on a row in SQL that Spark and DuckDB take alike, true where the row breaks it, or the columns
+that identify a row. What it needs of the row before, in the order of the file, comes as ``before_<column>``. The counts
+are small tables, one row a log, and those are what the suites judge. Cost: one pass over a table, with one sort where a
+check looks at the row before.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame
 
 LOG = tuple(field.name for field in LOG_KEY)
 DIR = tuple(field.name for field in DIR_KEY)
@@ -194,28 +195,24 @@ MEASURES = {
 }  # fmt: skip
 
 
-def columns_of(frame: DataFrame) -> str:
+_NAMES = {"int64": "bigint", "int32": "int", "int16": "smallint", "bool": "boolean"}
+
+
+def columns_of(columns: pa.Schema) -> str:
     """The columns of a table and their types, as text."""
-    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema.fields)
+    return ", ".join(f"{field.name} {_type(field.type)}" for field in columns)
 
 
-def measure(frame: DataFrame, table: str) -> pd.DataFrame:
+def _type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"array<{_type(kind.value_type)}>"
+    return "timestamp" if pa.types.is_timestamp(kind) else _NAMES.get(str(kind), str(kind))
+
+
+def frame_of(counted: list[dict[str, Any]], table: str, columns: str) -> pd.DataFrame:
     """The counts of a table: its key, ``columns``, ``rows``, and one column a check. One row even of an empty table."""
     import pandas as pd
-    from pyspark.sql import functions as F
-    from pyspark.sql.window import Window
 
     wanted = MEASURES[table]
-    columns = columns_of(frame)
-    window = Window.partitionBy(*wanted.within).orderBy(*wanted.order) if wanted.before else None
-    for name in wanted.before:
-        assert window is not None
-        frame = frame.withColumn(f"before_{name}", F.lag(name).over(window))
-    counts = [F.count(F.lit(1)).alias("rows")]
-    for check in wanted.checks:
-        distinct = F.count_distinct(F.struct(*check.unique)) if check.unique else None
-        broken = F.count_if(F.expr(check.broken)) if distinct is None else F.count(F.lit(1)) - distinct
-        counts.append(broken.alias(check.name))
-    rows = frame.groupBy(*wanted.key).agg(*counts).orderBy(*wanted.key).toArrow().to_pylist()
     empty = dict.fromkeys(wanted.key) | {"rows": 0} | {check.name: 0 for check in wanted.checks}
-    return pd.DataFrame([{"columns": columns} | row for row in rows or [empty]])
+    return pd.DataFrame([{"columns": columns} | row for row in counted or [empty]])

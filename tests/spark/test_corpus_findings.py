@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from auditor.pipeline import audit
+from auditor import running
+from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.finding import Finding
 from tests import corpora
@@ -32,10 +33,10 @@ BINARY = [*corpora.names(), *corpora.campaigns()]
 
 
 @functools.cache
-def findings_of(name: str, spark: SparkSession, out: Path) -> audit.Audit:
+def findings_of(name: str, spark: SparkSession, out: Path) -> Audit:
     as_of = corpora.manifest(name)["copied_at"]
     options = AuditOptions((str(corpora.unpack(name)),), out / name, records=True, as_of=as_of)
-    return audit.run(options, lambda _: None, spark)
+    return running.audit(options, lambda _: None, spark)
 
 
 @pytest.fixture(scope="session")

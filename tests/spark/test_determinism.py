@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auditor.base.limits import DEFAULT_LIMITS
-from auditor.connectors.inventory import discover
-from auditor.pipeline import audit, cluster_settings, plan
+from auditor import running
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.spark import scan
 from tests import corpora
@@ -61,7 +61,7 @@ def test_spark_settings_change_no_finding(
     for value in values:
         spark.conf.set(setting, value)
         options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path / value, records=True)
-        audit.run(options, lambda _: None, spark)
+        running.audit(options, lambda _: None, spark)
         seen.add((tmp_path / value / "findings.jsonl").read_bytes())
     spark.conf.set(setting, before)
     assert len(seen) == 1
@@ -70,10 +70,9 @@ def test_spark_settings_change_no_finding(
 def test_judging_costs_one_exchange(spark: SparkSession) -> None:
     """All copies of a log meet in one shuffle of their facts; nothing else moves."""
     options = AuditOptions((str(corpora.unpack("replicas-41")),), Path("unused"))
-    inventory = discover(list(options.paths))
-    settings, _ = cluster_settings.read_settings(inventory, DEFAULT_LIMITS)
-    facts = scan.read_copies(spark, plan.copy_tasks(inventory, settings, options))
-    judged = scan.judged(spark, facts, {}, [])
+    audit = Audit(options, running.runner_for(None, spark))
+    facts = audit.copies.frame  # type: ignore[attr-defined]
+    judged = scan.judged(facts, {}, judge_log)
     plan_text = judged._jdf.queryExecution().executedPlan().toString()
     facts.unpersist()
     assert plan_text.count("Exchange ") == 1

@@ -11,14 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from auditor import running
 from auditor.connectors import schema
 from auditor.outputs import runs
 from auditor.outputs.expectations import judge
-from auditor.pipeline import audit
+from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
-from auditor.rules.expectations.measures import LOG, MEASURES, measure
+from auditor.pipeline.verdicts import VERDICTS
+from auditor.rules.expectations.measures import LOG, MEASURES, columns_of, frame_of
 from auditor.spark import tables
-from auditor.spark.what_if_job import VERDICTS
+from auditor.spark.tables import count
 from tests import corpora
 
 if TYPE_CHECKING:
@@ -147,21 +149,21 @@ def test_rows_are_counted_where_they_break_a_check(table: str, spark: SparkSessi
         rows = [{"topic": "t", "partition": 0} | row for row in rows]
     frame = tables.local(spark, pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
     names = [check.name for check in MEASURES[table].checks]
-    counted = {row["log_dir"]: {n for n in names if row[n]} for row in measure(frame, table).to_dict("records")}
+    counted = {row["log_dir"]: {n for n in names if row[n]} for row in count(frame, table)}
     assert counted == {name: ({name} | ALSO.get((table, name), set())) - {"good"} for name in cases}
 
 
 def test_an_empty_table_still_has_its_columns_judged(spark: SparkSession) -> None:
     frame = tables.local(spark, SCHEMAS["topics"].empty_table())
-    rows = measure(frame, "topics").to_dict("records")
+    rows = frame_of(count(frame, "topics"), "topics", columns_of(SCHEMAS["topics"])).to_dict("records")
     assert [(row["columns"], row["rows"], row["duplicate_topics"]) for row in rows] == [
         ("cluster_id string, broker_id int, log_dir string, topic string, topic_id string", 0, 0)
     ]
 
 
-def failing(result: audit.Audit) -> set[tuple[str, str]]:
-    assert result.expectations is not None
-    return {(row["suite"], row["column"]) for row in result.expectations.to_pylist() if not row["success"]}
+def failing(result: Audit) -> set[tuple[str, str]]:
+    judged = pq.read_table(result.options.out / "tables" / "expectations").to_pylist()
+    return {(row["suite"], row["column"]) for row in judged if not row["success"]}
 
 
 def test_a_healthy_directory_meets_every_expectation_and_an_altered_one_does_not(
@@ -173,7 +175,7 @@ def test_a_healthy_directory_meets_every_expectation_and_an_altered_one_does_not
             (str(corpora.unpack(name)),), tmp_path / name, records=True, tables=name == "healthy-41",
             expectations=True, as_of=corpora.manifest(name)["copied_at"], history=tmp_path / "history", run_id=name,
         )  # fmt: skip
-        found[name] = audit.run(options, lambda _: None, spark)
+        found[name] = running.audit(options, lambda _: None, spark)
         said = json.loads((tmp_path / name / "summary.json").read_text())["expectations"]
         assert said["failed"] == sum(
             not row["success"] for row in (found[name].expectations or pa.table({})).to_pylist()
@@ -188,7 +190,7 @@ def test_a_healthy_directory_meets_every_expectation_and_an_altered_one_does_not
 
 def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession, tmp_path: Path) -> None:
     options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path, expectations=True)
-    result = audit.run(options, lambda _: None, spark)
+    result = running.audit(options, lambda _: None, spark)
     on_pandas = result.expectations
     summary = json.loads((tmp_path / "summary.json").read_text())
     judge(result, summary, spark, on_spark=True)
@@ -202,11 +204,11 @@ def test_drift_is_judged_against_the_run_before(spark: SparkSession, tmp_path: P
     options = AuditOptions(
         (str(corpora.unpack("healthy-28")),), tmp_path / "out", expectations=True, history=tmp_path / "history"
     )
-    first = audit.run(options, lambda _: None, spark)
+    first = running.audit(options, lambda _: None, spark)
     assert ("logs", "batches_ratio") not in failing(first)
-    (run,) = runs.committed(tmp_path / "history")
-    then = runs.read(tmp_path / "history", run, "logs")
+    (kept,) = runs.committed(tmp_path / "history")
+    then = runs.read(tmp_path / "history", kept, "logs")
     at = then.schema.get_field_index("batches")
     thrice = pa.array([3 * max(100, n) for n in then["batches"].to_pylist()], pa.int64())
-    runs.publish(tmp_path / "history", run.run_id, {"logs": then.set_column(at, "batches", thrice)}, run.facts)
-    assert ("logs", "batches_ratio") in failing(audit.run(options, lambda _: None, spark))
+    runs.publish(tmp_path / "history", kept.run_id, {"logs": then.set_column(at, "batches", thrice)}, kept.facts)
+    assert ("logs", "batches_ratio") in failing(running.audit(options, lambda _: None, spark))

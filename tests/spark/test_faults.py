@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.pipeline import audit
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
@@ -37,7 +37,7 @@ def poisoned(out: Path, file: str, how: str, once: str = "") -> subprocess.Compl
 def sound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sound")
     options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
-    audit.run(options, lambda _: None, spark)
+    running.audit(options, lambda _: None, spark)
     return out
 
 
@@ -131,10 +131,10 @@ def test_a_full_disk_is_told_and_leaves_no_mark(spark: SparkSession, sound: Path
     (out / "report.html.part").symlink_to("/dev/full")  # where the kernel says that no space is left
     options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
     with pytest.raises(AuditInputError, match="No space left on device; make room"):
-        audit.run(options, lambda _: None, spark)
+        running.audit(options, lambda _: None, spark)
     assert not (out / "summary.json").exists()
     (out / "report.html.part").unlink()
-    audit.run(options, lambda _: None, spark)
+    running.audit(options, lambda _: None, spark)
     assert (out / "summary.json").exists()
     assert _lines(out) == _lines(sound)
 
@@ -147,9 +147,9 @@ def test_a_killed_run_leaves_no_mark_and_the_next_one_is_clean(
     shutil.copytree(sound, out)
     call = (
         "import os, sys; from pathlib import Path\n"
-        "from auditor import audit; from auditor.pipeline.options import AuditOptions\n"
+        "from auditor import running; from auditor.pipeline.options import AuditOptions\n"
         "options = AuditOptions((sys.argv[1],), Path(sys.argv[2]), records=True, master='local[1]')\n"
-        "audit.run(options, lambda step: os.kill(os.getpid(), 9) if step == 'judge' else None)"
+        "running.audit(options, lambda step: os.kill(os.getpid(), 9) if step == 'judge' else None)"
     )
     command = [sys.executable, "-c", call, str(corpora.unpack(NAME)), str(out)]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -157,6 +157,6 @@ def test_a_killed_run_leaves_no_mark_and_the_next_one_is_clean(
     assert ran.returncode == -9
     assert not (out / "summary.json").exists()
     options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
-    audit.run(options, lambda _: None, spark)
+    running.audit(options, lambda _: None, spark)
     assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in sound.iterdir())
     assert _lines(out) == _lines(sound)

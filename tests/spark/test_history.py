@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from auditor import running
 from auditor.commands import dashboard
 from auditor.outputs import runs
-from auditor.pipeline import audit
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
@@ -22,7 +22,7 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
         options = AuditOptions(
             (str(corpora.unpack("hanging-36")),), tmp_path / run_id, skip_rules=skip, history=history, run_id=run_id
         )
-        found[run_id] = audit.run(options, lambda _: None, spark).findings
+        found[run_id] = running.audit(options, lambda _: None, spark).findings
     rows = spark.read.option("basePath", str(history)).parquet(f"{history}/run_id=*/findings")
     counted = {row["run_id"]: row["count"] for row in rows.groupBy("run_id").count().collect()}
     assert counted == {run_id: len(findings) for run_id, findings in found.items()}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auditor.pipeline import audit
+from auditor import running
+from auditor.pipeline.audit import Say
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.turmoil import CHANGES, live_copy, turmoil
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 NAME = "healthy-41"
 
 
-def audited(folder: Path, out: Path, spark: SparkSession, say: audit.Say = lambda step: None) -> int:
+def audited(folder: Path, out: Path, spark: SparkSession, say: Say = lambda step: None) -> int:
     """The exit status of an audit with everything."""
     as_of = corpora.manifest(NAME)["copied_at"]
     options = AuditOptions((str(folder),), out, records=True, tables=True, as_of=as_of)
-    return audit.run(options, say, spark).exit_code()
+    return running.audit(options, say, spark).exit_code()
 
 
 @pytest.mark.parametrize("step", ["read and replay", "judge", "publish"])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.pipeline import audit
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
@@ -55,7 +55,7 @@ def test_nothing_of_the_input_changes(sealed: Path, spark: SparkSession, tmp_pat
     before = state(sealed)
     here = set(os.listdir())
     options = AuditOptions((str(sealed),), tmp_path / "out", records=True, tables=True)
-    result = audit.run(options, lambda _: None, spark)
+    result = running.audit(options, lambda _: None, spark)
     assert state(sealed) == before
     assert set(os.listdir()) == here  # nor is anything left where the program was started
     assert result.findings
@@ -69,5 +69,5 @@ def test_results_do_not_go_into_a_log_directory(spark: SparkSession, tmp_path: P
     before = state(folder)
     out = next(folder.glob("broker-*")) / "out"
     with pytest.raises(AuditInputError, match="choose an --out outside of it"):
-        audit.run(AuditOptions((str(folder),), out), lambda _: None, spark)
+        running.audit(AuditOptions((str(folder),), out), lambda _: None, spark)
     assert state(folder) == before

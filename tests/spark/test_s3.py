@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor.pipeline import audit
+from auditor import running
 from auditor.pipeline.options import AuditOptions
 from tests import corpora, store
 
@@ -21,7 +21,7 @@ NAME = "hanging-36"
 def test_a_bucket_gives_the_findings_of_the_local_copy(spark: SparkSession, tmp_path: Path) -> None:
     as_of = corpora.manifest(NAME)["copied_at"]
     local = AuditOptions((str(corpora.unpack(NAME)),), tmp_path / "local", records=True, as_of=as_of)
-    audit.run(local, lambda _: None, spark)
+    running.audit(local, lambda _: None, spark)
     (tmp_path / "events").mkdir()
     with store.serving() as credentials:
         store.upload(corpora.unpack(NAME), "copies", credentials)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from auditor.pipeline import audit
+from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import segment_tasks
-from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask
+from auditor.replay.bounds import INTERNAL_TOPICS
+from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.spark import scan
 from auditor.spark.split import read_parts
@@ -38,7 +39,7 @@ def divide_all(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
 def audited(name: str, out: Path, spark: SparkSession, *, tables: bool = False) -> Path:
     as_of = corpora.manifest(name)["copied_at"]
     path = (str(corpora.unpack(name)),)
-    audit.run(AuditOptions(path, out, records=True, as_of=as_of, tables=tables), lambda _: None, spark)
+    running.audit(AuditOptions(path, out, records=True, as_of=as_of, tables=tables), lambda _: None, spark)
     return out
 
 
@@ -68,7 +69,7 @@ def test_results_are_the_same_bytes_in_parts(
 def in_other_process(out: Path, master: str, poison: str = "no such file", once: str = "") -> int:
     """An audit in parts of a corpus, with a file that kills whoever opens it; returns its exit status."""
     call = (
-        "import sys; from auditor import scan; from tests import poison\n"
+        "import sys; from auditor.spark import scan; from tests import poison\n"
         "from tests.spark.test_split import divide_all\n"
         "scan.divide = divide_all\n"
         "sys.exit(poison.main(*sys.argv[1:]))"

@@ -10,22 +10,25 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.commands import sql
 from auditor.connectors import schema
-from auditor.pipeline import audit as auditing
+from auditor.pipeline import tables
+from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
-from auditor.spark import tables
 from tests import corpora
 
 
-def opened(corpus: str, **options: Any) -> auditing.Audit:
-    as_of = corpora.manifest(corpus)["copied_at"]
-    return auditing.open_input(AuditOptions((str(corpora.unpack(corpus)),), Path(), as_of=as_of, **options))
+def opened(spark: SparkSession, corpus: str, **options: Any) -> Audit:
+    wanted = AuditOptions(
+        (str(corpora.unpack(corpus)),), Path(), as_of=corpora.manifest(corpus)["copied_at"], **options
+    )
+    return Audit(wanted, running.runner_for(None, spark))
 
 
 def ask(spark: SparkSession, corpus: str, text: str, **options: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = sql.query(spark, opened(corpus, **options), text).to_pylist()
+    rows: list[dict[str, Any]] = sql.query(opened(spark, corpus, **options), text).to_pylist()
     return rows
 
 
@@ -106,7 +109,7 @@ def test_only_what_is_named_is_computed() -> None:
 def test_every_table_is_written(records: bool, spark: SparkSession, tmp_path: Path) -> None:
     path = str(corpora.unpack("unknown-producer-41"))
     options = AuditOptions((path,), tmp_path / "out", tables=True, records=records)
-    auditing.run(options, lambda _: None, spark)
+    running.audit(options, lambda _: None, spark)
     expected = set(schema.DECODED) | {"producer_states", "transactions", "findings"}
     folder = tmp_path / "out" / "tables"
     assert {item.name for item in folder.iterdir()} == (expected if records else expected - {"records"})
@@ -115,6 +118,4 @@ def test_every_table_is_written(records: bool, spark: SparkSession, tmp_path: Pa
         read = pq.read_table(folder / name)
         if columns is not None:
             assert read.schema.names == columns.names
-    assert pq.read_table(folder / "batches").num_rows == sql.query(
-        spark, auditing.open_input(options), "select 1 from batches"
-    ).num_rows  # fmt: skip
+    assert pq.read_table(folder / "batches").num_rows == len(ask(spark, "unknown-producer-41", "select 1 from batches"))

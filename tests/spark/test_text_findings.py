@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from auditor.pipeline import audit
+from auditor import running
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
@@ -23,7 +23,7 @@ def test_text_gives_the_expected_findings_and_no_other(
     source: str, as_of: int | None, spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = corpora.ROOT / "text-dumps" / "texts" / source
-    done = audit.run(AuditOptions((str(folder),), tmp_path, records=True, as_of=as_of), lambda _: None, spark)
+    done = running.audit(AuditOptions((str(folder),), tmp_path, records=True, as_of=as_of), lambda _: None, spark)
     found = {
         (f.rule, f.topic, f.partition, f.producer_id, f.offset, f.last_offset, f.transactional_id)
         for f in done.findings
@@ -41,7 +41,7 @@ def test_text_gives_the_expected_findings_and_no_other(
 
 def test_what_text_cannot_show_is_said(spark: SparkSession, tmp_path: Path) -> None:
     folder = corpora.ROOT / "text-dumps" / "texts" / "healthy-28"
-    done = audit.run(AuditOptions((str(folder),), tmp_path), lambda _: None, spark)
+    done = running.audit(AuditOptions((str(folder),), tmp_path), lambda _: None, spark)
     notes = " ".join(note for row in done.judged["log"] for note in row["notes"])
     assert "broke off" in notes
     assert "base_timestamp" in notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from auditor.rules import registry
 from tests import corpora
 
 HOSTILE = "<script>alert(1)</script>\"'"
@@ -16,8 +17,9 @@ _FIELDS = (
 
 
 def finding(**given: Any) -> dict[str, Any]:
-    """A finding with all fields of the contract, null where not given."""
-    return {**dict.fromkeys(_FIELDS), "severity": "error", "message": "", "evidence": {}, **given}
+    """A finding with all fields of the contract, null where not given, and what its rule declares."""
+    row = {**dict.fromkeys(_FIELDS), "severity": "error", "message": "", "evidence": {}, **given}
+    return registry.described([row])[0]
 
 
 def iso(ms: int) -> str:

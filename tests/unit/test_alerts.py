@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from auditor.base.errors import AuditInputError
 from auditor.outputs import alerts
 from auditor.outputs.alerts import News
 from auditor.rules.finding import Finding
+from tests import corpora
+from tests.facts import opened
 
 
 class Receiver(ThreadingHTTPServer):
@@ -118,12 +122,12 @@ def test_a_busy_receiver_is_asked_again(receiver: Receiver, answers: list[int], 
 
 def test_nobody_there_and_an_address_that_is_none(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:1/")
-    assert alerts.send(told(new=1), ["slack"])[0].startswith("slack was not told: ")
+    assert alerts.send(told(new=1), ["slack"])[0].startswith("slack got no alert: ")
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "file:///etc/passwd")
     assert alerts.send(told(new=1), ["slack", "pagerduty"]) == [
-        "slack was not told: its address is no http or https URL"
+        "slack got no alert: its address is no http or https URL"
     ]
-    assert len(receiver.posts) == 1, "the other channel is told all the same"
+    assert len(receiver.posts) == 1, "the other channel gets it all the same"
 
 
 def test_a_secret_that_is_missing_ends_the_call_before_the_work(
@@ -134,3 +138,77 @@ def test_a_secret_that_is_missing_ends_the_call_before_the_work(
         alerts.check(["pagerduty"])
     assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
     assert "AUDITOR_PAGERDUTY_KEY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:none/secret",
+        "http://127.0.0.1:80/a secret",
+        "http://[secret/",
+        "https:///secret",
+        "http://h\u00f6st/secret",
+    ],
+)
+def test_an_address_that_is_none_is_said_before_the_work_and_never_printed(
+    address: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", address)
+    with pytest.raises(AuditInputError, match="AUDITOR_SLACK_WEBHOOK") as raised:
+        alerts.check(["slack"])
+    assert "secret" not in str(raised.value)
+    (line,) = alerts.send(told(new=1), ["slack", "pagerduty"])
+    assert line.startswith("slack got no alert: its address ")
+    assert "secret" not in line
+    assert len(receiver.posts) == 1, "the other channel gets it all the same"
+
+
+@pytest.mark.parametrize("answer", [b"garbage\r\n\r\n", b"HTTP/1.1 2000 x\r\n\r\n", b""])
+def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", f"http://127.0.0.1:{server.getsockname()[1]}/secret")
+
+        def serve() -> None:
+            for _ in range(alerts.ATTEMPTS):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        (line,) = alerts.send(told(new=1), ["slack"])
+        thread.join()
+    assert line == "slack got no alert: its answer is not HTTP"
+
+
+def call_of(command: str, folder: Path, out: Path) -> list[str]:
+    as_of = str(corpora.manifest("hanging-36")["copied_at"])
+    words = [command, str(folder), "--out", str(out), "--as-of", as_of, "--quiet", "--master", "inline[1]"]
+    return [*words, "--alert", "pagerduty", "--alert", "slack", "--alert-on", "critical", "--fail-on", "never"]
+
+
+def test_a_watch_sends_each_finding_once(receiver: Receiver, tmp_path: Path) -> None:
+    """Four hanging transactions, seen at several looks, and after a restart."""
+    call = [*call_of("watch", corpora.unpack("hanging-36"), tmp_path), "--interval", "0.1", "--until-idle", "0.3"]
+    assert cli.main(call) == 0
+    sent = [post["event_action"] for post in receiver.posts if "event_action" in post]
+    assert sent == ["trigger"] * 4
+    assert [post["text"] for post in receiver.posts if "text" in post] == ["Kafka audit: 4 new, 0 gone, 0 still there"]
+    assert cli.main(call) == 0
+    assert len(receiver.posts) == 5, "a restart tells nothing again"
+
+
+def test_what_one_look_brought_is_the_news(receiver: Receiver) -> None:
+    """A finding that goes is resolved under its fingerprint; one that only changes its severity is not gone."""
+    audit = opened(corpora.unpack("unknown-producer-41"))
+    held = row(2)
+    lines = [
+        {"event": "found", "key": "f1:error", **row(1)},
+        {"event": "resolved", "key": "f3:error", "severity": "error", "topic": "t", "partition": 3, "offset": 3},
+        {"event": "resolved", "key": "f2:critical", "severity": "critical", "topic": "t", "partition": 3, "offset": 2},
+    ]
+    news = alerts.news_of_watch(lines, {"f1:error": row(1), "f2:error": held}, audit, "error")
+    assert alerts.send(news, ["pagerduty"], again=False) == []
+    assert [(p["event_action"], p["dedup_key"]) for p in receiver.posts] == [("trigger", "f1"), ("resolve", "f3")]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from auditor.dashboards import answers, groups, prevention
+from auditor.rules import registry
 from tests.unit.report_samples import empty_summary, finding
 
 BASE: dict[str, Any] = {
@@ -124,6 +125,7 @@ def test_settings_that_prevent_come_worst_first_and_info_asks_for_none() -> None
             "producer-timestamp-skew": "warning",
             "transaction-timeout-too-large": "info",
         },
+        prevention.declared(about(rule, "critical") for rule in registry.load()),
     )
     names = [(setting.setting.split("=")[0].split(",")[0], count) for setting, count in found]
     assert names == [

@@ -8,13 +8,10 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from auditor.base.errors import AuditInputError
-from auditor.pipeline import audit, context, plan
-from auditor.pipeline.judge import judge_log
-from auditor.pipeline.options import AuditOptions
-from auditor.spark import scan
 from bench import inputs, sides, table
 from bench.freeze import batches
 from bench.inputs import Kind, make, space
+from tests.facts import logs_of, opened
 
 
 @pytest.mark.parametrize(
@@ -32,16 +29,11 @@ def test_inputs_are_sound_logs(kind: Kind, tmp_path: Path, monkeypatch: pytest.M
     assert {path: len(batches(path.read_bytes())) for path in made.logs} == {p: b for p, (b, _) in made.counts.items()}
     assert made.size == sum(path.stat().st_size for path in made.logs)
 
-    options = AuditOptions((str(made.folder),), tmp_path / "out", records=True)
-    run = audit.open_input(options)
-    copies = [c for task in plan.copy_tasks(run.inventory, run.settings, options) for c in scan.read_task(task)]
-    run.briefs = [context.brief(c) for c in copies]
-    audit.add_context(run)
+    audited = opened(made.folder, records=True)
+    copies = [copy for log in logs_of(audited) for copy in log.copies]
     assert len(copies) == kind.partitions
     assert {len(c.producers) for c in copies} == {min(kind.producers, made.batches // kind.partitions)}
-    wanted = audit.chosen_rules(options)
-    rows = [row for c in copies for row in judge_log([c], run.clusters[c.join_key], wanted)]
-    assert [row for name, row in rows if name == "finding"] == []
+    assert audited.findings == []
 
 
 def test_too_little_room_is_told_in_one_line(tmp_path: Path) -> None:

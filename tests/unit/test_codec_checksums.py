@@ -13,7 +13,6 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from auditor.connectors.codec import crc32c as checksums
-from auditor.connectors.codec.xxh32 import xxh32
 
 BYTES = np.random.default_rng(5).integers(0, 256, 40_000, dtype=np.uint8)
 # Around the lengths where streams begin, are full, and leave words and bytes over.
@@ -39,16 +38,6 @@ def test_crc32c_equals_kafka_python(start: int) -> None:
 def test_crc32_equals_zlib() -> None:
     for length in LENGTHS:
         assert checksums.crc32(BYTES, 3, 3 + length) == zlib.crc32(BYTES[3 : 3 + length]), length
-
-
-def test_xxh32_of_known_texts() -> None:
-    """Values that xxHash's own tool gives."""
-    for text, expected in (
-        (b"", 0x02CC5D05),
-        (b"a", 0x550D7456),
-        (b"Nobody inspects the spammish repetition", 0xE2293B2F),
-    ):
-        assert xxh32(np.frombuffer(b"x" + text, np.uint8), 1, 1 + len(text)) == expected
 
 
 def test_a_plain_processor_gives_the_same(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -133,3 +134,29 @@ def test_the_folder_that_is_asked_for_comes_first(project: Path, tmp_path: Path)
 def test_checked_and_unchecked_code_are_told_apart(project: Path, tmp_path: Path) -> None:
     run(project, tmp_path)
     assert run(project, tmp_path, NUMBA_BOUNDSCHECK="1")[:3] == (2, 0, 1)
+
+
+def test_this_numba_has_what_is_taken_from_its_inside() -> None:
+    """docs/decisions/011-compiled-code.md: fails with the name of what a newer numba no longer has."""
+    import numba
+    from numba.core import caching
+    from numba.core.options import DefaultOptions
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = next(r for r in map(Requirement, project["dependencies"]) if r.name == "numba")
+    assert wanted.specifier.contains(numba.__version__), f"numba {numba.__version__} is not {wanted.specifier}"
+    assert any(s.operator in ("<", "<=") for s in wanted.specifier), "numba has no upper bound"
+    for name, methods in {
+        "CompileResultCacheImpl": ("_locator_classes",),
+        "FunctionCache": ("_impl_class", "load_overload", "save_overload"),
+        "_CacheLocator": ("get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"),
+        "IndexDataCacheFile": ("_save_index", "_save_data"),
+    }.items():
+        found = getattr(caching, name, None)
+        missing = [m for m in methods if not hasattr(found, m)]
+        assert found is not None, f"numba {numba.__version__} has no numba.core.caching.{name}"
+        assert not missing, f"numba {numba.__version__}: {name} lacks {missing}"
+    assert hasattr(DefaultOptions, "_nrt"), (
+        f"numba {numba.__version__} has no option _nrt"  # kernels would count references
+    )

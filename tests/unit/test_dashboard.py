@@ -17,7 +17,8 @@ import pytest
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.commands import dashboard
-from auditor.outputs import results, runs
+from auditor.outputs import runs
+from auditor.pipeline import results
 from auditor.rules.fingerprint import fingerprint
 from tests.unit import report_samples as samples
 from tests.unit.page import Page

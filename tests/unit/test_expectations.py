@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from auditor.connectors import schema
-from auditor.outputs import results
+from auditor.pipeline import results
 from auditor.rules.expectations import custom, gx_run, suites
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.finding import FIELDS, Finding

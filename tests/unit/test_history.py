@@ -12,7 +12,8 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
-from auditor.outputs import results, runs
+from auditor.outputs import runs
+from auditor.pipeline import results
 from auditor.rules.finding import Finding
 from auditor.rules.fingerprint import fingerprint
 

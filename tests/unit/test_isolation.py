@@ -9,10 +9,10 @@ import pytest
 from auditor.connectors.inventory import discover
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline import plan
+from auditor.pipeline.copies import read_task
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.copy_reader import CopyTask
-from auditor.spark.scan import read_task
 from tests import corpora
 from tests.poison import Deadly
 

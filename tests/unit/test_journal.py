@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.base.errors import AuditInputError
 from auditor.outputs.journal import CHECKPOINT, JOURNAL, Journal, key_of
 from auditor.rules.finding import Finding
 
@@ -27,41 +26,34 @@ def told(folder: Path) -> list[tuple[str, str]]:
 
 
 def test_a_finding_is_told_when_it_comes_and_when_it_goes(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
-        assert len(journal.update(AT, holding("a", "b"))) == 2
-        assert journal.update(AT, holding("a", "b")) == []
-        assert [line["event"] for line in journal.update(AT, holding("b"))] == ["resolved"]
-        journal.update(AT, holding("a", "b"))
+    journal = Journal(tmp_path)
+    assert len(journal.update(AT, holding("a", "b"))) == 2
+    assert journal.update(AT, holding("a", "b")) == []
+    assert [line["event"] for line in journal.update(AT, holding("b"))] == ["resolved"]
+    journal.update(AT, holding("a", "b"))
     assert told(tmp_path) == [("found", "a"), ("found", "b"), ("resolved", "a"), ("found", "a")]
 
 
 def test_a_graver_severity_is_told_anew(tmp_path: Path) -> None:
     info, critical = (Finding("hanging-transaction", severity).to_dict() for severity in ("info", "critical"))
-    with Journal(tmp_path) as journal:
-        journal.update(AT, {key_of("f", "info"): info})
-        lines = journal.update(AT, {key_of("f", "critical"): critical})
+    journal = Journal(tmp_path)
+    journal.update(AT, {key_of("f", "info"): info})
+    lines = journal.update(AT, {key_of("f", "critical"): critical})
     assert [(line["event"], line["severity"]) for line in lines] == [("found", "critical"), ("resolved", "info")]
-
-
-def test_two_watches_never_share_a_journal(tmp_path: Path) -> None:
-    with Journal(tmp_path), pytest.raises(AuditInputError, match="--out"), Journal(tmp_path):
-        pass
-    with Journal(tmp_path) as again:
-        assert again.open == {}
 
 
 @pytest.mark.parametrize("spoilt", [None, "", "{", "{}", '{"bytes": 10000, "open": {}}', '{"bytes": 0, "open": {}}'])
 def test_the_journal_alone_says_what_is_open(tmp_path: Path, spoilt: str | None) -> None:
-    with Journal(tmp_path) as journal:
-        journal.update(AT, holding("a", "b"))
-        journal.update(AT, holding("b"))
+    journal = Journal(tmp_path)
+    journal.update(AT, holding("a", "b"))
+    journal.update(AT, holding("b"))
     if spoilt is None:
         (tmp_path / CHECKPOINT).unlink()
     else:
         (tmp_path / CHECKPOINT).write_text(spoilt, encoding="utf-8")
-    with Journal(tmp_path) as journal:
-        assert set(journal.open) == set(holding("b"))
-        assert journal.update(AT, holding("b")) == []
+    journal = Journal(tmp_path)
+    assert set(journal.open) == set(holding("b"))
+    assert journal.update(AT, holding("b")) == []
 
 
 @given(
@@ -77,8 +69,8 @@ def test_a_kill_anywhere_loses_nothing_and_tells_nothing_twice(
     for number, state in enumerate(states):
         before = (folder / JOURNAL).stat().st_size if (folder / JOURNAL).exists() else 0
         checkpoint = (folder / CHECKPOINT).read_bytes() if (folder / CHECKPOINT).exists() else None
-        with Journal(folder) as journal:
-            journal.update(AT, holding(*sorted(state)))
+        journal = Journal(folder)
+        journal.update(AT, holding(*sorted(state)))
         if number < len(kills) and (folder / JOURNAL).exists():
             after = (folder / JOURNAL).stat().st_size
             cut = before + int((after - before) * kills[number])
@@ -88,8 +80,8 @@ def test_a_kill_anywhere_loses_nothing_and_tells_nothing_twice(
                 (folder / CHECKPOINT).write_bytes(checkpoint)
             elif cut < after:
                 (folder / CHECKPOINT).unlink()
-    with Journal(folder) as journal:
-        journal.update(AT, holding(*sorted(states[-1])))
+    journal = Journal(folder)
+    journal.update(AT, holding(*sorted(states[-1])))
     opened: set[str] = set()
     for event, topic in told(folder) if (folder / JOURNAL).exists() else ():
         assert (topic in opened) == (event == "resolved"), "told twice, or resolved without being found"

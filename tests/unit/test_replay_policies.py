@@ -5,46 +5,54 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
+from auditor.connectors.codec.batch import rows_of
 from auditor.connectors.codec.columns import FLAW_CRC
+from auditor.facts.policy_outcomes import PolicyOutcome, state_bytes
 from auditor.model import policies as model
+from auditor.model import releases
 from auditor.replay import policy_kernel as pol
+from auditor.replay.bounds import CopyBounds
+from auditor.replay.copy_task import FAR, PolicySettings
+from auditor.replay.policy_replay import PolicyReplay
 from tests import corpora
 from tests.made import batches, data, marker
 
 CASES = json.loads((corpora.CONFORMANCE / "policies.json").read_text(encoding="utf-8"))["cases"]
 CODES = {name: code for code, name in model.ERRORS.items()}
-NOBODY = np.empty(0, np.int64)
 DAY = 86_400_000
 
 
-def world(policy: str, **params: int) -> pol.World:
+def world(policy: str, **given: int) -> PolicyReplay:
     """A copy before its first batch, from offset 0, with sequences, nothing cleaned and no retention."""
-    values = np.zeros(pol.PARAMS, np.int64)
-    given = {
-        "P_SEQUENCES": 1, "P_EXPIRY_MS": DAY, "P_CHECK_MS": 600_000, "P_RETENTION_MS": -1, "P_RETENTION_BYTES": -1,
-        "P_NEWEST_TIME": pol.NEVER, "P_FIRST_SNAPSHOT": pol.NEVER, **params,
-    }  # fmt: skip
-    for name, value in given.items():
-        values[getattr(pol, name)] = value
-    w = pol.new_world(model.POLICIES[policy], values, NOBODY, NOBODY)
-    w.scalars[pol.S_SEGMENT] = 0
+    limits = {"check_ms": 600_000, "retention_ms": -1, "retention_bytes": -1, "expiration_ms": DAY}
+    settings = {name: given.pop(name, value) for name, value in limits.items()}
+    newest_time = given.pop("newest_time", FAR)
+    nothing = {"log_start": 0, "start_segment": -1, "intact_from": 0, "sequences": True, "broker_times": False,
+               "kraft": False, "expiration_ms": DAY}  # fmt: skip
+    bounds = CopyBounds(**{**nothing, **given})  # type: ignore[arg-type]
+    w = PolicyReplay(
+        [PolicySettings(policy, model.POLICIES[policy], **settings)], bounds, [], -1, newest_time=newest_time
+    )
+    w.begin_segment(0, 0, -1)
     return w
 
 
-def replay(policy: str, *rows: dict[str, Any], w: pol.World | None = None, **params: int) -> pol.World:
-    columns = batches(*rows)
-    w = pol.with_room(w or world(policy, **params), len(rows))
-    pol.replay_under(w, model.POLICIES[policy], columns, 0, len(rows))
+def replay(policy: str, *rows: dict[str, Any], w: PolicyReplay | None = None, **given: int) -> PolicyReplay:
+    w = w or world(policy, **given)
+    w.take(rows_of(batches(*rows)))
     return w
 
 
-def verdicts(w: pol.World, *names: str) -> list[Any]:
-    rows = w.verdicts[: w.scalars[pol.S_VERDICTS]]
+def outcome(w: PolicyReplay) -> PolicyOutcome:
+    (only,) = w.finish().by_policy.values()
+    return only
+
+
+def verdicts(w: PolicyReplay, *names: str) -> list[Any]:
     names = names or ("error", "base_offset")
-    return [tuple(int(row[name]) for name in names) for row in rows]
+    return [tuple(int(row[name]) for name in names) for row in outcome(w).verdicts]
 
 
 def replayable(case: dict[str, Any]) -> bool:
@@ -103,7 +111,7 @@ def test_a_run_is_told_once_with_its_length() -> None:
 def test_a_producer_first_seen_above_zero_is_unknown_only_where_nothing_was_removed_before() -> None:
     assert verdicts(replay("pre-kip-360", data(0, 40))) == [(59, 0)]
     assert verdicts(replay("kip-360", data(0, 40))) == []
-    inherited = {"P_LOG_START": 10, "P_START_SEGMENT": 0}
+    inherited = {"log_start": 10, "start_segment": 0}
     assert verdicts(replay("pre-kip-360", data(10, 40), **inherited)) == []
 
 
@@ -114,21 +122,21 @@ def test_version_two_clients_must_begin_at_zero() -> None:
 
 def test_what_lies_below_the_log_start_is_known_and_not_judged() -> None:
     rows = [data(0, 40), data(1, 60), data(2, 61)]
-    assert verdicts(replay("pre-kip-360", *rows, P_LOG_START=2)) == []
+    assert verdicts(replay("pre-kip-360", *rows, log_start=2)) == []
 
 
 def test_retention_takes_the_producer_with_its_last_segment_before_kip_360() -> None:
     """Row 14 of the decision table: the next sequence is refused once the log start has passed all its data."""
     for policy, expected in (("pre-kip-360", [(59, 2)]), ("kip-360", []), ("latest-batch-only", [])):
-        w = replay(policy, data(0, 0, max_timestamp=0), P_RETENTION_MS=1_000, P_EXPIRY_MS=10 * DAY)
-        pol.end_segment(w, 1)
+        w = replay(policy, data(0, 0, max_timestamp=0), retention_ms=1_000, expiration_ms=10 * DAY)
+        w.end_segment(1)
         w = replay(policy, data(1, 0, pid=2, max_timestamp=2_000), data(2, 1, max_timestamp=2_001), w=w)
         assert verdicts(w) == expected
 
 
 def test_size_retention_takes_whole_segments() -> None:
-    w = replay("pre-kip-360", data(0, 0), P_RETENTION_BYTES=150)
-    pol.end_segment(w, 1)
+    w = replay("pre-kip-360", data(0, 0), retention_bytes=150)
+    w.end_segment(1)
     w = replay("pre-kip-360", data(1, 0, pid=2), data(2, 1), w=w)
     assert verdicts(w) == [(59, 2)]  # the log had 300 bytes by then, of which 100 were in the first segment
 
@@ -139,7 +147,7 @@ def test_expiry_makes_the_next_write_one_of_an_unknown_producer() -> None:
     assert verdicts(replay("kip-360-text", *rows)) == [(59, 1)]
     w = replay("kip-360", *rows)
     assert verdicts(w) == []
-    assert w.scalars[pol.S_LATE] == 1
+    assert outcome(w).forgotten == 1
     early = [data(0, 0, max_timestamp=0), data(1, 1, max_timestamp=DAY - 1)]
     assert verdicts(replay("kip-360-text", *early)) == []
 
@@ -147,12 +155,12 @@ def test_expiry_makes_the_next_write_one_of_an_unknown_producer() -> None:
 def test_no_producer_clock_is_believed_beyond_the_newest_time_of_the_input() -> None:
     rows = [data(0, 0, max_timestamp=0), data(1, 0, pid=2, max_timestamp=9 * DAY), data(2, 1, max_timestamp=1)]
     assert verdicts(replay("kip-360-text", *rows)) == [(59, 2)]
-    assert verdicts(replay("kip-360-text", *rows, P_NEWEST_TIME=1_000)) == []
+    assert verdicts(replay("kip-360-text", *rows, newest_time=1_000)) == []
 
 
 def test_cleaned_and_unreadable_stretches_prove_nothing() -> None:
-    assert verdicts(replay("kip-360", data(0, 0), data(9, 9), P_INTACT_FROM=5)) == []
-    assert verdicts(replay("pre-kip-360", data(9, 9), P_INTACT_FROM=5)) == []
+    assert verdicts(replay("kip-360", data(0, 0), data(9, 9), intact_from=5)) == []
+    assert verdicts(replay("pre-kip-360", data(9, 9), intact_from=5)) == []
     broken = data(1, 1, flaws=FLAW_CRC)
     assert verdicts(replay("kip-360", data(0, 0), broken, data(2, 2))) == []
     assert verdicts(replay("kip-360", data(0, 0), broken, data(2, 2), data(3, 9))) == [(45, 3)]
@@ -160,7 +168,7 @@ def test_cleaned_and_unreadable_stretches_prove_nothing() -> None:
 
 def test_topics_whose_sequences_mean_nothing_are_judged_by_epochs_alone() -> None:
     rows = [data(0, 0, producer_epoch=1), data(1, 0, producer_epoch=1), data(2, 0)]
-    assert verdicts(replay("kip-360", *rows, P_SEQUENCES=0)) == [(47, 2)]
+    assert verdicts(replay("kip-360", *rows, sequences=0)) == [(47, 2)]
 
 
 def test_markers_of_old_epochs_and_old_coordinators_are_refused() -> None:
@@ -190,14 +198,14 @@ def test_state_is_weighed_at_its_peak() -> None:
     late = data(8, 1, pid=2, max_timestamp=2 * DAY)
     for policy, batches_kept in (("kip-360", 6), ("latest-batch-only", 2)):
         w = replay(policy, *rows, late)
-        assert w.scalars[pol.S_PEAK_PRODUCERS] == 2
-        assert w.scalars[pol.S_PEAK_BYTES] == 2 * 224 + batches_kept * 40
-        assert (w.scalars[pol.S_LIVE], w.scalars[pol.S_CACHED]) == (1, 1)  # both had expired, one came back
+        found = outcome(w)
+        assert (found.producers_peak, found.bytes_peak) == (2, 2 * 224 + batches_kept * 40)
+        assert (found.producers_end, found.bytes_end) == (1, 224 + 40)  # both had expired, one came back
 
 
 def test_a_marker_of_a_new_epoch_empties_the_cache() -> None:
     w = replay("kip-890-p2", data(0, 0, transactional=True), data(1, 1, transactional=True), marker(2, 1))
-    assert (w.scalars[pol.S_LIVE], w.scalars[pol.S_CACHED], w.scalars[pol.S_PEAK_BYTES]) == (1, 0, 224 + 80)
+    assert (outcome(w).producers_end, outcome(w).bytes_end, outcome(w).bytes_peak) == (1, 224, 224 + 80)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +218,49 @@ def test_a_marker_of_a_new_epoch_empties_the_cache() -> None:
 )
 def test_wraparounds_are_counted(rows: list[dict[str, Any]]) -> None:
     w = replay("kip-360", *rows)
-    assert (int(w.history["wraps"][0]), verdicts(w)) == (1, [])
+    assert (w.finish().wraps, verdicts(w)) == ((1, 0), [])
 
 
 def test_more_verdicts_than_are_kept_are_counted() -> None:
     rows = [data(k, 7, pid=k) for k in range(pol.MAX_VERDICTS + 3)]
     w = replay("pre-kip-360", *rows)
-    assert (w.scalars[pol.S_VERDICTS], w.scalars[pol.S_DROPPED]) == (pol.MAX_VERDICTS, 3)
+    assert (len(outcome(w).verdicts), outcome(w).dropped) == (pol.MAX_VERDICTS, 3)
+
+
+def test_unreadable_bytes_prove_nothing_about_what_spans_them() -> None:
+    w = replay("kip-360", data(0, 0), data(1, 0, pid=2))
+    w.note_unreadable(lost=True)
+    replay("kip-360", data(2, 9), data(3, 10), data(4, 30), w=w)
+    assert verdicts(w) == [(45, 4)]  # the first gap may be what could not be read; the second cannot
+    replay("kip-360", data(5, 1, pid=2), w=w)
+    assert verdicts(w) == [(45, 4)]
+
+
+def test_the_most_sequences_under_way_are_those_of_five_batches_of_one_epoch() -> None:
+    lengths = [100, 1, 2, 3, 4, 5, 6]
+    rows = [data(sum(lengths[:k]), sum(lengths[:k]), n) for k, n in enumerate(lengths)]
+    assert replay("kip-360", *rows).finish().span == 100 + 1 + 2 + 3 + 4
+    later = [data(200, 0, 60, producer_epoch=1), data(260, 60, 61, producer_epoch=1)]
+    assert replay("kip-360", *rows, *later).finish().span == 60 + 61
+
+
+def test_policies_that_could_not_differ_are_replayed_once() -> None:
+    settings = [PolicySettings(name, policy) for name, policy in model.POLICIES.items()]
+    w = PolicyReplay(settings, CopyBounds(0, -1, 0, True, False, False, DAY), [], -1)
+    w.take(rows_of(batches(data(0, 7))))
+    found = w.finish().by_policy
+    assert (len(w.worlds), set(found)) == (len(model.POLICIES) - 1, set(model.POLICIES))  # kip-360 and kip-890-p1
+    assert {name for name, o in found.items() if len(o.verdicts)} == {"pre-kip-360", "kip-360-text"}
+
+
+def test_brokers_of_0_11_had_no_unknown_producer() -> None:
+    """Their answer is OUT_OF_ORDER_SEQUENCE_NUMBER: the error came with 1.0 (corrections.md)."""
+    old = releases.policy_at("pre-kip-360", releases.shown_by(protocol="0.11.0-IV2"))
+    for policy, error in ((old, 45), (releases.policy_at("pre-kip-360", releases.UNKNOWN), 59)):
+        w = PolicyReplay([PolicySettings("x", policy)], CopyBounds(0, -1, 0, True, False, False, DAY), [], -1)
+        w.take(rows_of(batches(data(0, 40))))
+        assert verdicts(w) == [(error, 0)]
+
+
+def test_state_is_priced_by_producers_and_batches() -> None:
+    assert state_bytes(2, 7) == 2 * 224 + 7 * 40

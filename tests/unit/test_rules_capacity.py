@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auditor.pipeline.verdicts import VERDICTS, judge_log
 from auditor.rules import registry
 from auditor.rules.capacity import Peak, broker_memory, known_peak
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster, LogView
-from auditor.spark.what_if_job import VERDICTS, judge_log
 from tests import corpora, facts, made
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -258,4 +258,4 @@ def test_a_plain_audit_never_hears_of_policies() -> None:
 
 def test_a_log_without_worlds_has_no_verdicts() -> None:
     log = log_of()
-    assert [kind for kind, _ in judge_log(log.copies, [], log.cluster)] == ["log"]
+    assert [kind for kind, _ in judge_log(log.copies, log.cluster)] == ["log"]

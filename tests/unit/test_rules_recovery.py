@@ -14,7 +14,8 @@ from kafka.record.util import calc_crc32c
 from auditor.base.limits import Limits
 from auditor.connectors.files import Copy, DataFile, SegmentFile
 from auditor.connectors.storage import place
-from auditor.facts.copy_facts import CopyFacts, SegmentScan
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.copy_reader import CopyTask, read_copy
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.rules.crash_recovery import both_runs, directory, dry_run
@@ -81,7 +82,7 @@ def test_a_log_directory_is_told_by_its_worst_logs() -> None:
     assert told["starts"] is True
     assert [cut["partition"] for cut in told["truncates"]] == [6, 7, 8]
     assert [cut["partition"] for cut in told["from_recovery_points"]["truncates"]] == [7, 8]
-    assert "cut 3 log(s)" in told["says"]
+    assert "cut 3 logs" in told["says"]
     assert told["says"].endswith("a start now scans nothing")
 
 

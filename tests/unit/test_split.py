@@ -21,8 +21,9 @@ from auditor.facts.packed import PackedColumns
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
+from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import packed, read_chunks, read_packed, unpacked
-from auditor.replay.copy_reader import INTERNAL_TOPICS, CopyTask, read_copy
+from auditor.replay.copy_reader import CopyTask, read_copy
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.poison import Deadly

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +12,58 @@ import pytest
 
 from auditor.commands import what_if
 from auditor.connectors.inventory import discover
-from auditor.pipeline import cluster_settings, plan
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.policy_outcomes import PolicyOutcomes
+from auditor.model import policies
+from auditor.pipeline import cluster_settings, context, plan, what_if_plan
 from auditor.pipeline import what_if_numbers as numbers
+from auditor.pipeline.copies import read_task
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.verdicts import judge_log
 from auditor.replay.copy_reader import CopyTask
-from auditor.replay.policy_replay import CopyWorlds, Settings, World, replay_copy
-from auditor.spark.what_if_job import judge_log
+from auditor.rules.view import Cluster
 from tests import corpora, facts
 
-POLICIES = what_if.DEFAULT_POLICIES
+POLICIES = policies.COMPARED
 HOUR = 3_600_000
 Row = dict[str, Any]
 
 
-def worlds_of(name: str, settings: Settings = Settings()) -> dict[tuple[str, int], CopyWorlds]:  # noqa: B008
-    """Every copy of a corpus of one broker under the policies."""
-    options = AuditOptions((str(corpora.unpack(name)),), Path())
+def facts_below(path: Path, names: tuple[str, ...], **given: int) -> list[CopyFacts]:
+    """Every copy below a folder, read as a what-if reads it; ``given``: settings instead of those in the input."""
+    options = AuditOptions((str(path),), Path())
     inventory = discover(list(options.paths), options.limits)
     known, _ = cluster_settings.read_settings(inventory, options.limits)
-    tasks = [t for t in plan.copy_tasks(inventory, known, options) if isinstance(t, CopyTask)]
-    return {(t.copy.topic or "", t.copy.partition or 0): replay_copy(t, POLICIES, settings) for t in tasks}
+    tasks = plan.copy_tasks(inventory, known, options)
+    tasks = what_if_plan.with_policies(tasks, inventory, known, options.policy, names)
+    out = []
+    for task in tasks:
+        if isinstance(task, CopyTask):
+            task = replace(task, policies=tuple(p._replace(**given) for p in task.policies))
+        out += read_task(task)
+    return out
+
+
+def outcomes_of(name: str, **given: int) -> dict[tuple[str, int], PolicyOutcomes]:
+    """Every copy of a corpus of one broker under the policies."""
+    copies = facts_below(corpora.unpack(name), POLICIES, **given)
+    return {(c.topic, c.partition): c.outcomes for c in copies if c.outcomes is not None}
 
 
 def rows_of(name: str) -> dict[str, list[Row]]:
-    """What the job of a what-if gives for a corpus of one broker."""
-    worlds = worlds_of(name)
+    """What the second job of a what-if gives for a corpus."""
     out: dict[str, list[Row]] = {kind: [] for kind in ("verdict", "finding", "copy", "log")}
-    for log in facts.logs_below(corpora.unpack(name)):
-        mine = worlds.get((log.topic, log.partition))
-        for kind, row in judge_log(log.copies, [] if mine is None else [mine], log.cluster):
+    clusters = {log.leader.log_key: log.cluster for log in facts.logs_below(corpora.unpack(name))}
+    for key, copies in by_log(facts_below(corpora.unpack(name), POLICIES)).items():
+        for kind, row in judge_log(copies, clusters[key]):
             out[kind].append(row)
+    return out
+
+
+def by_log(copies: list[CopyFacts]) -> dict[tuple[str, str, int], list[CopyFacts]]:
+    out: dict[tuple[str, str, int], list[CopyFacts]] = {}
+    for copy in copies:
+        out.setdefault(copy.log_key, []).append(copy)
     return out
 
 
@@ -73,11 +96,11 @@ def test_what_a_broker_of_4_1_took_earlier_ones_would_not() -> None:
 
 def test_with_the_expiry_of_that_broker_its_gap_is_a_forgotten_producer() -> None:
     """producer.id.expiration.ms=2000 and six seconds idle: accepted with any sequence, or unknown to old brokers."""
-    worlds = worlds_of("unknown-producer-41", Settings(expiration_ms=2_000, check_ms=1_000))["gps.events", 5].worlds
-    assert {name: [int(v["error"]) for v in w.verdicts] for name, w in worlds.items()} == {
+    found = outcomes_of("unknown-producer-41", expiration_ms=2_000, check_ms=1_000)["gps.events", 5].by_policy
+    assert {name: [int(v["error"]) for v in o.verdicts] for name, o in found.items()} == {
         "pre-kip-360": [59], "kip-360": [], "kip-890-p1": [], "kip-890-p2": [], "latest-batch-only": [],
     }  # fmt: skip
-    assert worlds["kip-360"].forgotten > 0
+    assert found["kip-360"].forgotten > 0
 
 
 def test_kip_890_would_have_refused_every_transaction_that_hangs() -> None:
@@ -125,11 +148,12 @@ def test_replays_end_with_as_many_producers_as_the_brokers_own_snapshots(
     name: str, policy: str, snapshots: int
 ) -> None:
     """Snapshots that brokers took at the log's end when they stopped, under the policy of their release."""
-    worlds, compared = worlds_of(name), 0
+    outcomes, compared = outcomes_of(name), 0
     for log in facts.corpus_logs(name):
         for link in log.leader.snapshots if log.has_sequences else ():
             if link.offset == log.leader.log_end:
-                assert worlds[log.topic, log.partition].worlds[policy].producers_end == link.entries, log.name
+                ends = outcomes[log.topic, log.partition].by_policy[policy].producers_end
+                assert ends == link.entries, log.name
                 compared += 1
     assert compared == snapshots
 
@@ -142,7 +166,7 @@ def copy_row(**given: Any) -> Row:
     row: Row = {
         "join_key": "c", "log_dir": "b1", "broker_id": 1, "topic": "t", "partition": 0, "leader_copy": True,
         "producers_seen": 5, "one_batch": 2, "span": 50, "wraps": (1, 2), "rates": (0.0, 2.0**31 / 8_766),
-        "hours": [[0, 3, 100], [2, 2, 150]], "fastest": [], "worlds": dict.fromkeys(POLICIES, sizes),
+        "hours": [[0, 3, 100], [2, 2, 150]], "fastest": [], "policies": dict.fromkeys(POLICIES, sizes),
     }  # fmt: skip
     return row | given
 
@@ -207,8 +231,8 @@ def test_answers_are_counted_by_policy_error_and_topic() -> None:
 
 
 def test_kip_890_stands_for_both_its_parts() -> None:
-    assert what_if.wanted(["kip-890", "kip-890-p1"]) == ("kip-890-p1", "kip-890-p2")
-    assert what_if.wanted([]) == POLICIES
+    assert policies.named(("kip-890", "kip-890-p1")) == ("kip-890-p1", "kip-890-p2")
+    assert policies.named(()) == POLICIES
 
 
 def test_the_parser_takes_what_the_contract_names() -> None:
@@ -226,9 +250,15 @@ def test_names_from_the_input_cannot_repaint_the_terminal() -> None:
     assert "all as stored" in out.getvalue()
 
 
-def test_worlds_can_be_sent_between_processes() -> None:
-    import pickle
-
-    world = next(iter(worlds_of("legacy-0102").values()))
-    assert pickle.loads(pickle.dumps(world)).worlds.keys() == world.worlds.keys()
-    assert all(isinstance(w, World) for w in world.worlds.values())
+def test_copies_are_read_again_where_a_clock_runs_ahead_of_all_brokers() -> None:
+    options = AuditOptions((str(corpora.unpack("legacy-0102")),), Path())
+    inventory = discover(list(options.paths), options.limits)
+    tasks = plan.copy_tasks(inventory, {}, options)
+    briefs = [context.brief(found) for task in tasks for found in read_task(task)]
+    newest = max(b.any_time for b in briefs)
+    late = [(b.topic, b.partition) for b in briefs if b.any_time == newest]
+    for end_of_time, expected in ((newest - HOUR, []), (newest - HOUR - 1, late), (-1, [])):
+        clusters = {b.join_key: Cluster(newest, end_of_time) for b in briefs}
+        again = what_if_plan.ahead(tasks, briefs, clusters)
+        assert [(t.copy.topic, t.copy.partition) for t in again] == expected
+        assert {t.newest_time for t in again} <= {end_of_time}

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from auditor.connectors.arrow import array_of, texts
 from auditor.connectors.schema import LOG_KEY
-from auditor.outputs.publish import FINDINGS_SCHEMA
-from auditor.rules.finding import SEVERITIES
+from auditor.rules.finding import FIELDS, SEVERITIES, Finding
 from auditor.rules.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from auditor.pipeline.audit import Audit
 
+INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
+INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
+FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
 FINDINGS = pa.schema([pa.field("fingerprint", pa.string()), pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
 OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "not_reached", "total")
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
@@ -39,6 +43,25 @@ RUNS = pa.schema(
 REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())])
 
 
+def contract_findings(found: Iterable[Finding]) -> pa.Table:
+    """The contract's fields of findings in their order; ``evidence`` is JSON."""
+    rows = [f.to_dict() | {"evidence": json.dumps(f.evidence, sort_keys=True, ensure_ascii=False)} for f in found]
+    return _table(rows, FINDINGS_SCHEMA)
+
+
+def _table(rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
+    """Rows of texts and whole numbers as a table, without ``pyarrow.array``, which would load pandas."""
+    arrays = []
+    for column in columns:
+        values = [row[column.name] for row in rows]
+        if pa.types.is_string(column.type):
+            arrays.append(texts(values))
+            continue
+        numbers = np.array([0 if value is None else value for value in values], column.type.to_pandas_dtype())
+        arrays.append(array_of(numbers, np.array([value is None for value in values], bool)))
+    return pa.Table.from_arrays(arrays, schema=columns)
+
+
 def findings(audit: Audit) -> pa.Table:
     """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
     of_dir = _cluster_ids(audit)
@@ -49,7 +72,7 @@ def findings(audit: Audit) -> pa.Table:
         cluster_id = of_dir.get(str(found.evidence.get("log_dir")), only)
         evidence = json.dumps(found.evidence, sort_keys=True, ensure_ascii=False)
         rows.append(row | {"fingerprint": fingerprint(row, cluster_id), "cluster_id": cluster_id, "evidence": evidence})
-    return pa.Table.from_pylist(rows, schema=FINDINGS)
+    return _table(rows, FINDINGS)
 
 
 def logs(audit: Audit) -> pa.Table:

@@ -1,0 +1,34 @@
+"""``auditor demo``: the main job on a small log directory of a real broker that comes with the project."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from auditor import running
+from auditor.commands.arguments import add_master
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.options import AuditOptions, parse_time
+
+DEMO = Path(__file__).parents[1] / "demo"
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser("demo", help="the main job on a small log directory of a real broker")
+    p.add_argument("--out", type=Path, help="where results go (default: a folder in the system's temporary folder)")
+    add_master(p)
+    p.add_argument("--quiet", action="store_true")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command. Findings are what the demo is there to show, so they are no failure of it."""
+    out = args.out or Path(tempfile.mkdtemp(prefix="auditor-demo-"))
+    as_of = (DEMO / "as-of").read_text(encoding="utf-8").strip()
+    options = AuditOptions(
+        (str(DEMO / "logs"),), out, records=True, as_of=parse_time(as_of), master=args.master, fail_on="never"
+    )
+    with running.runner(options) as runner:
+        return running.command(Audit(options, runner), quiet=args.quiet)

@@ -1,0 +1,1 @@
+"""How an audit runs without Spark: in processes of this machine."""

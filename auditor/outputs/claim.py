@@ -1,0 +1,114 @@
+"""A folder for results: nobody else writes there meanwhile, nothing of an earlier run is left, all of a run appears
+together, and a failure leaves its log and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from auditor.base.errors import AuditInputError
+from auditor.connectors.files import Inventory
+
+SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
+RESULTS = ("findings.jsonl", "findings", SUMMARY, "report.html", "metrics.prom", "tables", FAILURE, "data_docs",
+           WHAT_IF)  # fmt: skip
+LOCK, STAGED = ".lock", ".unfinished"
+
+
+def outside_of(folder: Path, inventory: Inventory | None, option: str = "--out") -> None:
+    """That a folder to write to is in no log directory of the input, wherever links lead.
+
+    Errors: :class:`AuditInputError` where it is: evidence is only read, and a broker does not start beside folders
+    that it does not know.
+    """
+    for log_dir in () if inventory is None else inventory.log_dirs:
+        place = log_dir.place
+        only_texts = log_dir.meta is None and not log_dir.copies and not log_dir.small_files
+        if not place.uri and not only_texts and folder.resolve().is_relative_to(Path(place.path).resolve()):
+            raise AuditInputError(f"{folder} is in the log directory {place.shown}; choose an {option} outside of it")
+
+
+@contextlib.contextmanager
+def claimed(out: Path, inventory: Inventory | None = None, *, keep: bool = False) -> Iterator[Path]:
+    """While a run writes into the folder it is given; what lies there at the end is moved to ``out``, summary last.
+
+    What an earlier run left under ``out`` goes first, by its names, unless ``keep``. Where the block raises, nothing
+    is moved. Errors: :class:`AuditInputError` where ``out`` cannot be written, is in a log directory, or is another
+    run's.
+    """
+    outside_of(out, inventory)
+    with _making(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out):
+        staged = out / STAGED
+        with _making(out):
+            for name in (STAGED, *(() if keep else RESULTS)):
+                remove(out / name)
+            staged.mkdir()
+        try:
+            yield staged
+            for path in sorted(staged.iterdir(), key=lambda path: path.name == SUMMARY):
+                remove(out / path.name)
+                path.rename(out / path.name)
+        finally:
+            remove(staged)
+
+
+@contextlib.contextmanager
+def _making(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise AuditInputError(f"cannot write to {out}: {reason}; make room there or choose another --out") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """While a process has a folder to itself; the lock goes with the process, however that ends.
+
+    Errors: :class:`AuditInputError` where another has it.
+    """
+    with _making(folder):
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise AuditInputError(f"another run writes to {folder}; wait for its end or choose another --out") from None
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def remove(path: Path) -> None:
+    """Takes a file, folder or link away, never what a link leads to; nothing where there is none."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path)
+
+
+def failed(out: Path, error: BaseException) -> Path | None:
+    """Leaves the trace of a failure under ``out``; None where even that cannot be written."""
+    path = out / FAILURE
+    try:
+        remove(path)
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file in one step: a reader sees the old one or the new one."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8", errors="replace")
+    os.replace(part, path)

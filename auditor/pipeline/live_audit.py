@@ -1,0 +1,159 @@
+"""The audit of a running cluster: what is read comes from brokers, what is judged and published is as ever.
+
+The findings point at offsets, never at files. What may only have been seen in motion is asked for once more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditor.base.errors import AuditInputError, DecodeError
+from auditor.connectors.files import Copy, Inventory, LogDir, SegmentFile
+from auditor.pipeline.audit import Audit, Say, nobody
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.copies import kept
+from auditor.pipeline.live_reading import Reading
+from auditor.pipeline.live_tables import Tables
+from auditor.replay.live_copy import NOWHERE
+from auditor.rules import registry
+from auditor.rules.finding import Finding
+from auditor.rules.view import Cluster
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from auditor.pipeline.runner import Copies, Runner
+
+
+class LiveAudit(Audit):
+    """An audit of one reading of a cluster, which must be open while findings are asked for."""
+
+    def __init__(self, reading: Reading, runner: Runner, say: Say = nobody) -> None:
+        super().__init__(reading.options, runner, say)
+        self._reading = reading
+        self.folder: Path | None = None
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The reading, once it was done."""
+        with self.step("read the cluster"), Tables(self.options, self.folder) as tables:
+            self._reading.run(tables.watch)
+        if not self._reading.brokers:
+            raise AuditInputError("the cluster does not tell its topics; check what this user may describe")
+        return self._reading
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What was read, as if each broker were a log directory."""
+        return inventory_of(self.reading)
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
+        return {self.reading.join_key: self.reading.settings}, []
+
+    @cached_property
+    def copies(self) -> Copies:
+        """The facts of what was read, where the runner has them."""
+        reading = self.reading
+        self.ready()
+        return self.runner.keep([kept(facts) for facts in reading.facts])
+
+    @cached_property
+    def clusters(self) -> dict[str, Cluster]:
+        """Logs begin where the brokers say, not where reading began: committed offsets are judged by that."""
+        known = super().clusters
+        ends = self.reading.ends
+        if (cluster := known.get(self.reading.join_key)) is not None:
+            for name, bounds in cluster.bounds.items():
+                start, end = ends.start.get(name, bounds.log_start), ends.end.get(name, bounds.log_end)
+                cluster.bounds[name] = bounds._replace(log_start=start, log_end=max(end, bounds.log_end))
+            cluster.leaders = {log.name: log.leader for log in self.reading.logs if log.leader >= 0}
+        return known
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Those that still hold when the leaders are asked again."""
+        found = self._without_infos_on_the_start(super().findings)
+        ended = [finding for finding in found if self._has_ended(finding)]
+        for finding in found:
+            finding.file = finding.position = None
+        if ended:
+            note = f"{len(ended)} transactions that were open while the cluster was read have ended since"
+            self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
+        return [finding for finding in found if finding not in ended]
+
+    def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
+        """Where a log was not read from its start, that something began before is no news."""
+        reading, rules = self.reading, registry.load()
+        partly = {(f.topic, f.partition) for f in reading.facts if f.log_start > reading.begins(f)}
+        return [
+            f for f in found
+            if not rules[f.rule].before_start or f.severity != "info" or (f.topic, f.partition) not in partly
+        ]  # fmt: skip
+
+    def _has_ended(self, finding: Finding) -> bool:
+        """Whether the leader says that a transaction is over which a finding has for open."""
+        if not registry.load()[finding.rule].moving or finding.offset is None or finding.producer_id is None:
+            return False
+        assert finding.topic is not None
+        assert finding.partition is not None
+        name = (finding.topic, finding.partition)
+        leaders = {log.name: log.leader for log in self.reading.logs}
+        producers = self.reading.cluster.producers(leaders[name], [name]).get(name)
+        return producers is not None and (finding.producer_id, finding.offset) not in {
+            (p.producer_id, p.txn_first_offset) for p in producers
+        }
+
+    def spared(self) -> Inventory | None:
+        """Brokers are asked, not their folders."""
+        return None
+
+    def staged(self, folder: Path) -> None:
+        """Tables are written while their rows pass by."""
+        self.folder = folder / "tables" if self.options.tables else None
+
+    def held(self, table: str) -> pa.Table | None:
+        """Decoded tables were written while their rows passed by, or are in the facts."""
+        from auditor.pipeline.live_tables import from_facts
+
+        return super().held(table) if table == "findings" else from_facts(self.reading.facts, table)
+
+    def written_tables(self) -> list[str]:
+        """All but what was written already."""
+        from auditor.pipeline.live_tables import PASSING
+
+        return [name for name in super().written_tables() if name not in PASSING]
+
+    def of_summary(self) -> dict[str, Any]:
+        """What only a running cluster can tell, under ``live``."""
+        reading = self.reading
+        ends = reading.ends
+        logs = [
+            {
+                "topic": log.topic, "partition": log.partition, "leader": log.leader,
+                "leader_epoch": log.leader_epoch, "isr": list(log.isr), "log_start": ends.start.get(log.name),
+                "last_stable_offset": ends.stable.get(log.name), "log_end": ends.end.get(log.name),
+                "replicas": {str(b): list(bounds) for b, bounds in sorted(ends.replicas.get(log.name, {}).items())},
+            }
+            for log in reading.logs
+        ]  # fmt: skip
+        about = {"cluster_id": reading.cluster_id, "brokers": reading.brokers, "bytes_read": reading.budget.used}
+        return {"live": {**about, "from": reading.begin, "logs": logs}}
+
+
+def inventory_of(reading: Reading) -> Inventory:
+    """What was read, as if each broker were a log directory."""
+    dirs = []
+    for broker in reading.brokers:
+        mine = [f for f in reading.facts if f.broker_id == broker]
+        copies = tuple(
+            Copy(f.log_dir, f.topic, f.partition, f.folder,
+                 segments=(SegmentFile(f.segments[0], f.segment_bases[0], f.sums["bytes_total"]),))
+            for f in mine
+        )  # fmt: skip
+        name = f"broker-{broker}"
+        dirs.append(LogDir(name, NOWHERE, reading.join_key, reading.cluster_id, broker, "the cluster", copies=copies))
+    return Inventory(tuple(dirs), (), (), (), tuple(reading.notes))

@@ -1,0 +1,102 @@
+"""A way to run: the two steps of an audit, read copies and judge logs, and the tables; nothing else differs.
+
+:mod:`auditor.spark.runner` runs them on Spark, :mod:`auditor.inline.runner` in processes of this machine. What either
+gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline.context import Brief
+from auditor.pipeline.copies import KeptFacts
+from auditor.pipeline.isolation import Pool
+from auditor.replay.copy_reader import CopyTask
+from auditor.replay.text_copy import TextTask
+from auditor.rules.view import Cluster
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from auditor.pipeline.audit import Audit
+
+Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
+# What is made of the copies of one log and its cluster: a function of a module, or a partial of one.
+JudgeLog = Callable[[list[CopyFacts], Cluster], Iterator[Judged]]
+
+
+def judged_texts(facts: Iterable[bytes], cluster: Cluster, judge: JudgeLog) -> Iterator[tuple[str, str]]:
+    """What is said of one log, whose copies' facts come pickled: kind and row, which travels as JSON on any way."""
+    for kind, row in judge([pickle.loads(one) for one in facts], cluster):
+        yield kind, json.dumps(row, ensure_ascii=False)
+
+
+class Copies(ABC):
+    """The facts of all copies, where the runner has them."""
+
+    @abstractmethod
+    def briefs(self) -> list[Brief]:
+        """The brief of every copy, in a fixed order. The first call reads, where nothing has read yet."""
+
+    @abstractmethod
+    def rows(self) -> list[KeptFacts]:
+        """All of it, brought to the driver."""
+
+    @abstractmethod
+    def replaced(self, again: Copies) -> Copies:
+        """These, but the copies that ``again`` has as they are there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives back what holds them."""
+
+
+class Runner(ABC):
+    """A way to run. ``pool``: processes of the driver's machine for what is read before all else."""
+
+    name: str
+
+    def __init__(self, processes: int = 1) -> None:
+        self.pool = Pool(processes)
+
+    def start(self) -> None:
+        """Begins to start, while the driver lists the input."""
+        self.pool.start()
+
+    def ready(self) -> None:
+        """Waits until it has started."""
+        return
+
+    @abstractmethod
+    def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
+        """The read step. Nothing need run until it is asked for."""
+
+    @abstractmethod
+    def keep(self, rows: Sequence[KeptFacts]) -> Copies:
+        """Facts that the driver has, for the second step."""
+
+    @abstractmethod
+    def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterable[Judged]:
+        """The judge step: ``judge`` of every log with all its copies, rows in any order."""
+
+    @abstractmethod
+    def write(self, audit: Audit, table: str, folder: Path) -> None:
+        """Writes a table of an audit as Parquet files into a folder."""
+
+    @abstractmethod
+    def query(self, audit: Audit, text: str, tables: frozenset[str]) -> pa.Table:
+        """The result of an SQL text over ``tables`` of an audit. Errors: :class:`AuditInputError` for a wrong text."""
+
+    @abstractmethod
+    def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
+        """What is counted in a written table for the expectations (:mod:`auditor.rules.expectations.measures`)."""
+
+    def close(self) -> None:
+        """Ends what was started."""
+        self.pool.close()

@@ -1,0 +1,129 @@
+"""The judge step of a what-if: the verdicts of each log, of the facts that the read step left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.connectors.schema import LOG_KEY, TIME
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
+from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
+from auditor.rules import registry
+from auditor.rules.registry import Unverified
+from auditor.rules.view import Cluster, LogView
+
+DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
+
+# One row a run of stored batches, or a marker, that another policy would have answered with ``error``. What begins with
+# ``known_`` is what that broker would have known then, -1 for nothing. ``batches``, ``records``: of the run.
+VERDICTS = pa.schema(
+    [
+        *LOG_KEY, ("file", pa.string()), ("position", pa.int64()), ("policy", pa.string()), ("error", pa.string()),
+        ("base_offset", pa.int64()), ("last_offset", pa.int64()), ("run_last_offset", pa.int64()),
+        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("base_sequence", pa.int32()),
+        ("last_sequence", pa.int32()), ("known_epoch", pa.int32()), ("known_last_sequence", pa.int32()),
+        ("max_timestamp", TIME), ("is_transactional", pa.bool_()), ("is_control", pa.bool_()), ("batches", pa.int64()),
+        ("records", pa.int64()), ("stored_before", pa.bool_()),
+    ]
+)  # fmt: skip
+
+
+def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the policies make of one log: verdicts and findings by its leader copy, sizes by every copy."""
+    log = LogView(copies, cluster)
+    for facts in log.copies:
+        yield "log", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
+    for facts in log.copies:
+        if facts.outcomes is not None:
+            yield "copy", _copy_row(facts, facts.outcomes, facts is log.leader)
+    if log.leader.outcomes is None:
+        return
+    verdicts = [*_stored(log.leader, log.leader.outcomes), *_unverified(log, tuple(log.leader.outcomes.by_policy))]
+    verdicts.sort(key=lambda v: (v["policy"], v["base_offset"], v["producer_id"]))
+    key = {name: getattr(log.leader, name) for name in ("cluster_id", "broker_id", "log_dir", "topic", "partition")}
+    for v in verdicts:
+        yield "verdict", key | v
+    log.leader.tables["verdicts"] = pa.Table.from_pylist([key | v for v in verdicts], VERDICTS)
+    catalogue = registry.load()
+    for finding in registry.judge(log, (each for each in catalogue.values() if each.what_if)):
+        yield "finding", finding.to_dict()
+
+
+def _copy_row(facts: CopyFacts, outcomes: PolicyOutcomes, leader: bool) -> dict[str, Any]:
+    """A copy's numbers, as :mod:`auditor.pipeline.what_if_numbers` adds them up."""
+    row = {name: getattr(facts, name) for name in ("join_key", "log_dir", "broker_id", "topic", "partition")}
+    row |= {name: value for name, value in asdict(outcomes).items() if name not in ("by_policy", "hours")}
+    row["leader_copy"] = leader
+    row["hours"] = [[hour, *numbers] for hour, numbers in sorted(outcomes.hours.items())]
+    row["policies"] = {name: _sizes(outcome) for name, outcome in outcomes.by_policy.items()}
+    return row
+
+
+def _sizes(outcome: PolicyOutcome) -> dict[str, int]:
+    sizes = {name: value for name, value in asdict(outcome).items() if name != "verdicts"}
+    return sizes | {"verdicts": len(outcome.verdicts)}
+
+
+def _stored(facts: CopyFacts, outcomes: PolicyOutcomes) -> Iterator[dict[str, Any]]:
+    """The verdicts of the replays, as rows of the table."""
+    plain = [name for name in VERDICT.names or () if name not in ("error", "segment", "transactional", "control")]
+    for policy, outcome in outcomes.by_policy.items():
+        for v in outcome.verdicts:
+            row: dict[str, Any] = {name: v[name].item() for name in plain}
+            row |= {
+                "policy": policy,
+                "error": ERRORS.get(int(v["error"]), DUPLICATE_NAME),
+                "file": facts.file(int(v["segment"])),
+                "is_transactional": bool(v["transactional"]),
+                "is_control": bool(v["control"]),
+                "stored_before": bool(v["stored_before"]),
+                "max_timestamp": row["max_timestamp"] if row["max_timestamp"] >= 0 else None,
+            }
+            yield row
+
+
+def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Transactional data that verification would have refused (KIP-890): what the rules prove to be no one's.
+
+    Version 2 raises the epoch with every marker, so that a late write is of an old epoch there.
+    """
+    catalogue = registry.load()
+    told: set[tuple[int | None, int | None]] = set()
+    rows = log.leader.transactions
+    for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
+        if (f.producer_id, f.offset) in told or f.evidence.get("in_flight"):
+            continue
+        told.add((f.producer_id, f.offset))
+        found = rows[(rows["producer_id"] == f.producer_id) & (rows["first_offset"] == f.offset)]
+        if not len(found):
+            continue
+        for policy in (name for name in policies if POLICIES[name].verifies):
+            late = POLICIES[policy].bumps_each_transaction and catalogue[f.rule].unverified is Unverified.ENDED
+            yield _refused(log, found[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
+
+
+def _refused(log: LogView, t: np.void, policy: str, error: int) -> dict[str, Any]:
+    stamp = int(t["first_timestamp"])
+    return {
+        "policy": policy,
+        "error": ERRORS[error],
+        "file": log.leader.file(int(t["segment"])),
+        "position": int(t["position"]),
+        "base_offset": int(t["first_offset"]),
+        "last_offset": int(t["first_offset"]),
+        "run_last_offset": int(t["last_offset"]),
+        "producer_id": int(t["producer_id"]),
+        "producer_epoch": int(t["producer_epoch"]),
+        **dict.fromkeys(("base_sequence", "last_sequence", "known_epoch", "known_last_sequence"), -1),
+        "max_timestamp": stamp if stamp >= 0 else None,
+        "is_transactional": True,
+        "is_control": False,
+        "batches": int(t["batches"]),
+        "records": int(t["records"]),
+        "stored_before": False,
+    }

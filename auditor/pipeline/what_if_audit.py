@@ -1,0 +1,129 @@
+"""The audit of a what-if: the read step with policies beside the audit's own, and a judge step that gives verdicts."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
+from auditor.model.policies import COMPARED, DRAFT
+from auditor.pipeline import plan, verdicts, what_if_numbers, what_if_plan
+from auditor.pipeline.audit import Audit, Say, nobody
+from auditor.pipeline.options import AuditOptions
+from auditor.replay.copy_reader import CopyTask
+from auditor.replay.text_copy import TextTask
+from auditor.rules.capacity import Peak, broker_memory
+from auditor.rules.finding import Finding, iso
+from auditor.rules.resolve import resolve
+
+if TYPE_CHECKING:
+    from auditor.pipeline.runner import Copies, Runner
+
+Row = dict[str, Any]
+
+
+class WhatIfAudit(Audit):
+    """The same history under ``policies``; those that the input itself worked under come along, to compare with."""
+
+    def __init__(
+        self, options: AuditOptions, runner: Runner, policies: tuple[str, ...] = COMPARED, say: Say = nobody
+    ) -> None:
+        super().__init__(options, runner, say)
+        self.policies = policies
+
+    @cached_property
+    def _compared(self) -> tuple[str, ...]:
+        return what_if_plan.compared(self.inventory, self.settings, self.options.policy, self.policies)
+
+    @cached_property
+    def tasks(self) -> list[CopyTask | TextTask]:
+        """Those of an audit, with the policies that each copy is replayed under beside it."""
+        tasks = plan.copy_tasks(self.inventory, self.settings, self.options)
+        return what_if_plan.with_policies(tasks, self.inventory, self.settings, self.options.policy, self._compared)
+
+    @cached_property
+    def believed(self) -> Copies:
+        """The facts, those copies read again in which a producer's clock ran ahead of all brokers."""
+        again = what_if_plan.ahead(self.tasks, self.briefs, self.clusters)
+        return self.copies.replaced(self.runner.read([*again])) if again else self.copies
+
+    @cached_property
+    def judged(self) -> dict[str, list[Any]]:
+        """Rows of kind finding, verdict, copy and log; the last as far as telling what could not be read needs it."""
+        copies, clusters = self.believed, self.clusters
+        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "copy", "log")}
+        with self.step("judge"):
+            for kind, row in self.runner.judge(copies, clusters, verdicts.judge_log):
+                rows[kind].append(row)
+        rows["verdict"].sort(
+            key=lambda v: (v["policy"], v["topic"], v["partition"], v["base_offset"], v["producer_id"])
+        )
+        rows["copy"].sort(key=lambda c: (c["join_key"], c["topic"], c["partition"], c["log_dir"]))
+        return rows
+
+    @cached_property
+    def _now(self) -> dict[str, str]:
+        return {choice.log_dir: choice.policy for choice in self.choices}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The policies that are told of."""
+        return tuple(name for name in self._compared if name in self.policies or name in self._now.values())
+
+    @cached_property
+    def verdicts(self) -> list[Row]:
+        """Who would have been answered otherwise: a row a run of stored batches."""
+        return [v for v in self.judged["verdict"] if v["policy"] in self.names]
+
+    @cached_property
+    def result(self) -> Row:
+        """``what-if.json``."""
+        rows, names = self.judged, self.names
+        return {
+            "as_of": iso(max([c.as_of for c in self.clusters.values()], default=0)),
+            "policy": [choice._asdict() for choice in self.choices],
+            "complete": not self.incomplete(),
+            "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks)),
+            **what_if_numbers.numbers(rows["copy"], self.verdicts, names, self._now),
+        }
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What the policies would have changed, and what each broker's memory would have cost."""
+        names, brokers = self.names, self.result["brokers"]
+        rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
+        found = [Finding(**row) for row in rows]
+        return resolve(
+            found + [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
+        )
+
+    def held(self, table: str) -> pa.Table | None:
+        """Verdicts are what the judge step gave."""
+        if table == "verdicts":
+            return pa.Table.from_pylist(self.verdicts, verdicts.VERDICTS)
+        return super().held(table)
+
+    def exit_code(self) -> int:
+        """0, or 3 where a part of the input could not be read: what other policies would have done is no failure."""
+        return 3 if self.incomplete() else 0
+
+
+def _memory(broker: Row) -> Finding:
+    """What the producers of one log directory cost as they are, and would cost with the draft."""
+    now, drafted = (
+        Peak(size["producers_peak"], size["bytes_peak"])
+        for size in (broker["policies"][broker["policy_now"]], broker["policies"][DRAFT])
+    )
+    return broker_memory(broker["log_dir"], broker["broker_id"], now, drafted)
+
+
+def _notes(text_folders: int) -> list[str]:
+    notes = [
+        "logs hold accepted batches only: what was really refused or retried is not seen, and neither are restarts",
+        f"state sizes are estimates: {BYTES_A_PRODUCER} bytes a producer and {BYTES_A_BATCH} a cached batch",
+    ]
+    if text_folders:
+        notes.append(f"{text_folders} folder(s) of text dumps are left out: they show no sizes and no settings")
+    return notes

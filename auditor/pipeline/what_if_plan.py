@@ -1,0 +1,99 @@
+"""The tasks of a what-if: those of an audit, with the policies that each copy is replayed under beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from auditor.connectors.files import Inventory
+from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.context import Brief
+from auditor.pipeline.policy_choice import candidates
+from auditor.replay.copy_task import CopyTask, PolicySettings
+from auditor.replay.log_checks import AHEAD_MS
+from auditor.replay.text_copy import TextTask
+from auditor.rules.view import Cluster
+
+RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
+CHECK_MS = 600_000
+Task = CopyTask | TextTask
+
+
+def compared(
+    inventory: Inventory, settings: dict[str, ClusterSettings], wanted: str, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The policies that were asked for, and those that the input itself may have worked under, to compare with."""
+    now = {
+        name
+        for log_dir in inventory.log_dirs
+        for name in candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
+    }
+    return tuple(dict.fromkeys([*names, *sorted(now)]))
+
+
+def with_policies(
+    tasks: Sequence[Task],
+    inventory: Inventory,
+    settings: dict[str, ClusterSettings],
+    wanted: str,
+    names: tuple[str, ...],
+) -> list[Task]:
+    """The tasks with these policies, each with what the input says of expiry and retention where the copy lies.
+
+    Text dumps stay as they are: they show no sizes and no settings.
+    """
+    now = {
+        log_dir.name: candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
+        for log_dir in inventory.log_dirs
+    }
+    out: list[Task] = []
+    for task in tasks:
+        if isinstance(task, CopyTask):
+            cluster = settings.get(task.join_key, ClusterSettings())
+            present = now.get(task.copy.log_dir, set[str]())
+            task = replace(task, policies=tuple(_settings(task, cluster, name, name in present) for name in names))
+        out.append(task)
+    return out
+
+
+def _settings(task: CopyTask, cluster: ClusterSettings, name: str, present: bool) -> PolicySettings:
+    """One policy over one copy; ``present``: its own broker may have worked under it."""
+
+    def setting(option: str) -> str | None:
+        return cluster.topic_setting(task.copy.topic or "", option, task.broker_id)
+
+    def number(*options: str) -> int | None:
+        values = (setting(option) for option in options)
+        return next((int(v) for v in values if v is not None and v.lstrip("-").isdigit()), None)
+
+    retention = number("retention.ms")
+    for option, unit in RETENTION_MS.items():
+        if retention is None and (value := number(option)) is not None:
+            retention = value * unit
+    size, check = number("retention.bytes", "log.retention.bytes"), number("producer.id.expiration.check.interval.ms")
+    kept = task.compacted  # by its cleaner, not by age or size
+    return PolicySettings(
+        name,
+        policy_at(name, cluster.releases.get(task.broker_id, UNKNOWN)),
+        task.expiration_ms if present else supposed_expiration_ms(name, setting),
+        CHECK_MS if check is None else check,
+        -1 if kept else WEEK_MS if retention is None else retention,
+        -1 if kept or size is None else size,
+    )
+
+
+def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cluster]) -> list[CopyTask]:
+    """The copies whose time-stamps go more than an hour beyond every broker-written time of the input, to be read once
+    more with that as the end of time: only when all has been read is it known what no producer's clock is believed
+    beyond.
+    """
+    newest = {
+        (b.log_dir, b.topic, b.partition): clusters[b.join_key].newest_time
+        for b in briefs
+        if 0 <= clusters[b.join_key].newest_time < b.any_time - AHEAD_MS
+    }
+    keys = ((task.copy.log_dir, task.copy.topic or "", task.copy.partition or 0) for task in tasks
+            if isinstance(task, CopyTask))  # fmt: skip
+    of = dict(zip(keys, (task for task in tasks if isinstance(task, CopyTask)), strict=True))
+    return [replace(of[key], newest_time=time) for key, time in sorted(newest.items()) if key in of]

@@ -1,0 +1,143 @@
+"""The audit's own listener of the reader: the compiled replay, the snapshots it passes, and the facts it leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditor.connectors.codec import batch as walking
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import EVENT
+from auditor.facts.transaction_rows import TRANSACTION
+from auditor.replay import finish
+from auditor.replay import state as st
+from auditor.replay.batch_records import as_records
+from auditor.replay.bounds import CopyBounds
+from auditor.replay.kernel import replay_batches
+from auditor.replay.snapshot_chain import Chain, Stored
+
+MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
+
+
+class AuditReplay:
+    """The replay of one copy into its facts. ``compacted``: its records may have been cleaned away.
+
+    ``epochs`` and ``epoch_starts`` are those of the leader-epoch checkpoint. Memory: the producers' states.
+    """
+
+    def __init__(
+        self,
+        facts: CopyFacts,
+        bounds: CopyBounds,
+        stored: list[Stored],
+        checkpoint: tuple[np.ndarray, np.ndarray],
+        *,
+        compacted: bool,
+    ) -> None:
+        self.facts, self.bounds, self.stored = facts, bounds, stored
+        self.kept: dict[int, int] = {}
+        self.events: list[np.ndarray] = []
+        self.transactions: list[np.ndarray] = []
+        self.chain = Chain(stored, bounds.log_start, compacted)
+        self.replay = st.new_replay(_params(bounds), *checkpoint)
+
+    @property
+    def broker_time(self) -> int:
+        """The newest broker-written time so far, ms."""
+        return int(self.replay.progress["broker_time"])
+
+    @property
+    def expected(self) -> int:
+        """The next offset, -1 before the first batch."""
+        return int(self.replay.progress["expected_offset"])
+
+    @property
+    def segment(self) -> int:
+        """The number of the segment being read."""
+        return int(self.replay.progress["segment"])
+
+    def begin_segment(self, number: int, base_offset: int, after: int) -> None:
+        """A segment comes; ``after`` is the next one's base offset, -1 for none."""
+        progress = self.replay.progress
+        progress["segment"], progress["segment_base_offset"] = number, base_offset
+        progress["next_segment_base_offset"] = after
+        progress["segment_time"] = progress["segment_any_time"] = -1
+
+    def end_segment(self, after: int) -> None:
+        """Notes the newest time of the segment."""
+        progress = self.replay.progress
+        self.facts.segment_times.append(int(max(progress["segment_time"], progress["segment_any_time"])))
+
+    def note_unreadable(self, *, lost: bool, until: int = 0) -> None:
+        """Bytes that could not be read lie here, perhaps with what offsets up to ``until`` held."""
+        progress = self.replay.progress
+        until = max(until, int(progress["expected_offset"]))
+        progress["unreadable_ordinal"], progress["unreadable_offset"] = progress["ordinal"], until
+        if lost:
+            self.facts.lost_at = until
+
+    def take(self, rows: np.ndarray) -> None:
+        """Replays the rows of a walk, stopping at each snapshot's offset to compare."""
+        at, batches = 0, as_records(rows)
+        while at < len(rows):
+            stop = len(rows)
+            if self.chain.waiting:
+                behind = np.flatnonzero(rows[at:, walking.BASE_OFFSET] >= self.chain.next_offset())
+                stop = at + int(behind[0]) if len(behind) else stop
+                if stop == at:
+                    time = int(rows[at, walking.MAX_TIMESTAMP])
+                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0, time)
+                    continue
+            self.replay = st.ensure_room(self.replay, stop - at)
+            at = int(replay_batches(self.replay, batches, at, stop))
+            self._drain()
+
+    def _drain(self) -> None:
+        events, transactions = st.take_rows(self.replay)
+        if len(events):
+            self.keep([events])
+        if len(transactions):
+            self.transactions.append(transactions)
+
+    def keep(self, found: list[np.ndarray]) -> None:
+        """Keeps events up to a number of each kind, and counts those beyond."""
+        for events in found:
+            for kind in np.unique(events["kind"]) if len(events) else ():
+                mine = events[events["kind"] == kind]
+                room = max(0, MAX_EVENTS_OF_A_KIND - self.kept.get(int(kind), 0))
+                self.kept[int(kind)] = self.kept.get(int(kind), 0) + min(room, len(mine))
+                if len(mine) > room:
+                    dropped = self.facts.dropped_events
+                    dropped[int(kind)] = dropped.get(int(kind), 0) + len(mine) - room
+                self.events.append(mine[:room])
+
+    def finish(self, last_base: int) -> None:
+        """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins."""
+        facts, progress = self.facts, self.replay.progress
+        facts.log_end = max(int(progress["expected_offset"]), facts.log_start, last_base, 0)
+        self.chain.finish(self.replay, progress["unreadable_ordinal"] < 0, facts.log_end)
+        events = np.concatenate([np.empty(0, EVENT), *self.events])
+        facts.events = events[np.lexsort((events["kind"], events["position"], events["segment"]))]
+        facts.transactions = np.concatenate(
+            [np.empty(0, TRANSACTION), *self.transactions, finish.open_rows(self.replay)]
+        )
+        facts.snapshots = self.chain.links
+        finish.add_snapshot_knowledge(facts, self.replay, self.stored)
+        facts.sums = finish.sums(self.replay)
+        facts.last_leader_epoch = int(progress["leader_epoch"])
+        facts.broker_time, facts.any_time = int(progress["broker_time"]), int(progress["any_time"])
+        facts.first_time, facts.intact_from = int(progress["first_time"]), self.bounds.intact_from
+        facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
+        facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
+        facts.ahead = finish.pending_ahead(self.replay)
+
+
+def _params(bounds: CopyBounds) -> np.ndarray:
+    params = np.zeros(1, st.PARAMS)
+    params["log_start"] = bounds.log_start
+    params["start_segment"] = bounds.start_segment
+    params["intact_from"] = bounds.intact_from
+    params["has_sequences"] = bounds.sequences
+    params["broker_times"] = bounds.broker_times
+    params["expiration_ms"] = bounds.expiration_ms
+    params["is_kraft"] = bounds.kraft
+    return params

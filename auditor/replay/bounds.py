@@ -1,0 +1,89 @@
+"""What of a copy may be judged, worked out once for every replay of it: where the log starts, what was never cleaned,
+which producers a broker may have known before the first batch that is still there (rules.md, *judged*, *intact*,
+*inherited*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS
+from auditor.replay.copy_task import FAR, CopyTask
+from auditor.replay.snapshot_chain import Stored
+
+METADATA = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state", METADATA})
+
+
+class CopyBounds(NamedTuple):
+    """What is fixed for a copy before its first batch. Offsets are of records; a batch is judged when its last offset
+    is at or above ``log_start``.
+
+    ``start_segment``: the number of the segment that holds the log start, -1 for none. ``intact_from``: offsets below
+    it may have been cleaned. ``sequences``: whether sequences mean something in this topic; ``broker_times``: whether
+    every time-stamp in it is a broker's; ``kraft``: whether it is ``__cluster_metadata``, where control batches of
+    other types are at home. ``expiration_ms``: how long its broker remembers an idle producer.
+    """
+
+    log_start: int
+    start_segment: int
+    intact_from: int
+    sequences: bool
+    broker_times: bool
+    kraft: bool
+    expiration_ms: int
+
+
+class Inherited(NamedTuple):
+    """The producers that snapshots know: sorted ids, each with the offset of the first snapshot that has it, and the
+    offset of the first snapshot of all, beyond all offsets where there is none.
+    """
+
+    producer_ids: np.ndarray  # int64
+    known_at: np.ndarray  # int64
+    first_snapshot: int
+
+
+def bounds_of(task: CopyTask) -> CopyBounds:
+    """The bounds of a copy, by its segments' names, its checkpoints and its topic."""
+    bases, topic = [s.base_offset for s in task.copy.segments], task.copy.topic or ""
+    log_start = max([task.log_start or 0, *bases[:1]])
+    start = [number for number, base in enumerate(bases) if base <= log_start]
+    return CopyBounds(
+        log_start,
+        start[-1] if start else -1,
+        intact_from(task),
+        topic not in SEQUENCE_FREE_TOPICS,
+        topic in INTERNAL_TOPICS,
+        topic == METADATA,
+        task.expiration_ms,
+    )
+
+
+def intact_from(task: CopyTask) -> int:
+    """Offsets below it may have been cleaned (rules.md, *intact*).
+
+    The cleaner writes its checkpoint behind its work, and a running broker's checkpoints are copied before or after its
+    logs: only the active segment, which no cleaner touches, is intact for sure where nothing shut down.
+    """
+    if not task.may_be_cleaned:
+        return 0
+    segments, checkpoint = task.copy.segments, task.cleaner_offset
+    if checkpoint is not None and task.clean_shutdown:
+        return checkpoint
+    return max(checkpoint or 0, segments[-1].base_offset if segments else 0)
+
+
+def inherited(stored: Sequence[Stored]) -> Inherited:
+    """What the snapshots that could be read know. Cost: a sort of all their entries."""
+    sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
+    if not sound:
+        return Inherited(np.empty(0, np.int64), np.empty(0, np.int64), FAR)
+    ids = np.concatenate([np.asarray(s.entries.producer_id, np.int64) for s in sound])
+    at = np.concatenate([np.full(len(s.entries.producer_id), s.offset, np.int64) for s in sound])
+    unique, first = np.unique(ids, return_index=True)
+    return Inherited(unique, at[first], sound[0].offset)

@@ -1,0 +1,71 @@
+"""What a worker is given to read one copy of a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors.files import Copy
+from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.storage import Place
+from auditor.model.policies import Policy
+from auditor.model.releases import DAY_MS, WEEK_MS
+
+FAR = 1 << 62  # no offset and no time goes so far
+
+
+class PolicySettings(NamedTuple):
+    """A policy to replay a copy under, and what its brokers were set to. Times in ms, sizes in bytes; negative: no
+    limit. ``check_ms`` is producer.id.expiration.check.interval.ms.
+    """
+
+    name: str
+    policy: Policy
+    expiration_ms: int = DAY_MS
+    check_ms: int = 600_000
+    retention_ms: int = WEEK_MS
+    retention_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """All that a worker needs to read one copy. Offsets are those of the checkpoints, None where they do not say.
+
+    ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else, for want
+    of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file say whether
+    the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a
+    batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and ``newest_time``
+    (ms) is what no producer's clock is believed beyond there.
+    """
+
+    place: Place
+    copy: Copy
+    cluster_id: str | None
+    broker_id: int | None
+    join_key: str
+    clean_shutdown: bool
+    log_start: int | None = None
+    high_watermark: int | None = None
+    recovery_point: int | None = None
+    cleaner_offset: int | None = None
+    compacted: bool = False
+    cleaning_unknown: bool = False
+    log_start_known: bool = True
+    expiration_ms: int = DAY_MS
+    before_ms: int | None = None
+    records: bool = False
+    digests: bool = False
+    policies: tuple[PolicySettings, ...] = ()
+    newest_time: int = FAR
+    limits: Limits = field(default=DEFAULT_LIMITS)
+
+    @property
+    def may_be_cleaned(self) -> bool:
+        """Whether records may be missing because the cleaner took them."""
+        return self.compacted or self.cleaning_unknown
+
+    @property
+    def has_internal_rows(self) -> bool:
+        """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
+        return self.copy.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)

@@ -1,0 +1,198 @@
+"""From an audit to its end, once for every command: a way to run, claim, publish, print, alert, exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.pipeline.audit import Audit, Say, nobody
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.runner import Runner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Done = TypeVar("Done", bound=Audit)
+INSTALLED = "local[*]"  # the master where none is named
+
+
+def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
+    """The way to run that a master means; ``spark``: the caller's own session. None: Spark here, or inline without it.
+
+    Errors: :class:`AuditInputError` for a master that is none, or Spark's where it is not installed.
+    """
+    from auditor.spark import session
+    from auditor.spark.runner import SparkRunner
+
+    if spark is not None:
+        return SparkRunner(lambda: spark)
+    if os.environ.get(session.SUBMITTED):
+        return SparkRunner(lambda: session.start(None))
+    has_spark = importlib.util.find_spec("pyspark") is not None
+    if master is None:
+        if has_spark and session.find_java() is not None:
+            return SparkRunner(lambda: session.start(INSTALLED))
+        missing = "Java" if has_spark else "pyspark"
+        sys.stderr.write(f"auditor: no {missing} found, so this runs without Spark, as with --master inline\n")
+        master = "inline"
+    if master.startswith("inline"):
+        from auditor.inline.runner import InlineRunner, processes_of
+
+        return InlineRunner(processes_of(master))
+    if not has_spark:
+        raise AuditInputError(f"--master {master} needs pyspark, which is not installed; give --master inline")
+    return SparkRunner(lambda: session.start(master))
+
+
+@contextlib.contextmanager
+def runner(options: AuditOptions, spark: SparkSession | None = None) -> Iterator[Runner]:
+    """The way to run that options ask for, from its start to its end. The caller's session stays open."""
+    chosen = runner_for(options.master, spark)
+    try:
+        chosen.start()
+        yield chosen
+    finally:
+        chosen.close()
+
+
+def audit(options: AuditOptions, say: Say = nobody, spark: SparkSession | None = None) -> Audit:
+    """Audits ``options.paths`` and writes everything under ``options.out``; returns what was found.
+
+    Errors: :class:`AuditInputError` for a wrong call, :class:`AuditFailure` where the audit itself failed.
+    """
+    with runner(options, spark) as chosen:
+        done = Audit(options, chosen, say)
+        write(done)
+        return done
+
+
+def write(done: Done, publish: Callable[[Done, Path], None] | None = None) -> None:
+    """Brings an audit to its end: claims ``--out``, does what is left to do, and publishes all of it or nothing.
+
+    ``publish`` writes the results into a folder; by default those of the contract's section 3. Errors: as of
+    :func:`audit`; what failed is in ``failure.log``.
+    """
+    from auditor.outputs import publish as publishing
+    from auditor.outputs import runs
+    from auditor.outputs.claim import claimed, outside_of
+
+    options = done.options
+    _ = done.rule_ids
+    with failures() as trace_in:
+        spared = done.spared()
+        if options.history is not None:
+            outside_of(runs.folder_of(options.history, options.run_id or "new"), spared, "--history")
+        with contextlib.closing(done), claimed(options.out, spared) as folder:
+            trace_in.append(options.out)
+            done.staged(folder)
+            if publish is None:
+                _ = done.findings
+            with done.step("publish"):
+                (publish or publishing.publish)(done, folder)
+
+
+def command(
+    done: Audit, *, quiet: bool = False, as_json: bool = False, alert: Sequence[str] = (), alert_on: str = "error"
+) -> int:
+    """A command's audit to its end: results, what is printed, alerts. Returns the exit status."""
+    from auditor.outputs import alerts
+
+    alerts.check(alert)
+    progress = Progress(quiet or not sys.stderr.isatty())
+    done.say = progress.say
+    try:
+        write(done)
+    finally:
+        progress.done()
+    if not quiet:
+        show(done, as_json)
+    if alert:
+        warn(alerts.send(alerts.news(done, alert_on), alert))
+    return done.exit_code()
+
+
+def warn(lines: Sequence[str]) -> None:
+    """Says on standard error what went wrong beside the audit."""
+    sys.stderr.writelines(f"auditor: {line}\n" for line in lines)
+
+
+@contextlib.contextmanager
+def failures() -> Iterator[list[Path]]:
+    """Whatever goes wrong within and is no mistake of the user's becomes an :class:`AuditFailure` with its trace.
+
+    The trace goes into ``failure.log`` in the first of the folders that the block lists, which must be claimed, or,
+    where it lists none, below the folder for temporary files.
+    """
+    claimed: list[Path] = []
+    try:
+        yield claimed
+    except (AuditInputError, AuditFailure, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        from auditor.outputs.claim import failed
+
+        folder = claimed[0] if claimed else Path(tempfile.mkdtemp(prefix="auditor-failure-"))
+        log = failed(folder, error)
+        where = f"the trace is in {log}" if log is not None else "its trace could not be written"
+        raise AuditFailure(f"{_what(error)}; {_hint(error)}; {where}") from error
+
+
+def _what(error: BaseException) -> str:
+    said = str(error).strip().splitlines()
+    text = (error.strerror if isinstance(error, OSError) else None) or (said[0] if said else "")
+    return f"the audit failed: {type(error).__name__}" + (f": {text[:300]}" if text else "")
+
+
+def _hint(error: BaseException) -> str:
+    said = str(error)
+    if isinstance(error, MemoryError) or "OutOfMemoryError" in said:
+        return "give it more memory, or audit fewer topics at a time (--topic)"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room on that disk, or choose another --out"
+    if type(error).__module__.startswith(("py4j", "pyspark")):
+        return "Spark's own words are in the trace; --master inline does without Spark"
+    return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
+
+
+def show(done: Audit, as_json: bool) -> None:
+    """Prints the findings of an audit: a table for people, or the lines of findings.jsonl."""
+    from auditor.dashboards.terminal import print_findings
+    from auditor.outputs.publish import summarise
+
+    if as_json:
+        sys.stdout.writelines(f.to_json() + "\n" for f in done.findings)
+        return
+    try:
+        width = os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        width = 120
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    report = str(done.options.out / "report.html")
+    print_findings([f.to_dict() for f in done.findings], summarise(done), sys.stdout, width, color, report)
+
+
+class Progress:
+    """What is going on, on one line of the terminal that is wiped at the end."""
+
+    def __init__(self, silent: bool) -> None:
+        self.silent = silent
+
+    def say(self, text: str) -> None:
+        """Shows what is being done now."""
+        if not self.silent:
+            sys.stderr.write(f"\r\x1b[K… {text}")
+            sys.stderr.flush()
+
+    def done(self) -> None:
+        """Wipes the line."""
+        if not self.silent:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,219 @@
+"""What one finding must have to do with another to explain it: named relations, for ``absorbed_by`` of a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from auditor.rules.coordinator_history import SKEW_MS
+from auditor.rules.finding import Finding
+
+Test = Callable[[Finding, Finding], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Whether a finding (the second argument of ``holds``) follows from a cause (the first).
+
+    ``in_common`` gives what both have alike in any case: causes are looked up by it, among thousands of them.
+    """
+
+    holds: Test
+    in_common: attrgetter[Any]
+
+    @property
+    def name(self) -> str:
+        """In words, as rule pages show it."""
+        return self.holds.__name__.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """Declares that findings of ``rule`` explain those of the rule where this stands, if ``relation`` holds.
+
+    ``when`` names a fact of the cause's evidence that has to be true for that.
+    """
+
+    rule: str
+    relation: Relation
+    when: str | None = None
+
+    def explains(self, cause: Finding, finding: Finding) -> bool:
+        """Whether this cause, a finding of :attr:`rule`, explains the other."""
+        return (self.when is None or bool(cause.evidence.get(self.when))) and self.relation.holds(cause, finding)
+
+
+def relation(*in_common: str) -> Callable[[Test], Relation]:
+    """Makes a function a relation of findings that are alike in these fields at least, besides what it tests."""
+    return lambda holds: Relation(holds, attrgetter(*in_common))
+
+
+def _same_replica(cause: Finding, other: Finding) -> bool:
+    return cause.evidence.get("log_dir") == other.evidence.get("log_dir")
+
+
+@relation("topic", "partition", "producer_id", "offset")
+def same_transaction(cause: Finding, other: Finding) -> bool:
+    """Producer and first offset are the same."""
+    return True
+
+
+@relation("topic", "partition", "producer_id", "offset")
+def same_transaction_unless_info(cause: Finding, other: Finding) -> bool:
+    """Producer and first offset are the same, and the cause is more than an information."""
+    return cause.severity != "info"
+
+
+@relation("topic", "partition", "offset")
+def same_record(cause: Finding, other: Finding) -> bool:
+    """Both begin at the same offset."""
+    return True
+
+
+@relation("topic", "partition")
+def within_its_offsets(cause: Finding, other: Finding) -> bool:
+    """It begins within the offsets of the cause."""
+    if cause.offset is None or other.offset is None:
+        return False
+    return cause.offset <= other.offset <= (cause.last_offset if cause.last_offset is not None else cause.offset)
+
+
+@relation("producer_id", "transactional_id")
+def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
+    """A finding in a partition of the transaction that the coordinator's finding is about."""
+    return f"{other.topic}-{other.partition}" in cause.evidence.get("partitions", ())
+
+
+@relation("topic", "partition")
+def at_the_log_end(cause: Finding, other: Finding) -> bool:
+    """It is about the end of a log whose last bytes are what the cause is about, in the same replica."""
+    return _ends_the_log(cause, other, cause.last_offset)
+
+
+@relation("topic", "partition")
+def at_the_torn_end(cause: Finding, other: Finding) -> bool:
+    """As :data:`at_the_log_end`, where the cause has the offset at which the whole batches end."""
+    return _ends_the_log(cause, other, cause.offset)
+
+
+def _ends_the_log(cause: Finding, other: Finding, last: int | None) -> bool:
+    if not _same_replica(cause, other) or other.offset is None:
+        return False
+    return bool(cause.evidence.get("at_log_end")) or (last is not None and last + 1 >= other.offset)
+
+
+@relation("topic", "partition")
+def beside_its_batch(cause: Finding, other: Finding) -> bool:
+    """It is about the cause's batch, or about a step over it from the producer's batch before to the one after."""
+    if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
+        return False
+    before = other.evidence.get("previous_last_offset")
+    if before is not None and before <= cause.last_offset and cause.offset < other.offset:
+        return True
+    return cause.offset <= other.offset <= cause.last_offset
+
+
+@relation("topic", "partition")
+def snapshot_of_its_batch(cause: Finding, other: Finding) -> bool:
+    """All that a snapshot has otherwise is one producer, whose last batch is the cause's."""
+    if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
+        return False
+    found = other.evidence["differences"]
+    offsets = [d[side] for d in found if d["field"] == "last_offset" for side in ("stored", "replayed")]
+    alone = len({d["producer_id"] for d in found}) == 1
+    return alone and any(cause.offset <= offset <= cause.last_offset for offset in offsets)
+
+
+@relation("topic", "partition")
+def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
+    """A snapshot only knows of batches that the log has lost."""
+    if not _same_replica(cause, other):
+        return False
+    first, last = cause.evidence["missing_range"]
+    found = other.evidence["differences"]
+    known = {d["producer_id"] for d in found if d["field"] == "last_offset" and first <= d["stored"] <= last}
+    return {d["producer_id"] for d in found} == known
+
+
+@relation("topic", "partition")
+def missing_right_behind(cause: Finding, other: Finding) -> bool:
+    """The missing range begins right behind the cause's batch, whose end is in doubt."""
+    behind = cause.last_offset is not None and other.evidence["missing_range"][0] == cause.last_offset + 1
+    return behind and _same_replica(cause, other)
+
+
+@relation("topic", "partition")
+def offsets_right_behind(cause: Finding, other: Finding) -> bool:
+    """The same batch, or one that was expected right behind the cause's, whose end is in doubt."""
+    if cause.last_offset is None or not _same_replica(cause, other):
+        return False
+    return bool(other.offset == cause.offset or other.evidence["expected"] == cause.last_offset + 1)
+
+
+@relation("topic", "partition")
+def index_entry_of_its_batch(cause: Finding, other: Finding) -> bool:
+    """An index entry that points at the cause's batch."""
+    if cause.last_offset is None or not _same_replica(cause, other):
+        return False
+    stem = str(cause.file).removesuffix(".log")
+    return other.file == f"{stem}.index" and other.evidence.get("segment_position", -1) == cause.position
+
+
+@relation("topic", "partition")
+def from_there_on(cause: Finding, other: Finding) -> bool:
+    """The same replica, from the cause's offset on."""
+    if cause.offset is None or other.offset is None:
+        return False
+    return _same_replica(cause, other) and other.offset >= cause.offset
+
+
+@relation("topic", "partition")
+def in_or_right_behind_what_the_leader_lacks(cause: Finding, other: Finding) -> bool:
+    """It begins in a range that the leader lacks, or right behind it."""
+    if not cause.evidence.get("missing_in", {}).get("leader_copy"):
+        return False
+    if cause.last_offset is None or other.offset is None or cause.offset is None:
+        return False
+    return cause.offset <= other.offset <= cause.last_offset + 1
+
+
+@relation("topic", "partition", "producer_id")
+def same_decision(cause: Finding, other: Finding) -> bool:
+    """Both are about what one Prepare record decided."""
+    return bool(cause.evidence["prepare_offset"] == other.evidence["prepare_offset"])
+
+
+@relation("topic", "partition", "producer_id")
+def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
+    """A transaction that ends at the cause's marker."""
+    return cause.offset == other.last_offset
+
+
+@relation("topic", "partition", "producer_id")
+def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
+    """The cause's marker was written about when the missing one should have been."""
+    if "marker" not in cause.evidence:
+        return False
+    both = (cause.timestamp, other.timestamp)
+    times = [datetime.fromisoformat(t).timestamp() for t in both if t is not None]
+    return len(times) == 2 and abs(times[0] - times[1]) * 1000 <= SKEW_MS
+
+
+@relation("topic", "partition", "producer_id")
+def snapshot_before_its_marker(cause: Finding, other: Finding) -> bool:
+    """A snapshot only has another epoch of the producer than the cause's marker gave it."""
+    if "marker" not in cause.evidence:
+        return False
+    found = other.evidence["differences"]
+    epochs = [d["replayed"] for d in found if d["field"] == "producer_epoch"]
+    return epochs == [cause.producer_epoch] and {d["producer_id"] for d in found} == {cause.producer_id}
+
+
+@relation("topic", "partition")
+def snapshot_of_another_coordinator(cause: Finding, other: Finding) -> bool:
+    """A snapshot only has another coordinator epoch than the cause's marker gave the producer."""
+    found = {(d["producer_id"], d["field"], d["replayed"]) for d in other.evidence["differences"]}
+    return found == {(cause.producer_id, "coordinator_epoch", cause.evidence["found"])}

@@ -1,0 +1,141 @@
+"""A folder for results: one run at a time, nothing of an earlier one, all at once, and never in a log directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from auditor import running
+from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.cli import main
+from auditor.outputs import publish
+from auditor.outputs.claim import RESULTS, claimed
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.options import AuditOptions
+from tests import corpora
+from tests.facts import here
+
+CORPUS = "unknown-producer-41"
+
+
+def audit_into(out: Path, path: Path | None = None) -> Audit:
+    return Audit(AuditOptions((str(path or corpora.unpack(CORPUS)),), out), here())
+
+
+def test_an_earlier_run_goes_by_its_names_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "findings").mkdir()
+    (tmp_path / "findings" / "old.parquet").touch()
+    for name in ("report.html", "failure.log", "mine.txt", "watch.jsonl"):
+        (tmp_path / name).touch()
+    with claimed(tmp_path) as folder:
+        assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", ".unfinished", "mine.txt", "watch.jsonl"]
+        (folder / "summary.json").write_text("{}")
+        assert not (tmp_path / "summary.json").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "mine.txt", "summary.json", "watch.jsonl"]
+
+
+def test_what_raises_leaves_nothing(tmp_path: Path) -> None:
+    def half_done(out: Path) -> None:
+        with claimed(out) as folder:
+            (folder / "report.html").touch()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        half_done(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_second_run_at_a_time_is_a_mistake(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(AuditInputError, match="another run writes to"), claimed(tmp_path):
+        pass
+    with claimed(tmp_path):
+        assert main(["audit", str(corpora.unpack(CORPUS)), "--out", str(tmp_path), "--master", "inline[1]"]) == 2
+
+
+@pytest.mark.parametrize("meta", [True, False])
+@pytest.mark.parametrize("through", ["directly", "link", "link within", "history"])
+def test_nothing_is_written_into_a_log_directory(tmp_path: Path, meta: bool, through: str) -> None:
+    folder = corpora.copy(CORPUS, tmp_path / "evidence")
+    broker = next(folder.glob("broker-*"))
+    if not meta:
+        (broker / "meta.properties").unlink()
+    before = {str(p): p.lstat().st_mtime_ns for p in [folder, *folder.rglob("*")]}
+    out = broker / "out"
+    history = None
+    if through == "link":
+        out = tmp_path / "elsewhere"
+        out.symlink_to(broker)
+    if through == "link within":
+        (tmp_path / "elsewhere").symlink_to(broker)
+        out = tmp_path / "elsewhere" / "out"
+    if through == "history":
+        out, history = tmp_path / "out", broker / "history"
+    options = AuditOptions((str(folder),), out, history=history, run_id="r" if history else None)
+    with pytest.raises(AuditInputError, match="outside of it"):
+        running.write(Audit(options, here()))
+    assert {str(p): p.lstat().st_mtime_ns for p in [folder, *folder.rglob("*")]} == before
+
+
+def test_links_under_out_are_taken_away_and_never_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "00000000000000000000.log").write_bytes(b"evidence")
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in (*RESULTS, ".unfinished"):
+        (out / name).symlink_to(precious)
+    running.write(audit_into(out))
+    assert [p.name for p in precious.iterdir()] == ["00000000000000000000.log"]
+    assert not any(p.is_symlink() for p in out.iterdir())
+    (out / ".lock").unlink()
+    (out / ".lock").symlink_to(precious / "lock")
+    with pytest.raises(AuditInputError, match="cannot write"):
+        running.write(audit_into(out))
+    assert not (precious / "lock").exists()
+
+
+def test_a_full_disk_is_a_failure_with_its_log_and_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.write(audit_into(tmp_path))
+    assert (tmp_path / "summary.json").exists()
+
+    def full(path: Path, text: str) -> None:
+        with open("/dev/full", "w") as f:
+            f.write(text)
+
+    monkeypatch.setattr(publish, "write_whole", full)
+    with pytest.raises(AuditFailure, match="No space left on device; make room") as failed:
+        running.write(audit_into(tmp_path))
+    assert "\n" not in str(failed.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "failure.log"]
+    assert "Traceback" in (tmp_path / "failure.log").read_text()
+    monkeypatch.undo()
+    running.write(audit_into(tmp_path))
+    assert not (tmp_path / "failure.log").exists()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("a bug\nof two lines")])
+def test_whatever_goes_wrong_ends_with_4_and_one_sentence(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(publish, "summarise", fails)
+    call = ["audit", str(corpora.unpack(CORPUS)), "--out", str(tmp_path), "--master", "inline[1]", "--quiet"]
+    assert main(call) == 4
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert type(error).__name__ in said
+    assert sorted(os.listdir(tmp_path)) == [".lock", "failure.log"]
+
+
+def test_ctrl_c_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(publish, "summarise", interrupted)
+    call = ["audit", str(corpora.unpack(CORPUS)), "--out", str(tmp_path), "--master", "inline[1]", "--quiet"]
+    assert main(call) == 130
+    assert os.listdir(tmp_path) == [".lock"]

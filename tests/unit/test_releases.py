@@ -1,0 +1,79 @@
+"""What an input shows of a broker's release, and what follows from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from auditor.model import policies, releases
+from auditor.model.releases import DAY_MS, WEEK_MS, Shown, shown_by
+
+OLD, NEW = "transactional.id.expiration.ms", "producer.id.expiration.ms"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        ({}, Shown((0, 11), None)),
+        ({"metadata_version": 7}, Shown((3, 3), None)),  # 3.3-IV3
+        ({"metadata_version": 11}, Shown((3, 4), None)),  # 3.5-IV2
+        ({"metadata_version": 19}, Shown((3, 7), None)),  # 3.7-IV4
+        ({"metadata_version": 25}, Shown((4, 0), None)),  # 4.0-IV3
+        ({"protocol": "0.11.0-IV2"}, Shown((0, 11), (0, 12))),
+        ({"protocol": "2.8-IV1"}, Shown((2, 8), (2, 9))),
+        ({"protocol": "2.8", "metadata_version": 8}, Shown((3, 4), None)),
+        ({"message_format": "2.0-IV1"}, Shown((2, 0), None)),  # it may lag behind
+        ({"cluster_id": False}, Shown((0, 11), (2, 4))),
+        ({"cluster_id": True, "directory_id": True}, Shown((3, 7), None)),
+        ({"cluster_id": False, "protocol": "x"}, Shown((0, 11), (2, 4))),
+        ({"cluster_id": False, "directory_id": True}, Shown((3, 7), None)),  # not from one broker
+    ],
+)
+def test_the_range_of_releases_that_fits(evidence: dict[str, object], expected: Shown) -> None:
+    assert shown_by(**evidence) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("shown", "settings", "expected"),
+    [
+        (Shown(), {}, DAY_MS),  # undecidable: what any release remembers at least
+        (Shown((0, 11), (2, 4)), {}, WEEK_MS),  # KIP-854: it was transactional.id.expiration.ms before 3.4
+        (Shown((3, 3), (3, 4)), {}, WEEK_MS),
+        (Shown((3, 4)), {}, DAY_MS),
+        (Shown((3, 4)), {OLD: "5"}, DAY_MS),  # which says nothing about producers any more
+        (Shown((3, 4)), {NEW: "5", OLD: "7"}, 5),
+        (Shown((2, 8), (2, 9)), {NEW: "5", OLD: "7"}, 7),
+        (Shown(), {OLD: "7"}, 7),
+        (Shown(), {NEW: "5", OLD: "7"}, 5),
+        (Shown(), {NEW: "none"}, DAY_MS),
+    ],
+)
+def test_how_long_an_idle_producer_is_remembered(shown: Shown, settings: dict[str, str], expected: int) -> None:
+    assert releases.expiration_ms(shown, settings.get) == expected
+
+
+def test_a_supposed_broker_remembers_as_long_as_the_first_release_of_its_policy() -> None:
+    remembered = {name: releases.supposed_expiration_ms(name, {}.get) for name in policies.POLICIES}
+    weeks = {name for name, time in remembered.items() if time == WEEK_MS}
+    assert weeks == {"pre-kip-360", "kip-360-text", "kip-360"}
+    assert set(remembered.values()) == {DAY_MS, WEEK_MS}
+    assert releases.supposed_expiration_ms("kip-360", {OLD: "7"}.get) == 7
+
+
+def test_what_two_log_directories_show_of_one_broker() -> None:
+    assert Shown((1, 0), (2, 4)).also(Shown()) == Shown((1, 0), (2, 4))
+    assert Shown((1, 0), (2, 4)).also(Shown((3, 4))) == Shown((3, 4))
+
+
+def test_every_release_has_a_policy_and_the_table_is_in_order() -> None:
+    assert [r.since for r in releases.RELEASES] == sorted({r.since for r in releases.RELEASES})
+    assert {r.policy for r in releases.RELEASES} <= set(policies.POLICIES)
+    assert all(Shown(r.since).rows[0] is r for r in releases.RELEASES)
+
+
+def test_names_stand_for_policies() -> None:
+    assert policies.CHOICES == (
+        "auto", "pre-kip-360", "kip-360", "kip-890", "latest-batch-only", "kip-360-text", "kip-890-p1", "kip-890-p2",
+    )  # fmt: skip
+    assert [name for name, policy in policies.POLICIES.items() if policy.is_draft] == ["latest-batch-only"]
+    assert [name for name, policy in policies.POLICIES.items() if policy.verifies] == ["kip-890-p1", "kip-890-p2"]
+    assert [name for name, p in policies.POLICIES.items() if p.bumps_each_transaction] == ["kip-890-p2"]

@@ -1,0 +1,185 @@
+"""A rule is one file: what belongs to it is declared where it stands, and no other file names it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor import rules
+from auditor.dashboards.report import render_report
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules import registry, rule_page
+from auditor.rules.finding import Finding
+from auditor.rules.resolve import resolve
+from tests.facts import log_of
+from tests.unit.report_samples import empty_summary
+
+ROOT = Path(__file__).parents[2]
+MADE_UP = '''
+"""A family of rules made up by a test."""
+
+from auditor.rules.hanging import FAMILY
+from auditor.rules.registry import Blocks, rule
+from auditor.rules.relations import By, same_transaction
+from auditor.rules.safeguards import LATE_WRITES, Safeguard
+
+COFFEE = Safeguard("coffee.enable=true", "kitchen", "Nobody falls asleep over an open transaction.")
+
+
+@rule(
+    "sleeping-transaction", family=FAMILY, severity="critical", blocks=Blocks.READERS,
+    prevented_by=(COFFEE, *LATE_WRITES),
+)
+def sleeping(log):
+    """A transaction sleeps
+
+    Checks: that it does.
+    Why it matters: it should not.
+    Can be wrong: never.
+    What to do: wake it.
+    Source: a dream
+    """
+    yield log.finding("sleeping-transaction", "warning", "It sleeps", offset=5, producer_id=7)
+
+
+@rule(
+    "snoring-transaction", family=FAMILY, severity="error",
+    absorbed_by=(By("sleeping-transaction", same_transaction),),
+)
+def snoring(log):
+    """A transaction snores
+
+    Checks: that it does.
+    Why it matters: others cannot sleep.
+    Can be wrong: a cat.
+    What to do: turn it.
+    Source: a dream
+    """
+    yield log.finding("snoring-transaction", "error", "It snores", offset=5, producer_id=7)
+    yield log.finding("snoring-transaction", "error", "Another snores", offset=6, producer_id=8)
+'''
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, registry.Rule]]:
+    """The catalogue with one file more in the folder of rules."""
+    (tmp_path / "made_up.py").write_text(MADE_UP, encoding="utf-8")
+    monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(tmp_path)])
+    registry.load.cache_clear()
+    yield dict(registry.load())
+    for name in ("sleeping-transaction", "snoring-transaction"):
+        del registry.CATALOGUE[name]
+    del sys.modules["auditor.rules.made_up"]
+    monkeypatch.undo()
+    registry.load.cache_clear()
+
+
+def some_log() -> Any:
+    return log_of([CopyFacts(join_key="b1", log_dir="b1", cluster_id=None, broker_id=1, topic="t", partition=0)])
+
+
+def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) -> None:
+    names = list(catalogue)
+    assert names.index("sleeping-transaction") > names.index("transaction-abort-rate")  # continues its family
+    assert names.index("sleeping-transaction") < names.index("illegal-transition")
+    assert "sleeping-transaction" in rule_page.catalogue(catalogue)
+    assert "sleeping-transaction (same transaction)" in rule_page.page(catalogue["snoring-transaction"])
+
+    wanted = [catalogue[name] for name in ("snoring-transaction", "sleeping-transaction")]
+    kept = resolve(registry.judge(some_log(), wanted))
+    assert [(f.rule, f.severity, f.offset) for f in kept] == [
+        ("sleeping-transaction", "error", 5),  # warning by itself: what it absorbs raises it
+        ("snoring-transaction", "error", 6),
+    ]
+    (slept,) = (f for f in kept if f.rule == "sleeping-transaction")
+    assert [also["message"] for also in slept.evidence["also"]] == ["It snores"]
+    assert (slept.remedy, slept.source) == ("wake it.", "a dream")
+
+    page = render_report(registry.described(f.to_dict() for f in kept), empty_summary(), [], [])
+    assert "1 partition is blocked" in page
+    assert "coffee.enable=true" in page
+
+
+def test_what_is_explained_explains_on(catalogue: dict[str, registry.Rule]) -> None:
+    """All of a chain ends in the evidence of the one at its head, whatever order the findings come in."""
+    chain = [
+        Finding("hanging-transaction", "critical", topic="t", partition=0, producer_id=7, offset=5, message="a"),
+        Finding("late-write-after-marker", "error", topic="t", partition=0, producer_id=7, offset=5, message="b"),
+        Finding("epoch-regression", "critical", topic="t", partition=0, producer_id=7, offset=5, message="c"),
+    ]
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+        for f in chain:
+            f.evidence.clear()
+        (kept,) = resolve(chain[n] for n in order)
+        assert [also["message"] for also in kept.evidence["also"]] == ["c", "b"]
+
+
+def test_of_rules_that_absorb_their_own_the_first_finding_stays() -> None:
+    """Two findings at one offset: neither is lost to the other."""
+    one, other = (
+        Finding("offsets-not-increasing", "critical", topic="t", partition=0, offset=5, last_offset=6, message=text,
+                evidence={"log_dir": "b1", "expected": 9})
+        for text in ("one", "other")
+    )  # fmt: skip
+    (kept,) = resolve([one, other])
+    assert (kept.message, len(kept.evidence["also"])) == ("one", 1)
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ('absorbed_by=(By("no-such-rule", same_transaction),)', "absorbed_by names no rule"),
+        ('absorbed_by=(By("snoring-transaction", same_transaction),)', "rules absorb each other"),
+    ],
+)
+def test_a_mistaken_declaration_stops_the_catalogue(
+    catalogue: dict[str, registry.Rule], declared: str, says: str
+) -> None:
+    text = MADE_UP.replace("blocks=Blocks.READERS", declared)
+    for name in ("sleeping-transaction", "snoring-transaction"):
+        del registry.CATALOGUE[name]
+    exec(compile(text, "made_up", "exec"), {"__name__": "auditor.rules.made_up"})  # registers both again
+    registry.load.cache_clear()
+    with pytest.raises(AssertionError, match=says):
+        registry.load()
+
+
+def named_rules(source: str, ids: frozenset[str]) -> list[str]:
+    """Ids of rules that stand in a source as text of their own, declarations of absorption left out."""
+    tree = ast.parse(source)
+    declared = {
+        id(call.args[0])
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "By"
+    }
+    texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in declared]
+    return [n.value for n in texts if isinstance(n.value, str) and n.value in ids]
+
+
+def test_no_other_file_names_a_rule() -> None:
+    ids = frozenset(registry.load())
+    home = {name: each.check.__module__ for name, each in registry.load().items()}
+    found = {}
+    for folder in ("auditor", "connectors", "dashboards", "rules"):
+        for path in (ROOT / folder).rglob("*.py"):
+            module = f"auditor.rules.{path.stem}" if folder == "rules" else ""
+            strangers = [name for name in named_rules(path.read_text(encoding="utf-8"), ids) if home[name] != module]
+            if strangers:
+                found[path.relative_to(ROOT).as_posix()] = strangers
+        for path in (ROOT / folder).rglob("*.j2"):
+            text = path.read_text(encoding="utf-8")
+            if named := [name for name in ids if re.search(rf"(?<![\w-]){name}(?![\w-])", text)]:
+                found[path.relative_to(ROOT).as_posix()] = named
+    assert not found
+
+
+def test_a_name_of_a_rule_is_seen() -> None:
+    ids = frozenset({"torn-tail"})
+    assert named_rules("X = {'torn-tail': 1}", ids) == ["torn-tail"]
+    assert not named_rules("absorbed_by = (By('torn-tail', at_the_torn_end),)\n'see torn-tail'", ids)
