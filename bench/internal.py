@@ -21,7 +21,7 @@ from tests.segments import batch, record
 TIME_MARK, START_MARK, VALUE_MARK = (bytes([mark] * 7 + [1]) for mark in (0xA1, 0xA2, 0xA3))
 BEGUN = 1_700_000_000_000  # ms, of the first record
 IN_FLIGHT = 50  # transactions at a time
-OFFSET, TIME, STEP = range(3)  # of a log while it is written
+OFFSET, TIME, STEP, STOP = range(4)  # of a log while it is written; STOP: the step before which the last one began
 
 
 class Templates(NamedTuple):
@@ -57,14 +57,23 @@ def _write(out, used, t, k, log, begun, value):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _transactions(out, t, log, order, begun, until):  # type: ignore[no-untyped-def]
-    """Steps while they fit: one transaction begins, one that began a while ago is decided, the one before it ends."""
+    """Steps while they fit: one transaction begins, one that began a while ago is decided, the one before it ends.
+
+    From the offset ``until`` on none begins, and at the end none is open.
+    """
     used, ids = 0, len(order)
-    while used + 4096 < len(out) and log[OFFSET] < until:
+    while used + 4096 < len(out):
         step = log[STEP]
+        if log[OFFSET] >= until and log[STOP] < 0:
+            log[STOP] = step
+        since_stop = step - log[STOP] if log[STOP] >= 0 else -1
+        if since_stop > IN_FLIGHT:
+            break
         log[TIME] += 1
-        begun[order[step % ids]] = log[TIME]
-        used += _write(out, used, t, 3 * order[step % ids], log, log[TIME], 0)
-        if step >= IN_FLIGHT:
+        if since_stop < 0:
+            begun[order[step % ids]] = log[TIME]
+            used += _write(out, used, t, 3 * order[step % ids], log, log[TIME], 0)
+        if step >= IN_FLIGHT and since_stop < IN_FLIGHT:
             one = order[(step - IN_FLIGHT) % ids]
             used += _write(out, used, t, 3 * one + 1, log, begun[one], 0)
         if step > IN_FLIGHT:
@@ -111,9 +120,8 @@ def transaction_templates(ids: int, topics: int = 20) -> Templates:
     out = []
     for number in range(ids):
         key = b"\0\0" + _text(f"payments-{number:06d}-{number * 7919 % 65536:04x}")
-        parts = [f"orders.topic-{(number + k) % topics:02d}" for k in range(2)]
+        parts = [f"orders.topic-{(number + k) % topics:02d}" for k in range(3)]
         some = struct.pack(">i", 3) + b"".join(_text(p) + struct.pack(">ii", 1, number % 50) for p in parts)
-        some += _text("__consumer_offsets") + struct.pack(">ii", 1, number % 50)
         for status, partitions in ((1, some), (2, some), (4, b"\0\0\0\0")):
             value = struct.pack(">hqhib", 0, 1000 + number, 0, 60_000, status) + partitions + TIME_MARK + START_MARK
             out.append((batch(record(0, key, value), 1), 1))
@@ -137,12 +145,13 @@ def commit_templates(groups: int, partitions: int = 8) -> Templates:
 def _log(folder: Path, records: int, fill) -> dict[Path, tuple[int, int]]:  # type: ignore[no-untyped-def]
     """Writes one log of about ``records`` records in segments of a GiB; ``fill`` fills a buffer up to an offset."""
     folder.mkdir(parents=True)
-    log, out = np.array([0, BEGUN, 0], np.int64), np.empty(BUFFER, np.uint8)
+    log, out = np.array([0, BEGUN, 0, -1], np.int64), np.empty(BUFFER, np.uint8)
     counts = {}
-    while log[OFFSET] < records:
+    used = -1
+    while used:
         path, first, size = folder / f"{log[OFFSET]:020d}.log", int(log[OFFSET]), 0
         with path.open("wb", buffering=0) as f:
-            while log[OFFSET] < records and size < SEGMENT_BYTES - BUFFER:
+            while used and size < SEGMENT_BYTES - BUFFER:
                 used = fill(out, log, records)
                 f.write(out[:used].data)
                 size += used
