@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.facts.coordinator_log import CoordinatorLog, Entry
 from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION
+from auditor.rules.state_records import raised
 from auditor.rules.view import LogView, runs
 
 FAMILY = "epochs"
@@ -178,32 +181,43 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
 
 def _coordinator_storms(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
-    for tid, entries in (history.by_id if history else {}).items():
-        if entries[0].partition != log.partition:
-            continue
-        bumps = [
-            new
-            for old, new in itertools.pairwise(entries)
-            if new.state in ("Empty", "PrepareAbort")
-            and new.producer_id == old.producer_id
-            and new.producer_epoch > old.producer_epoch
-            and not (new.state == "PrepareAbort" and new.client_version >= 2)
-        ]
-        for first, tenth in zip(bumps, bumps[9:], strict=False):
-            if 0 <= tenth.time - first.time <= 600_000:
-                yield log.finding(
-                    "epoch-bump-storm",
-                    "warning",
-                    f"The epoch of transactional id {tid} was raised 10 times within ten minutes other than by its own "
-                    "transactions: two instances may share it",
-                    offset=first.offset,
-                    last_offset=tenth.offset,
-                    producer_id=tenth.producer_id,
-                    producer_epoch=tenth.producer_epoch,
-                    transactional_id=tid,
-                    time_ms=first.time,
-                    file=first.file,
-                    position=first.position,
-                    evidence={"bumps": len(bumps), "first_epoch": first.producer_epoch, "window_ms": 600_000},
-                )
-                break
+    for found, counts in history.whole_ids(log.partition) if history is not None else ():
+        rises = np.zeros(found.id_count, np.int64)
+        for columns in found.neighbours():
+            rises += np.bincount(columns["id"][raised(columns)], minlength=found.id_count)
+        for number in np.flatnonzero(counts & (rises >= 10)).tolist():
+            yield from _storms(log, _rises(found, number), int(rises[number]))
+
+
+def _rises(found: CoordinatorLog, number: int) -> Iterator[Entry]:
+    """The records of an id that :func:`raised` names."""
+    for old, new in itertools.pairwise(found.entries_of(number)):
+        ended = new.state == "PrepareAbort" and new.client_version < 2
+        same = new.producer_id == old.producer_id
+        if (new.state == "Empty" or ended) and same and new.producer_epoch > old.producer_epoch:
+            yield new
+
+
+def _storms(log: LogView, rises: Iterator[Entry], count: int) -> Iterator[Finding]:
+    """The first ten rises of an epoch that lie within ten minutes."""
+    latest: deque[Entry] = deque(maxlen=10)
+    for tenth in rises:
+        latest.append(tenth)
+        first = latest[0]
+        if len(latest) == 10 and 0 <= tenth.time - first.time <= 600_000:
+            yield log.finding(
+                "epoch-bump-storm",
+                "warning",
+                f"The epoch of transactional id {tenth.transactional_id} was raised 10 times within ten minutes other "
+                "than by its own transactions: two instances may share it",
+                offset=first.offset,
+                last_offset=tenth.offset,
+                producer_id=tenth.producer_id,
+                producer_epoch=tenth.producer_epoch,
+                transactional_id=tenth.transactional_id,
+                time_ms=first.time,
+                file=first.file,
+                position=first.position,
+                evidence={"bumps": count, "first_epoch": first.producer_epoch, "window_ms": 600_000},
+            )
+            return

@@ -86,7 +86,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
-    for window in unmarked_windows(log, history):
+    for window in unmarked_windows(log):
         if _must_have_marker(log, window):
             yield _missing(log, window)
 
@@ -263,8 +263,7 @@ def _decided(log: LogView, t: np.void) -> bool:
     history = log.cluster.coordinator
     if history is None or marker_window(log, t) is not None or t["repeated"]:
         return True
-    entries = history.by_producer.get(int(t["producer_id"]), [])
-    partition = entries[-1].partition if entries else None
+    partition = history.written_in(int(t["producer_id"]))
     times = [history.times.get(partition, -1)] if partition is not None else list(history.times.values())
     clean = [history.clean.get(partition, False)] if partition is not None else list(history.clean.values())
     stamp = int(t["marker_timestamp"])
@@ -287,13 +286,12 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         return
     told: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
-        entries = history.by_producer.get(int(t["producer_id"]), [])
+        p = history.written_in(int(t["producer_id"]))
         at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
-        latest = history.leader_epochs.get(entries[-1].partition, -1) if entries else -1
-        if not entries or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
+        latest = -1 if p is None else history.leader_epochs.get(p, -1)
+        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
             continue
         told.add(at)
-        p = entries[-1].partition
         stamp = int(t["marker_timestamp"])
         seen = arrived(history.times.get(p, -1), history.clean.get(p, False), stamp, other_clock=True)
         yield _at_marker(

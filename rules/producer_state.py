@@ -29,6 +29,7 @@ from auditor.rules.relations import (
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
 from auditor.rules.view import LogView, runs
+from auditor.rules.windows import naming
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
@@ -287,7 +288,7 @@ def _created_anew(log: LogView, producer_id: int) -> bool:
     history, began = log.cluster.coordinator, log.leader.first_time
     if history is None or began < 0 or log.leader.log_start > 0:
         return False
-    windows = (w for w in history.windows(producer_id) if log.name in w.partitions)
+    windows = naming(log).windows.get(producer_id, [])
     return any(w.end_time is not None and w.end_time < began for w in windows)
 
 

@@ -188,8 +188,8 @@ class LogView:
 
     def last_entry(self, producer_id: int) -> Entry | None:
         """The last coordinator record of the id that had this producer id."""
-        owner, history = self.owner(producer_id), self.cluster.coordinator
-        return history.last(owner) if owner is not None and history is not None else None
+        history = self.cluster.coordinator
+        return history.last_of_owner(int(producer_id)) if history is not None else None
 
     def copy_time(self, copy: CopyFacts | None = None) -> int:
         """Newest broker-written time in the copy's files, else the newest time(b) in them."""

@@ -31,7 +31,10 @@ BELOW_PIPELINE = ("auditor.base", "auditor.facts", "auditor.model", "auditor.con
                   "auditor.rules")  # fmt: skip
 LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/base": (frozenset({"pyspark", "pandas", "pyarrow", "auditor"}), frozenset({"auditor.base"})),
-    "auditor/facts": (frozenset({"pyspark", "pandas", "auditor"}), frozenset({"auditor.base", "auditor.facts"})),
+    "auditor/facts": (
+        frozenset({"pyspark", "pandas", "auditor"}),
+        frozenset({"auditor.base", "auditor.facts", "auditor.model"}),
+    ),
     "connectors": (frozenset({"auditor"}), frozenset({"auditor.base", "auditor.connectors"})),
     "connectors/codec": (
         frozenset({"pyspark", "pandas", "pyarrow.fs", "fsspec", "kafka", "auditor"}),

@@ -19,6 +19,7 @@ from auditor.connectors.codec.columns import BATCH_DTYPES, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.summary import DTYPES
+from auditor.connectors.internal import PACKED
 from auditor.connectors.storage import BinaryFile, open_file
 from auditor.facts.packed import packed_column, unpacked_column
 from auditor.replay.copy_task import CopyTask
@@ -51,8 +52,8 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
     offsets = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
     with contextlib.closing(f):
         yield from read_segment(
-            f, segment.size, file=segment.name, limits=task.limits, records=task.records, raw=task.has_internal_rows,
-            offsets=offsets,
+            f, segment.size, file=segment.name, limits=task.limits, records=task.records, offsets=offsets,
+            held=task.copy.topic in PACKED, raw=task.has_internal_rows and task.copy.topic not in PACKED,
         )  # fmt: skip
 
 
