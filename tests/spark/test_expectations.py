@@ -211,9 +211,11 @@ def test_a_healthy_directory_meets_every_expectation_and_an_altered_one_does_not
 def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession) -> None:
     audit = opened(corpora.unpack("hanging-36"))
     frames = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit)}
-    tables = {name: (frame, suites.expectations(name)) for name, frame in frames.items()}
     names = ("suite", "column", "success", "broken")
-    on_pandas, on_spark = gx_run.run(tables, None), gx_run.run(tables, None, spark)
+    on_pandas, on_spark = (
+        gx_run.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, None, session)
+        for session in (None, spark)
+    )
     assert [[row[n] for n in names] for row in on_spark] == [[row[n] for n in names] for row in on_pandas]
     assert on_pandas
 
