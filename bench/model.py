@@ -10,6 +10,7 @@ import numpy as np
 from auditor.connectors.codec import batch as col
 from auditor.connectors.codec.segment import ROWS
 from auditor.replay import state as st
+from auditor.replay.batch_records import as_records
 from auditor.replay.kernel import replay_batches
 from bench.java import compiled
 from bench.plan import Plan
@@ -50,20 +51,21 @@ def rows(first: int, count: int, producers: int, transactions: bool) -> np.ndarr
 
 def replay_seconds(producers: int, batches: int, transactions: bool) -> float:
     """Seconds of the replay alone. Raises if it finds anything odd in a sound history."""
-    params = np.zeros(st.PARAMS, np.int64)
-    params[[st.P_SEQUENCES, st.P_EXPIRY_MS]] = 1, DAY_MS
+    params = np.zeros(1, st.PARAMS)
+    params["has_sequences"], params["expiration_ms"] = 1, DAY_MS
     none = np.empty(0, np.int64)
     replay, took = st.new_replay(params, none, none), 0.0
-    replay.scalars[[st.S_SEGMENT, st.S_SEGMENT_BASE]] = 0
+    progress = replay.progress
+    progress["segment"] = progress["segment_base_offset"] = 0
     for first in range(0, batches, ROWS):
-        chunk, at = rows(first, min(ROWS, batches - first), producers, transactions), 0
+        chunk, at = as_records(rows(first, min(ROWS, batches - first), producers, transactions)), 0
         began = time.perf_counter()
         while at < len(chunk):
             replay = st.ensure_room(replay, len(chunk) - at)
             at = int(replay_batches(replay, chunk, at, len(chunk)))
-            if replay.scalars[st.S_EVENTS]:
+            if progress["events"]:
                 raise AssertionError(f"a sound history has events: {replay.log.events[0]}")
-            replay.scalars[st.S_TRANSACTIONS] = 0
+            progress["transactions"] = 0
         took += time.perf_counter() - began
     return took
 

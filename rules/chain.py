@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts, SnapshotLink
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.snapshot_links import Difference, SnapshotLink
 from auditor.rules.finding import Finding
 from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
@@ -88,28 +89,27 @@ def _passes_a_gap(copy: CopyFacts, link: SnapshotLink) -> bool:
     return any(start < link.offset and link.base < end for start, end in copy.absent)
 
 
-def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: tuple[int, str, int, int, int]) -> bool:
+def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: Difference) -> bool:
     """Whether an entry that only the replay has may be gone because its producer had expired."""
-    _, name, _, last_time, last_offset = difference
-    if name != "missing":
+    if difference.name != "missing":
         return False
     taken_by = link.time if link.time >= 0 else log.cluster.as_of
-    if not log.policy(copy).marker_refreshes and last_offset < 0:  # known from a marker alone: dropped at next check
+    if (
+        not log.policy(copy).marker_refreshes and difference.last_offset < 0
+    ):  # known from a marker alone: dropped at next check
         return True
-    return taken_by - last_time >= log.cluster.expiration_ms(copy.broker_id)
+    return taken_by - difference.replayed >= log.cluster.expiration_ms(copy.broker_id)
 
 
-def _mismatch(
-    log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[tuple[int, str, int, int, int]]
-) -> Finding:
+def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Difference]) -> Finding:
     pid, name, stored, replayed, last_offset = found[0]
-    open_differs = any(field == "open" for _, field, _, _, _ in found)
+    open_differs = any(difference.name == "open" for difference in found)
     words = {
         "extra": "is in the snapshot, but the log has no batch of it",
         "missing": "is in the log, but not in the snapshot",
         "open": f"has a transaction open since {stored} in the snapshot, since {replayed} in the log (-1: none)",
     }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
-    producers = sorted({d[0] for d in found})
+    producers = sorted({difference.producer_id for difference in found})
     return log.finding(
         "snapshot-replay-mismatch",
         "info" if log.unknown_start(copy) else "critical" if open_differs else "error",
@@ -240,7 +240,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
 def _entry_problem(copy: CopyFacts, entry: np.void, t: np.void | None) -> tuple[str, str] | None:
     """Severity and words for what is wrong with an entry, None when it is right."""
-    if copy.state.get("unreadable"):
+    if copy.unreadable:
         return None
     if t is None:
         if entry["last_offset"] >= copy.log_end:

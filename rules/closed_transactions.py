@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts.copy_facts import Kind
+from auditor.facts.events import Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
@@ -191,9 +191,9 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
             f"{t['last_offset']}) lacks records before offset {t['gap_offset']}",
             e,
             evidence={
-                "expected": e["a"],
-                "found": e["b"],
-                "previous_last_offset": e["c"],
+                "expected": e["expected_sequence"],
+                "found": e["found_sequence"],
+                "previous_last_offset": e["previous_last_offset"],
                 "transaction_first_offset": t["first_offset"],
                 "transaction_last_offset": t["last_offset"],
                 "marker_offset": t["marker_offset"],
@@ -224,7 +224,7 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
     for producer_id in dict.fromkeys(lone["producer_id"].tolist()):
         mine = lone[lone["producer_id"] == producer_id]
-        counted = mine[(mine["repeat"] == 0) & (mine["marker_offset"] >= log.intact_from())]
+        counted = mine[(mine["repeated"] == 0) & (mine["marker_offset"] >= log.intact_from())]
         habit = markers[producer_id] >= 100 and len(counted) * 10 > markers[producer_id]
         yield _lone_markers(log, mine, habit, markers[producer_id])
 
@@ -245,7 +245,7 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
         transactional_id=log.owner(first["producer_id"]),
         time_ms=first["marker_timestamp"],
         position=first["marker_position"],
-        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeat"]))},
+        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))},
     )
 
 

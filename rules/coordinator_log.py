@@ -197,7 +197,7 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """
     if log.topic != TOPIC:
         return
-    for offset, position, error in log.leader.state.get("unreadable_records") or []:
+    for offset, position, error in log.leader.unreadable_records:
         if offset >= log.leader.log_start:
             yield log.finding(
                 "unreadable-transaction-record",

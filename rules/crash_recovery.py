@@ -8,12 +8,15 @@ Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState; semanti
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.facts.copy_facts import CopyFacts, Kind, SegmentScan
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind, events_of
+from auditor.facts.segment_scans import SegmentScan
 
 MAX_SHOWN = 100  # poisonous batches of one log
 PLAIN = "a plain batch inside an open transaction of the same producer"
@@ -167,10 +170,9 @@ def _poison(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
             add(number, position, offset, producer, f"{UNKNOWN_TYPE} {kind}")
         if scan.cut_reason == "offsets_not_increasing" and not scan.indexed:
             add(number, 0, scan.base_offset, -1, REFUSED)
-    for e in copy.events[copy.events["kind"] == Kind.PLAIN_IN_TRANSACTION][:MAX_SHOWN]:
-        number, position, offset, producer = (int(e[n]) for n in ("segment", "position", "base_offset", "producer_id"))
-        if not 0 <= copy.scans[number].cut <= position:
-            add(number, position, offset, producer, PLAIN)
+    for e in itertools.islice(events_of(copy.events, Kind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
+        if not 0 <= copy.scans[e["segment"]].cut <= e["position"]:
+            add(e["segment"], e["position"], e["base_offset"], e["producer_id"], PLAIN)
     return sorted(found, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.facts.copy_facts import Kind
+from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_transaction_unless_info
@@ -40,20 +40,20 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
     for run in runs(log.events(Kind.EPOCH_REGRESSION, Kind.MARKER_EPOCH_REGRESSION), "producer_id", "producer_epoch"):
         e = next((x for x in run if x["kind"] == Kind.EPOCH_REGRESSION), run[0])
         data = e["kind"] == Kind.EPOCH_REGRESSION
-        changed = e["d"] >= 0 and e["d"] != e["leader_epoch"]
+        changed = e["known_leader_epoch"] >= 0 and e["known_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
             "epoch-regression",
             "critical" if data and not changed else "error",
             f"Producer {e['producer_id']} {'wrote data' if data else 'was sent a marker'} with epoch "
-            f"{e['producer_epoch']} after epoch {e['a']} had been seen at offset {e['c']}",
+            f"{e['producer_epoch']} after epoch {e['known_epoch']} had been seen at offset {e['known_epoch_offset']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
-                "expected": e["a"],
+                "expected": e["known_epoch"],
                 "found": e["producer_epoch"],
-                "higher_epoch_offset": e["c"],
+                "higher_epoch_offset": e["known_epoch_offset"],
                 "batches": len(run),
-                "leader_epochs": [e["d"], e["leader_epoch"]],
+                "leader_epochs": [e["known_leader_epoch"], e["leader_epoch"]],
                 "marker": None if data else True,
             },
         )
@@ -70,16 +70,21 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     What to do: check the owning __transaction_state partition for two leaders at that time in the controller's log.
     Source: KIP-360; ProducerAppendInfo.checkCoordinatorEpoch
     """
-    for run in runs(log.events(Kind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "b"):
+    for run in runs(log.events(Kind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "coordinator_epoch"):
         e = run[0]
         yield log.at_event(
             "coordinator-epoch-regression",
             "error",
-            f"A marker of producer {e['producer_id']} carries coordinator epoch {e['b']} after {e['a']} at "
-            f"offset {e['c']}",
+            f"A marker of producer {e['producer_id']} carries coordinator epoch {e['coordinator_epoch']} "
+            f"after {e['known_coordinator_epoch']} at offset {e['known_marker_offset']}",
             e,
             last_offset=run[-1]["last_offset"],
-            evidence={"expected": e["a"], "found": e["b"], "earlier_marker": e["c"], "markers": len(run)},
+            evidence={
+                "expected": e["known_coordinator_epoch"],
+                "found": e["coordinator_epoch"],
+                "earlier_marker": e["known_marker_offset"],
+                "markers": len(run),
+            },
         )
 
 
@@ -146,9 +151,9 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "epoch-bump-storm",
             "warning",
-            f"Producer {e['producer_id']} raised its epoch {e['a']} times within ten minutes",
+            f"Producer {e['producer_id']} raised its epoch {e['epochs']} times within ten minutes",
             e,
-            evidence={"bumps": e["a"], "first_epoch": e["b"], "window_ms": 600_000},
+            evidence={"bumps": e["epochs"], "first_epoch": e["first_epoch"], "window_ms": 600_000},
         )
     if log.topic == "__transaction_state" and log.cluster.coordinator is not None:
         yield from _coordinator_storms(log)

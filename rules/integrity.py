@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from auditor.base.errors import DecodeError
 from auditor.base.words import plural
-from auditor.facts.copy_facts import INDEX_FAULTS, Ahead, CopyFacts, Kind
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
@@ -62,7 +61,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                 transactional_id=None,
                 time_ms=None,
                 evidence={
-                    "stored_crc": e["a"],
+                    "stored_crc": e["stored_crc"],
                     "batches": len(run),
                     "records_behind_it": max(0, copy.log_end - int(e["base_offset"])),
                 },
@@ -71,7 +70,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
             )
 
 
-def _in_flight_tail(copy: CopyFacts, e: np.void) -> bool:
+def _in_flight_tail(copy: CopyFacts, e: Event) -> bool:
     """Whether the batch is the very last one of a live directory's newest segment."""
     return bool(e["segment"] == len(copy.segments) - 1 and e["last_offset"] >= copy.log_end - 1)
 
@@ -162,28 +161,27 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
     """
     for copy in log.copies:
         for e in log.events(Kind.OFFSET_HOLE, copy=copy):
-            missing = int(e["base_offset"]) - int(e["a"])
+            missing = e["base_offset"] - e["first_missing_offset"]
             at_start = _first_in_segment(copy, e)
             yield log.at_event(
                 "offset-hole",
                 "error",
-                f"Offsets {e['a']} to {int(e['base_offset']) - 1} of {log.name} ({missing}) are missing before "
-                f"the batch "
-                f"at {e['base_offset']}" + (": a segment file may be missing" if at_start else ""),
+                f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({missing}) are missing "
+                f"before the batch at {e['base_offset']}" + (": a segment file may be missing" if at_start else ""),
                 e,
                 copy=copy,
                 evidence={
-                    "expected": e["a"],
+                    "expected": e["first_missing_offset"],
                     "found": e["base_offset"],
                     "missing_offsets": missing,
-                    "missing_range": [e["a"], int(e["base_offset"]) - 1],
+                    "missing_range": [e["first_missing_offset"], e["base_offset"] - 1],
                     "confidence": "undecidable" if at_start else "proved",
                     "missing": "perhaps a segment file that was not copied" if at_start else None,
                 },
             )
 
 
-def _first_in_segment(copy: CopyFacts, e: np.void) -> bool:
+def _first_in_segment(copy: CopyFacts, e: Event) -> bool:
     """Whether the batch begins a segment whose name says that nothing is missing inside it."""
     base = copy.segment_bases[int(e["segment"])]
     return bool(e["position"] == 0 and e["base_offset"] == base)
@@ -212,12 +210,12 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
         for run in runs(log.events(Kind.OFFSETS_NOT_INCREASING, Kind.OUTSIDE_SEGMENT, copy=copy), "kind", "segment"):
             e, last = run[0], run[-1]
             if e["kind"] == Kind.OUTSIDE_SEGMENT:
-                what = f"lies outside of its segment, which begins at {e['a']}" + (
-                    f" and ends before {e['b']}" if e["b"] >= 0 else ""
-                )
-                expected: Any = [e["a"], e["b"] if e["b"] >= 0 else None]
+                begin, end = e["segment_base_offset"], e["next_segment_base_offset"]
+                what = f"lies outside of its segment, which begins at {begin}"
+                what += f" and ends before {end}" if end >= 0 else ""
+                expected: Any = [begin, end if end >= 0 else None]
             else:
-                what, expected = f"comes after offset {e['a']}", int(e["a"]) + 1
+                what, expected = f"comes after offset {e['previous_last_offset']}", e["previous_last_offset"] + 1
             yield log.at_event(
                 "offsets-not-increasing",
                 "critical",
@@ -250,13 +248,17 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     recover the segment and rebuild both.
     Source: formats 6.1, 6.2; OffsetIndex, TimeIndex
     """
-    told = {int(e["last_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
-    if isinstance(ahead := log.leader.state.get("ahead"), Ahead) and is_ahead_of_all(log, ahead):
-        told.add(ahead.last_offset)
+    explained = {e["last_offset"] for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
+    if (ahead := log.leader.ahead) is not None and is_ahead_of_all(log, ahead):
+        explained.add(ahead.last_offset)
     for copy in log.copies:
-        for run in runs(log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, copy=copy), "kind", "segment", "c"):
+        for run in runs(log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, copy=copy), "kind", "segment", "fault"):
             time = run[0]["kind"] == Kind.TIME_INDEX_ENTRY
-            left = [e for e in run if not (time and (int(e["a"]) in told or int(e["d"]) in told))]
+            left = [
+                e
+                for e in run
+                if not (time and (e["entry_offset"] in explained or e["larger_last_offset"] in explained))
+            ]
             if left:
                 yield _index_finding(log, copy, left, time)
         for error in copy.errors:
@@ -267,22 +269,23 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
-def _index_finding(log: LogView, copy: CopyFacts, run: list[np.void], time: bool) -> Finding:
+def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) -> Finding:
     e = run[0]
     log_file = copy.file(int(e["segment"])) or ""
     file = log_file.removesuffix(".log") + (".timeindex" if time else ".index")
     entry = int(e["position"]) // (12 if time else 8)
-    points = f"timestamp {e['b']}" if time else f"position {e['b']}"
+    points = f"timestamp {e['entry_timestamp']}" if time else f"position {e['entry_position']}"
     return log.finding(
         "index-mismatch",
         "warning",
         f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
-        f"{INDEX_FAULTS[int(e['c'])]}",
+        f"{INDEX_FAULTS[e['fault']]}",
         copy=copy,
         file=file,
         position=e["position"],
-        evidence={"entry": entry, "entry_offset": e["a"], "points_at": points, "why": INDEX_FAULTS[int(e["c"])],
-                  "entries": len(run), "segment_position": None if time else e["b"]},
+        evidence={"entry": entry, "entry_offset": e["entry_offset"], "points_at": points,
+                  "why": INDEX_FAULTS[e["fault"]], "entries": len(run),
+                  "segment_position": None if time else e["entry_position"]},
         remedy=f"Stop broker {copy.broker_id}, delete {log_file.removesuffix('.log')}.index and .timeindex, start it",
     )  # fmt: skip
 
@@ -301,7 +304,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     for copy in log.copies:
         kinds = (Kind.LEADER_EPOCH_DECREASE, Kind.LEADER_EPOCH_CHECKPOINT)
         decreased = {int(e["base_offset"]) for e in log.events(Kind.LEADER_EPOCH_DECREASE, copy=copy)}
-        for run in runs(log.events(*kinds, copy=copy), "kind", "leader_epoch", "a"):
+        for run in runs(log.events(*kinds, copy=copy), "kind", "leader_epoch", "expected_leader_epoch"):
             e = run[0]
             down = e["kind"] == Kind.LEADER_EPOCH_DECREASE
             if not down and int(e["base_offset"]) in decreased:
@@ -310,11 +313,16 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 "leader-epoch-mismatch",
                 "error",
                 f"Leader epoch {e['leader_epoch']} in {plural(len(run), 'batch')} of {log.name} from offset "
-                f"{e['base_offset']} on, " + (f"after epoch {e['a']}" if down else f"the checkpoint says {e['a']}"),
+                f"{e['base_offset']} on, "
+                + (
+                    f"after epoch {e['expected_leader_epoch']}"
+                    if down
+                    else f"the checkpoint says {e['expected_leader_epoch']}"
+                ),
                 e,
                 copy=copy,
                 last_offset=run[-1]["last_offset"],
-                evidence={"expected": e["a"], "found": e["leader_epoch"], "batches": len(run)},
+                evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
             )
 
 
@@ -371,7 +379,7 @@ def _beyond(log: LogView, copy: CopyFacts, beyond: list[tuple[str, int, int | No
     what = "high watermark" if name == "log start" else "log end"
     return log.finding(
         "checkpoint-beyond-log-end",
-        "info" if live and not copy.state.get("unreadable") else severity,
+        "info" if live and not copy.unreadable else severity,
         f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
         + (" (files of a live directory may be of different times)" if live else ": the tail of this replica is lost"),
         copy=copy,

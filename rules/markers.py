@@ -95,9 +95,9 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it."""
     prepare, copy = window.prepare, log.leader
     assert prepare is not None
-    if copy.state.get("unreadable") or copy.absent or (copy.text and not copy.state.get("live")):
+    if copy.unreadable or copy.absent or (copy.text and not copy.live):
         return False
-    first_time = int(copy.state.get("first_time", -1))
+    first_time = copy.first_time
     begin = window.start_time if window.start_time >= 0 else prepare.time
     if first_time < 0 or first_time > begin - (0 if copy.log_start == 0 else SKEW_MS):
         return False
@@ -261,7 +261,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
 def _decided(log: LogView, t: np.void) -> bool:
     """Whether some decision of the producer explains the marker; one still being sent counts, and so do repeats."""
     history = log.cluster.coordinator
-    if history is None or marker_window(log, t) is not None or t["repeat"]:
+    if history is None or marker_window(log, t) is not None or t["repeated"]:
         return True
     entries = history.by_producer.get(int(t["producer_id"]), [])
     partition = entries[-1].partition if entries else None

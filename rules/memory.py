@@ -13,7 +13,6 @@ from auditor.rules.markers import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.view import LogView
 
-TRANSACTION_STATE = "__transaction_state"
 LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 WHAT_TO_DO = (
@@ -37,12 +36,13 @@ def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     rebuilds the memory; keep both outputs for a report.
     Source: KIP-664
     """
-    for producer in log.leader.state.get("memory") or ():
-        yield from _producer(log, producer)
-    yield from _unknown_to_the_broker(log)
-    if log.topic == TRANSACTION_STATE:
-        for transactional_id, listing in sorted((log.leader.state.get("coordinator_memory") or {}).items()):
-            yield from _transactional_id(log, transactional_id, listing)
+    if (memory := log.leader.producer_memory) is not None:
+        for producer in memory.unchanged:
+            yield from _producer(log, producer)
+        yield from _unknown_to_the_broker(log, memory.ids)
+    if (coordinator := log.leader.coordinator_memory) is not None:
+        for transactional_id, listing in sorted(coordinator.transactions.items()):
+            yield from _transactional_id(log, transactional_id, listing, coordinator.asked_at)
 
 
 def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
@@ -66,12 +66,10 @@ def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
         yield _differs(log, held, {n: held[n] for n in other}, {n: int(row[n]) for n in other})
 
 
-def _unknown_to_the_broker(log: LogView) -> Iterator[Finding]:
+def _unknown_to_the_broker(log: LogView, known: list[int]) -> Iterator[Finding]:
     """Transactions that are open in the log and that the broker, asked before and after, knows nothing of."""
-    if (known := log.leader.state.get("memory_ids")) is None:
-        return
     rows = log.leader.transactions
-    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], list(known))]:
+    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], known)]:
         if row["first_offset"] >= log.leader.log_start:
             held = {"producer_id": int(row["producer_id"]), "producer_epoch": int(row["producer_epoch"])}
             first = int(row["first_offset"])
@@ -95,12 +93,12 @@ def _differs(
     )
 
 
-def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any]) -> Iterator[Finding]:
+def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any], asked_at: int) -> Iterator[Finding]:
     history = log.cluster.coordinator
     entry = history.last(transactional_id) if history is not None else None
     if held["state"] not in LOGGED_STATES or log.leader.ends_early:
         return
-    if entry is not None and entry.record_time > log.leader.state["asked_at"] - SKEW_MS:
+    if entry is not None and entry.record_time > asked_at - SKEW_MS:
         return  # it is at work: that it was asked twice in the same state says nothing
     memory: dict[str, Any] = {"state": held["state"], "producer_id": held["producer_id"]}
     logged: dict[str, Any] = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}

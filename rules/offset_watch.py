@@ -111,12 +111,12 @@ class Watched:
 
 
 def watched(log: LogView) -> Watched | None:
-    """One pass for all rules, kept with the leader copy's facts; None for other topics."""
+    """One pass for all rules, kept in the log's view; None for other topics."""
     if log.topic != CONSUMER_OFFSETS:
         return None
-    known = log.leader.state.get("watched_offsets")
+    known = log.cache.get("watched_offsets")
     if not isinstance(known, Watched):
         rivals, values = Rivals(), Values()
         known = Watched(rivals, values, tell(log, rivals, values))
-        log.leader.state["watched_offsets"] = known
+        log.cache["watched_offsets"] = known
     return known

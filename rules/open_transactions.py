@@ -76,27 +76,28 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     entry = log.last_entry(row["producer_id"])
     timeout = entry.timeout_ms if entry is not None and entry.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
-    settled = log.leader.state.get("settled") or ()  # a running cluster was asked twice, and nothing moved
-    in_flight = in_flight and (int(row["producer_id"]), int(row["first_offset"])) not in settled
+    memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
+    settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
+    in_flight = in_flight and not settled
     return OpenTransaction(
-        row,
-        klass,
-        reason,
-        entry,
-        None if entry is None else entry.transactional_id,
-        since,
-        max(0, log.cluster.as_of - since) if since >= 0 else 0,
-        timeout,
-        in_flight,
-        missing,
-        log.leader.ends_early or unreadable_behind(log, row),
+        row=row,
+        klass=klass,
+        reason=reason,
+        entry=entry,
+        owner=None if entry is None else entry.transactional_id,
+        since=since,
+        age_ms=max(0, log.cluster.as_of - since) if since >= 0 else 0,
+        timeout_ms=timeout,
+        in_flight=in_flight,
+        missing=missing,
+        end_unknown=log.leader.ends_early or unreadable_behind(log, row),
     )
 
 
 def unreadable_behind(log: LogView, row: np.void) -> bool:
     """Whether bytes that could not be read, or are not there, lie behind the transaction's data: one of them may be its
     marker."""
-    gone = [log.leader.state.get("unreadable_at", -1), *(start for start, _ in log.leader.absent)]
+    gone = [log.leader.unreadable_at, *(start for start, _ in log.leader.absent)]
     return bool(max(gone) > row["last_offset"])
 
 
@@ -107,7 +108,7 @@ def _class(
     contradiction = None if entry is None else _contradiction(log, row, entry)
     if below and (entry is None or contradiction is not None or _late(log, entry, timeout)):
         return "ghost", "its data lies below the log start", False, None
-    if "control_type" in (log.leader.state.get("cannot_show") or ()):
+    if "control_type" in log.leader.cannot_show:
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
     if log.leader.ends_early:
         return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"

@@ -65,7 +65,7 @@ class Pair:
 
     def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""
-        ours, theirs = _snapshots(self.copy), _snapshots(self.leader)
+        ours, theirs = self.copy.snapshot_producers, self.leader.snapshot_producers
         found = [
             (offset, np.setdiff1d(ours[offset], theirs[offset]), np.setdiff1d(theirs[offset], ours[offset]))
             for offset in sorted(ours.keys() & theirs.keys())
@@ -100,11 +100,6 @@ def row_of(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     at += at < 0 or int(d["last_offset"][at]) < offset
     at = min(at, len(d["base_offset"]) - 1)
     return {name: int(column[at]) for name, column in d.items()} if at >= 0 else {}
-
-
-def _snapshots(copy: CopyFacts) -> dict[int, np.ndarray]:
-    known: dict[int, np.ndarray] = copy.state.get("snapshot_producers") or {}
-    return known
 
 
 def _batches(log: LogView, copy: CopyFacts) -> dict[str, np.ndarray]:

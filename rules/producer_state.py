@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.facts.copy_facts import (
+from auditor.facts.events import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
     IN_TRANSACTION,
@@ -15,7 +15,7 @@ from auditor.facts.copy_facts import (
     KNOWN_IN_SNAPSHOT,
     SNAPSHOT_DENIES,
     STATE_MAY_BE_LOST,
-    Ahead,
+    Event,
     Kind,
 )
 from auditor.rules import commands
@@ -59,27 +59,27 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     """
     for gap in _gaps(log):
         e, swapped = gap[0], len(gap) > 1
-        missing = (int(e["b"]) - int(e["a"])) % 2**31
+        missing = (e["found_sequence"] - e["expected_sequence"]) % 2**31
         ahead = missing < 2**30 and not swapped
-        idle = int(e["timestamp"] - e["e"])
+        idle = e["timestamp"] - e["previous_time"]
         what = "the records between come later" if swapped else "the sequence went back"
-        lost = "loss across a leader change" if e["f"] & STATE_MAY_BE_LOST else "loss or state loss"
+        lost = "loss across a leader change" if e["context"] & STATE_MAY_BE_LOST else "loss or state loss"
         yield log.at_event(
             "sequence-gap",
             "error",
-            f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence {e['b']} where "
-            f"{e['a']} was expected: "
+            f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
+            f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
             + (f"{missing} records are not in this log" if ahead else what)
             + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             evidence={
-                "expected": e["a"],
-                "found": e["b"],
+                "expected": e["expected_sequence"],
+                "found": e["found_sequence"],
                 "missing_records": missing if ahead else None,
-                "previous_last_offset": e["c"],
-                "previous_time": iso(int(e["e"])),
-                "leader_epochs": [e["d"], e["leader_epoch"]],
+                "previous_last_offset": e["previous_last_offset"],
+                "previous_time": iso(e["previous_time"]),
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 "class": "out of order" if swapped else lost,
                 **_certainty(log, e),
             },
@@ -88,25 +88,33 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         )
 
 
-def _certainty(log: LogView, e: np.void) -> dict[str, str]:
+def _certainty(log: LogView, e: Event) -> dict[str, str]:
     """For the evidence of a gap: how sure it is that records are lost, and what would decide it."""
-    if any(e["c"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
+    if any(e["previous_last_offset"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
         return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
-    return {"confidence": "likely" if e["f"] & STATE_MAY_BE_LOST else "proved"}
+    return {"confidence": "likely" if e["context"] & STATE_MAY_BE_LOST else "proved"}
 
 
-def _gaps(log: LogView) -> list[list[np.void]]:
+def _gaps(log: LogView) -> list[list[Event]]:
     """The gaps to tell, each with what is wrong only because its batches lie in another order.
 
     That is a batch that begins where the gap does, behind it, and the one that then goes on where those before ended.
     """
     intact, out = log.intact_from(), []
-    newest: dict[tuple[int, int], list[list[np.void]]] = {}
+    newest: dict[tuple[int, int], list[list[Event]]] = {}
     for e in log.events(Kind.SEQUENCE_GAP):
-        if e["c"] < intact or e["f"] & AFTER_UNREADABLE or _in_committed(log, e):
+        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
             continue
         mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
-        gap = next((g for g in mine if e["b"] == g[0]["a"] or (len(g) > 1 and e["a"] == g[0]["b"])), None)
+        gap = next(
+            (
+                g
+                for g in mine
+                if e["found_sequence"] == g[0]["expected_sequence"]
+                or (len(g) > 1 and e["expected_sequence"] == g[0]["found_sequence"])
+            ),
+            None,
+        )
         if gap is not None:
             gap.append(e)
             continue
@@ -116,9 +124,9 @@ def _gaps(log: LogView) -> list[list[np.void]]:
     return out
 
 
-def _in_committed(log: LogView, e: np.void) -> bool:
+def _in_committed(log: LogView, e: Event) -> bool:
     """Whether the gap is inside a committed transaction, which committed-transaction-hole reports."""
-    if not e["f"] & IN_TRANSACTION:
+    if not e["context"] & IN_TRANSACTION:
         return False
     t = log.leader.transactions
     return bool(
@@ -132,7 +140,7 @@ def _in_committed(log: LogView, e: np.void) -> bool:
     )
 
 
-def _dump(log: LogView, e: np.void) -> str:
+def _dump(log: LogView, e: Event) -> str:
     return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
 
 
@@ -159,18 +167,18 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "duplicate-sequence-range",
             "error",
-            f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['b']} "
+            f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['found_sequence']} "
             f"stored a second "
             f"time: {plural(len(run), 'batch')} of records that are already in the log",
             first,
             last_offset=last["last_offset"],
             evidence={
-                "expected": first["a"],
-                "found": first["b"],
+                "expected": first["expected_sequence"],
+                "found": first["found_sequence"],
                 "batches": len(run),
-                "stored_before_at": first["e"] if first["e"] >= 0 else None,
-                "previous_last_offset": first["c"],
-                "leader_epochs": [first["d"], first["leader_epoch"]],
+                "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
+                "previous_last_offset": first["previous_last_offset"],
+                "leader_epochs": [first["previous_leader_epoch"], first["leader_epoch"]],
             },
         )
 
@@ -195,20 +203,20 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """
     intact = log.intact_from()
     for e in log.events(Kind.SEQUENCE_RESET):
-        if e["f"] & AFTER_UNREADABLE:
+        if e["context"] & AFTER_UNREADABLE:
             continue
-        severity = "warning" if e["c"] >= intact and log.leader.log_start_known else "info"
+        severity = "warning" if e["previous_last_offset"] >= intact and log.leader.log_start_known else "info"
         yield log.at_event(
             "sequence-reset-same-epoch",
             severity,
             f"Producer {e['producer_id']} starts again at sequence 0 in the same epoch {e['producer_epoch']}: "
-            f"{e['a']} was expected",
+            f"{e['expected_sequence']} was expected",
             e,
             evidence={
-                "expected": e["a"],
+                "expected": e["expected_sequence"],
                 "found": 0,
-                "previous_last_offset": e["c"],
-                "leader_epochs": [e["d"], e["leader_epoch"]],
+                "previous_last_offset": e["previous_last_offset"],
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 **log.unknown_start(),
             },
         )
@@ -237,9 +245,9 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """
     shown, more = 0, 0
     for e in log.events(Kind.FIRST_NONZERO):
-        if e["f"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
+        if e["context"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
             continue
-        inherited = _inherited(log, int(e["f"]))
+        inherited = _inherited(log, e["context"])
         if inherited and shown >= INHERITED_SHOWN:
             more += 1
             continue
@@ -265,27 +273,27 @@ def _inherited(log: LogView, flags: int) -> bool:
 
 def _created_anew(log: LogView, producer_id: int) -> bool:
     """Whether the coordinator knows of the producer's transactions in this partition from before this log began."""
-    history, began = log.cluster.coordinator, int(log.leader.state.get("first_time", -1))
+    history, began = log.cluster.coordinator, log.leader.first_time
     if history is None or began < 0 or log.leader.log_start > 0:
         return False
     windows = (w for w in history.windows(producer_id) if log.name in w.partitions)
     return any(w.end_time is not None and w.end_time < began for w in windows)
 
 
-def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
-    who = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})"
+def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
+    who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     anew = not inherited and _created_anew(log, int(e["producer_id"]))
     if inherited:
         lost = f"below the log start {log.leader.log_start}" if log.leader.log_start else "that the cleaner took"
-        message = f"{who} has its first retained batch at sequence {e['b']}: what was before may be among those {lost}"
+        message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
         extra = {"confidence": "undecidable", "missing": f"offsets {lost}"} | log.unknown_start()
     elif anew:
-        message = f"{who} begins at sequence {e['b']} in this log: it wrote to one of this name before this one began"
+        message = f"{who} begins at sequence {found} in this log: it wrote to one of this name before this one began"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name"}
     else:
         message = (
-            f"{who} begins at sequence {e['b']} in this log: the broker took it without knowing it, and sequences 0 to "
-            f"{int(e['b']) - 1} are nowhere here"
+            f"{who} begins at sequence {found} in this log: the broker took it without knowing it, and sequences 0 to "
+            f"{found - 1} are nowhere here"
         )
         extra = {"confidence": "likely"}
     return log.at_event(
@@ -293,7 +301,7 @@ def _first_sequence(log: LogView, e: np.void, inherited: bool) -> Finding:
         "info" if inherited or anew else "warning",
         message,
         e,
-        evidence={"expected": 0, "found": e["b"], "log_start": log.leader.log_start, **extra},
+        evidence={"expected": 0, "found": found, "log_start": log.leader.log_start, **extra},
     )
 
 
@@ -315,20 +323,21 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """
     intact = log.intact_from()
     for e in log.events(Kind.BUMP_NONZERO):
-        if e["c"] < intact or e["f"] & AFTER_UNREADABLE:
+        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE:
             continue
-        changed = bool(e["f"] & STATE_MAY_BE_LOST)
+        changed = bool(e["context"] & STATE_MAY_BE_LOST)
         yield log.at_event(
             "first-batch-after-bump-nonzero",
             "warning" if changed else "error",
-            f"Producer {e['producer_id']} begins its epoch {e['producer_epoch']} at sequence {e['b']} instead of 0",
+            f"Producer {e['producer_id']} begins its epoch {e['producer_epoch']} at sequence {e['found_sequence']} "
+            "instead of 0",
             e,
             evidence={
                 "expected": 0,
-                "found": e["b"],
-                "previous_epoch": e["e"],
-                "previous_last_offset": e["c"],
-                "leader_epochs": [e["d"], e["leader_epoch"]],
+                "found": e["found_sequence"],
+                "previous_epoch": e["previous_epoch"],
+                "previous_last_offset": e["previous_last_offset"],
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 "confidence": "likely" if changed else "proved",
             },
             remedy=_dump(log, e) + "; compare the replicas; report the client library if it repeats",
@@ -346,20 +355,20 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     What to do: find the client by its producer id, stop mixing transactional and plain sends, watch the followers' lag.
     Source: KIP-360; ProducerAppendInfo
     """
-    for run in runs(log.events(Kind.PLAIN_IN_TRANSACTION), "producer_id", "a"):
+    for run in runs(log.events(Kind.PLAIN_IN_TRANSACTION), "producer_id", "transaction_first_offset"):
         e = run[0]
-        changed = e["d"] >= 0 and e["d"] != e["leader_epoch"]
+        changed = e["previous_leader_epoch"] >= 0 and e["previous_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
             "plain-data-inside-transaction",
             "warning" if changed else "critical",
             f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
-            f"offset {e['a']} was open: this data counts as committed whatever becomes of it",
+            f"offset {e['transaction_first_offset']} was open: this data counts as committed whatever becomes of it",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
-                "transaction_first_offset": e["a"],
+                "transaction_first_offset": e["transaction_first_offset"],
                 "batches": len(run),
-                "leader_epochs": [e["d"], e["leader_epoch"]],
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
             },
             remedy=f"{commands.describe_producers(log.topic, log.partition)}; stop the client that mixes both; watch "
             "ReplicaFetcherManager lag",
@@ -397,14 +406,14 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "producer-expired-while-active",
             severity,
-            f"Producer {e['producer_id']} was idle for {int(e['a']) / 3600000:.1f} h, longer than the "
-            f"{limit / 3600000:.1f} h that brokers remember it, and went on at sequence {e['b']}",
+            f"Producer {e['producer_id']} was idle for {int(e['idle_ms']) / 3600000:.1f} h, longer than the "
+            f"{limit / 3600000:.1f} h that brokers remember it, and went on at sequence {e['found_sequence']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
-                "idle_ms": e["a"],
+                "idle_ms": e["idle_ms"],
                 "expiration_ms": limit,
-                "previous_last_offset": e["c"],
+                "previous_last_offset": e["previous_last_offset"],
                 "times": len(run),
                 "confidence": "likely",
             },
@@ -434,15 +443,15 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
         for run in runs(log.events(kind), "producer_id"):
             e = run[0]
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
-            hours = abs(int(e["a"]) - int(e["timestamp"])) / 3600000
+            hours = abs(e["broker_time"] - e["timestamp"]) / 3600000
             yield log.at_event(
                 "producer-timestamp-skew",
                 "warning",
                 f"{who} stamps records {hours:.1f} h {word} the broker's clock",
                 e,
                 last_offset=run[-1]["last_offset"],
-                evidence={"found": iso(int(e["timestamp"])), "broker_time": iso(int(e["a"])), "batches": len(run)},
+                evidence={"found": iso(e["timestamp"]), "broker_time": iso(e["broker_time"]), "batches": len(run)},
             )
-    ahead = log.leader.state.get("ahead")
-    if isinstance(ahead, Ahead) and is_ahead_of_all(log, ahead):
+    ahead = log.leader.ahead
+    if ahead is not None and is_ahead_of_all(log, ahead):
         yield at_ahead(log, "producer-timestamp-skew", ahead)

@@ -217,3 +217,12 @@ def snapshot_of_another_coordinator(cause: Finding, other: Finding) -> bool:
     """A snapshot only has another coordinator epoch than the cause's marker gave the producer."""
     found = {(d["producer_id"], d["field"], d["replayed"]) for d in other.evidence["differences"]}
     return found == {(cause.producer_id, "coordinator_epoch", cause.evidence["found"])}
+
+
+@relation("topic", "partition")
+def of_unread_bytes(cause: Finding, other: Finding) -> bool:
+    """A range that a replica lacks because its bytes there are no batch."""
+    unread = cause.evidence.get("unread_offsets")
+    if unread is None or other.offset is None or other.last_offset is None:
+        return False
+    return bool(unread[0] <= other.offset and other.last_offset <= unread[1])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
-import numpy as np
-
+from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.codec import columns as col
-from auditor.facts.copy_facts import Ahead, Kind
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Event, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -79,11 +79,11 @@ def error_code(name: str) -> dict[str, Any]:
 
 def _structural(
     log: LogView, kinds: tuple[Kind, ...], table: dict[int, str], but: Container[tuple[int, int]] = ()
-) -> Iterator[list[np.void]]:
+) -> Iterator[list[Event]]:
     """Runs of events with a flaw of the table, alike in what is wrong; without the batches at the places ``but``."""
     mask = sum(table)
-    found = (e for e in log.events(*kinds) if int(e["a"]) & mask or e["kind"] == Kind.COUNT_BELOW_SPAN)
-    yield from runs((e for e in found if _place(e) not in but), "kind", "a", "producer_id")
+    found = (e for e in log.events(*kinds) if e["flaws"] & mask and _place(e) not in but)
+    return runs(found, "kind", "flaws", "producer_id")
 
 
 @rule("record-structure-invalid", family=FAMILY, severity="error")
@@ -92,37 +92,46 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
 
     Checks: the records present differ from the declared count, bytes are left over, the body cannot be decompressed,
     offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
-    with --records); an unknown codec or magic, a declared count that the offsets deny (always).
+    with --records); an unknown codec or magic, a declared count that the offsets deny, bytes between sound batches that
+    are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
     Why it matters: leaders refuse such batches; one that is stored breaks consumers and followers when they read it.
-    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there).
-    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch.
+    Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
+    lies behind. The auditor looks for the next sound batch and goes on from it.
+    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
+    began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
+    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch. For bytes that
+    are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
-    no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if int(e["a"]) & col.FLAW_CODEC_UNKNOWN}
-    told: set[tuple[int, int]] = set()
+    no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}
+    explained: set[tuple[int, int]] = set()
     for run in _structural(log, (Kind.RECORD_FLAW,), RECORD_FLAWS, no_codec):
-        told |= {_place(e) for e in run}
+        explained |= {_place(e) for e in run}
         e = run[0]
-        what = words(int(e["a"]), RECORD_FLAWS)
-        more = {"records_present": e["c"], "records_declared": e["d"], "record_index": e["b"] if e["b"] >= 0 else None}
-        in_doubt = bool(int(e["a"]) & SPAN_FLAWS) or None
+        what = words(e["flaws"], RECORD_FLAWS)
+        more = {
+            "records_present": e["records_present"],
+            "records_declared": e["records_declared"],
+            "record_index": e["record_index"] if e["record_index"] >= 0 else None,
+        }
+        in_doubt = bool(e["flaws"] & SPAN_FLAWS) or None
         yield _invalid(log, run, what, "record-structure-invalid", span_in_doubt=in_doubt, **more)
-    for run in _structural(log, (Kind.HEADER_FLAW, Kind.COUNT_BELOW_SPAN), BATCH_FLAWS):
-        left = [e for e in run if _place(e) not in told]
-        if not left:
-            continue
-        if left[0]["kind"] == Kind.COUNT_BELOW_SPAN:
-            what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
-            more = {"declared": left[0]["a"], "span": left[0]["b"], "span_in_doubt": True}
-            yield _invalid(log, left, what, "record-structure-invalid", **more)
-        else:
-            in_doubt = bool(int(left[0]["a"]) & ~col.FLAW_CODEC_UNKNOWN) or None
-            what = words(int(left[0]["a"]), BATCH_FLAWS)
+    for run in _structural(log, (Kind.HEADER_FLAW,), BATCH_FLAWS):
+        if left := [e for e in run if _place(e) not in explained]:
+            in_doubt = bool(left[0]["flaws"] & ~col.FLAW_CODEC_UNKNOWN) or None
+            what = words(left[0]["flaws"], BATCH_FLAWS)
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=in_doubt)
+    for run in runs(log.events(Kind.COUNT_BELOW_SPAN), "record_count", "producer_id"):
+        if left := [e for e in run if _place(e) not in explained]:
+            what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
+            more = {"declared": left[0]["record_count"], "span": left[0]["span"], "span_in_doubt": True}
+            yield _invalid(log, left, what, "record-structure-invalid", **more)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
+    for copy in log.copies:  # each is damaged by itself
+        yield from _gaps(log, copy)
 
 
-def _place(e: np.void) -> tuple[int, int]:
+def _place(e: Event) -> tuple[int, int]:
     return int(e["segment"]), int(e["position"])
 
 
@@ -141,11 +150,33 @@ def _unknown_formats(log: LogView, told: set[int]) -> Iterator[Finding]:
             yield log.finding(
                 "record-structure-invalid", "error", f"A batch in {error.file} has an unknown {what}: {error.detail}",
                 file=error.file, position=error.position,
+                offset=error.first_offset if error.first_offset >= 0 else None,
                 evidence={"reason": error.reason, "at_log_end": at_end or None, **error_code("INVALID_RECORD")},
             )  # fmt: skip
 
 
-def _invalid(log: LogView, run: list[np.void], what: list[str], rule_id: str, **evidence: Any) -> Finding:
+def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
+    """Bytes between sound batches that are no batch."""
+    for error in copy.errors:
+        if error.reason != "bad_size" or error.last_offset < 0 or error.file not in copy.segments:
+            continue
+        first, last = error.first_offset, error.last_offset
+        lost = f"offsets {first} to {last}" if last >= first else "no offset"
+        yield log.finding(
+            "record-structure-invalid",
+            "error",
+            f"{error.length} bytes of {error.file} from byte {error.position} on are no batch ({error.detail}): "
+            f"{lost} of {log.name} could not be read, and a broker reads nothing behind them in this segment",
+            copy=copy, file=error.file, position=error.position,
+            offset=first, last_offset=last if last >= first else None,
+            evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
+                      "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
+            remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
+            f"make sure first that another replica has {lost}",
+        )  # fmt: skip
+
+
+def _invalid(log: LogView, run: list[Event], what: list[str], rule_id: str, **evidence: Any) -> Finding:
     e = run[0]
     return log.at_event(
         rule_id,
@@ -185,14 +216,14 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "null-key-in-compacted-topic",
             "warning",
-            f"{plural(sum(int(x['a']) for x in run), 'record')} without key in the compacted topic {log.topic}, "
+            f"{plural(sum(x['null_keys'] for x in run), 'record')} without key in the compacted topic {log.topic}, "
             f"partition {log.partition}, from offset {e['base_offset']} on: the cleaner drops what has no key",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
-                "records": sum(int(x["a"]) for x in run),
+                "records": sum(x["null_keys"] for x in run),
                 "batches": len(run),
-                "record_index": e["b"],
+                "record_index": e["record_index"],
                 "metric": BROKER_METRIC + "NoKeyCompactedTopicRecordsPerSec",
                 **error_code("INVALID_RECORD"),
             },
@@ -221,16 +252,16 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     skip = {int(e["base_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
     for run in runs(log.events(Kind.RECORD_TIMESTAMP), "producer_id"):
         e = run[0]
-        yield _odd_time(log, run, f"the earliest is {when(e['a'])}", found=int(e["a"]))
+        yield _odd_time(log, run, f"the earliest is {when(e['min_timestamp'])}", found=e["min_timestamp"])
     after = _after_limit(log)
     if after is None:
         return
     for run in runs((e for e in log.events(Kind.TIMESTAMP_AHEAD) if int(e["base_offset"]) not in skip), "producer_id"):
         e = run[0]
-        if int(e["timestamp"]) - int(e["a"]) > after + TOLERANCE_MS:
+        if e["timestamp"] - e["broker_time"] > after + TOLERANCE_MS:
             yield _odd_time(log, run, f"{iso(int(e['timestamp']))} lies ahead of the broker", found=int(e["timestamp"]))
-    ahead = log.leader.state.get("ahead")
-    if isinstance(ahead, Ahead) and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
+    ahead = log.leader.ahead
+    if ahead is not None and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
         yield at_ahead(log, "timestamp-out-of-range", ahead, limit_ms=after, **error_code("INVALID_TIMESTAMP"))
 
 
@@ -239,12 +270,12 @@ def _after_limit(log: LogView) -> int | None:
     own = log.cluster.setting(log.topic, "message.timestamp.after.max.ms")
     value = own or log.cluster.broker_setting(log.leader.broker_id, "log.message.timestamp.after.max.ms")
     if value is not None:
-        return int(value) if value.isdigit() else None
+        return setting_number(value)
     limit = log.policy().after_max_ms
     return limit if limit >= 0 else None
 
 
-def _odd_time(log: LogView, run: list[np.void], what: str, found: int) -> Finding:
+def _odd_time(log: LogView, run: list[Event], what: str, found: int) -> Finding:
     e = run[0]
     return log.at_event(
         "timestamp-out-of-range",
@@ -270,7 +301,7 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """
     for run in runs(log.events(Kind.BATCH_TIMESTAMP), "producer_id"):
         e = run[0]
-        found, expected = when(e["timestamp"]), when(e["a"])
+        found, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
         yield log.at_event(
             "batch-timestamp-mismatch",
             "warning",
@@ -281,8 +312,8 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
             evidence={
                 "expected": expected,
                 "found": found,
-                "first_record": when(e["b"]),
-                "base_timestamp": when(e["c"]),
+                "first_record": when(e["found_base_timestamp"]),
+                "base_timestamp": when(e["base_timestamp"]),
                 "batches": len(run),
             },
         )
@@ -301,8 +332,8 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """
     for run in _structural(log, (Kind.RECORD_FLAW,), LEGACY_FLAWS):
         e = run[0]
-        what = words(int(e["a"]), LEGACY_FLAWS)
-        crc = bool(int(e["a"]) & col.RECORD_INNER_CRC)
+        what = words(e["flaws"], LEGACY_FLAWS)
+        crc = bool(e["flaws"] & col.RECORD_INNER_CRC)
         yield log.at_event(
             "legacy-inner-record-invalid",
             "error",
@@ -313,7 +344,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
             evidence={
                 "flaws": what,
                 "batches": len(run),
-                "record_index": e["b"] if e["b"] >= 0 else None,
+                "record_index": e["record_index"] if e["record_index"] >= 0 else None,
                 "metric": BROKER_METRIC
                 + ("InvalidMessageCrcRecordsPerSec" if crc else "InvalidMagicNumberRecordsPerSec"),
                 **error_code("CORRUPT_MESSAGE" if crc else "INVALID_RECORD"),
@@ -334,7 +365,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):
-        yield _invalid(log, run, words(int(run[0]["a"]), CONTROL_FLAWS), "malformed-control-batch")
+        yield _invalid(log, run, words(run[0]["flaws"], CONTROL_FLAWS), "malformed-control-batch")
 
 
 @rule("producer-fields-inconsistent", family=FAMILY, severity="error")
@@ -348,6 +379,6 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     What to do: find the foreign writer.
     Source: KIP-98, KIP-467; LogValidator
     """
-    told = {_place(e) for e in log.events(Kind.HEADER_FLAW) if int(e["a"]) & col.FLAW_CONTROL_NO_PRODUCER}
+    told = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
     for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, told):
-        yield _invalid(log, run, words(int(run[0]["a"]), PRODUCER_FLAWS), "producer-fields-inconsistent")
+        yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS), "producer-fields-inconsistent")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
-from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts, Kind
+from auditor.base.numbers import setting_number
+from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
+from auditor.facts.events import Event, Kind, events_of
 from auditor.model import releases
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.model.releases import Shown
@@ -97,7 +99,7 @@ class Cluster:
             return True
         count = self.partition_counts.get(topic, 0)
         values = [broker.get(COUNT_SETTINGS.get(topic, "")) for broker in self.broker_configs.values()]
-        set_to = [int(value) for value in values if value is not None and value.isdigit()]
+        set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def margin(self, timeout_ms: int = 0) -> int:
@@ -149,7 +151,7 @@ class LogView:
 
     def intact_from(self, copy: CopyFacts | None = None) -> int:
         """The first offset from which the log was never cleaned."""
-        return int((copy or self.leader).state.get("intact_from", 0))
+        return (copy or self.leader).intact_from
 
     def policy_name(self, copy: CopyFacts | None = None) -> str:
         """The policy under which a copy's broker worked, the leader copy's unless another is named."""
@@ -165,11 +167,9 @@ class LogView:
         hw = self.leader.high_watermark
         return self.leader.log_end if hw is None else hw
 
-    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[np.void]:
+    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[Event]:
         """Events of these kinds in log order, of the leader copy unless another is named."""
-        events = (copy or self.leader).events
-        if len(events):
-            yield from events[np.isin(events["kind"], [int(k) for k in kinds])]
+        return events_of((copy or self.leader).events, *kinds)
 
     def time(self, raw: int) -> int:
         """time(b) of rules.md from a fact's time: capped at the newest broker-written time of the input."""
@@ -222,7 +222,7 @@ class LogView:
             **{name: plain(value) for name, value in fields.items()},
         )
 
-    def at_event(self, rule: str, severity: str, message: str, event: np.void, **fields: Any) -> Finding:
+    def at_event(self, rule: str, severity: str, message: str, event: Event, **fields: Any) -> Finding:
         """A finding that points at the batch of an event."""
         fields.setdefault("last_offset", event["last_offset"])
         fields.setdefault("position", event["position"] if event["position"] >= 0 else None)
@@ -312,10 +312,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-def runs(events: Iterator[np.void], *same: str) -> Iterator[list[np.void]]:
+def runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
     """Events that follow one another and agree in the named columns, together: one cause, one finding."""
-    open_runs: dict[tuple[Any, ...], list[np.void]] = {}
+    open_runs: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
-        key = tuple(event[name].item() for name in same)
-        open_runs.setdefault(key, []).append(event)
-    yield from sorted(open_runs.values(), key=lambda run: int(run[0]["base_offset"]))
+        columns: Mapping[str, object] = event
+        open_runs.setdefault(tuple(columns[name] for name in same), []).append(event)
+    yield from sorted(open_runs.values(), key=lambda run: run[0]["base_offset"])

@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent / "data" / "corpora"
 CAMPAIGNS = Path(__file__).parent / "data" / "campaigns"
+FORMATS = Path(__file__).parent / "data" / "formats"
 CONFORMANCE = Path(__file__).parent / "data" / "conformance"
 
 
@@ -33,7 +34,7 @@ def campaigns() -> list[str]:
 
 
 def _folder(name: str) -> Path:
-    return ROOT / name if (ROOT / name).is_dir() else CAMPAIGNS / name
+    return next((root / name for root in (ROOT, CAMPAIGNS) if (root / name).is_dir()), FORMATS / name)
 
 
 @functools.cache

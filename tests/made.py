@@ -10,8 +10,9 @@ import pyarrow as pa
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.columns import BatchColumns, empty_batches
-from auditor.facts.copy_facts import PRODUCER, TRANSACTION, CopyFacts
-from auditor.replay.state import blank_audit
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.producer_rows import PRODUCER, blank_producers
+from auditor.facts.transaction_rows import TRANSACTION
 
 TRANSACTIONAL, CONTROL, APPEND_TIME = 0x10, 0x20, 0x08
 KEY = ("cluster", 1, "broker-1", "__consumer_offsets", 0)
@@ -56,14 +57,14 @@ def facts(topic: str = "t", **given: Any) -> CopyFacts:
 
 def producers(*rows: dict[str, Any]) -> np.ndarray:
     """PRODUCER rows, absent columns as before anything is known."""
-    return _rows(blank_audit(len(rows)), rows)
+    return _rows(blank_producers(len(rows)), rows)
 
 
 def transactions(*rows: dict[str, Any]) -> np.ndarray:
     """TRANSACTION rows, absent columns -1, but counts and flags 0."""
     out = np.zeros(len(rows), TRANSACTION)
     for name in TRANSACTION.names or ():
-        out[name] = 0 if name in ("batches", "records", "bytes", "repeat", "from_snapshot") else -1
+        out[name] = 0 if name in ("batches", "records", "bytes", "repeated", "from_snapshot") else -1
     return _rows(out, rows)
 
 

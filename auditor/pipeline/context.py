@@ -45,12 +45,12 @@ def brief(facts: CopyFacts) -> Brief:
         facts.log_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown and not facts.cut_short,
         facts.topic_id, facts.broker_id, facts.starts_late,
     )  # fmt: skip
-    lost = int(facts.state.get("lost_at", -1))  # behind it bytes could not be read: no history is whole across it
-    broken = [offset for offset, *_ in facts.state.get("unreadable_records") or []] + [lost] * (lost >= 0)
+    lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
+    broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
     broken += [facts.log_end] * facts.cut_short
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
-        facts.broker_time, facts.any_time, max(int(facts.state.get("intact_from", 0)), lost),
+        facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.ends_early, facts.tables.get("transaction_log"),
         max(broken, default=None), facts.sums,

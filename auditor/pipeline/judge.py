@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.errors import DecodeError
 from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.snapshot_links import Difference
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import iso
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
@@ -48,26 +50,30 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "offsets": accounting(copy),
         "chain": chain(copy, cluster_time=log.cluster.as_of),
         "dropped_events": copy.dropped_events or None,
-        "skipped_records": copy.state.get("skipped_kinds") or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in copy.errors],
+        "errors": [e._asdict() for e in (*copy.errors, *_records_in_error(copy))],
         "recovery": crash_recovery.both_runs(copy),
         "notes": _notes(copy),
     }
+
+
+def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
+    """Records of an internal topic that could not be decoded."""
+    return [error for _offset, _position, error in copy.unreadable_records] + copy.unknown_records
 
 
 def _notes(copy: CopyFacts) -> list[str]:
     """What was left out of this log by a text dump, or by a limit of a live audit, in sentences."""
     notes = list(copy.notes)
     name = f"{copy.topic}-{copy.partition}"
-    if hidden := copy.state.get("cannot_show"):
+    if hidden := copy.cannot_show:
         notes.append(f"{name}: text does not show {', '.join(hidden)}")
-    if copy.state.get("ends_early"):
+    if copy.breaks_off:
         live = "the log was not read to its end"
-        what = live if copy.state.get("live") else "the dump breaks off before the log ends"
+        what = live if copy.live else "the dump breaks off before the log ends"
         notes.append(f"{name}: {what}, so nothing is said of its end")
-    if copy.state.get("may_be_cleaned") and not copy.topic.startswith("__"):
+    if copy.may_be_cleaned and not copy.topic.startswith("__"):
         notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
     return notes
 
@@ -109,8 +115,8 @@ def chain(copy: CopyFacts, cluster_time: int) -> dict[str, Any]:
     }
 
 
-def _broken(differences: list[tuple[int, str, int, int, int]]) -> bool:
-    return any(name != "missing" for _, name, _, _, _ in differences)
+def _broken(differences: list[Difference]) -> bool:
+    return any(difference.name != "missing" for difference in differences)
 
 
 def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:

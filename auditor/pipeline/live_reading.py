@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.limits import MIB
+from auditor.base.numbers import setting_number
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (
@@ -29,6 +30,7 @@ from auditor.connectors.live_cluster import (
     Name,
     Producer,
 )
+from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.copy_facts import CopyFacts
 from auditor.model.hashing import partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings
@@ -181,7 +183,7 @@ class Reading:
         task = LiveTask(
             log.topic, log.partition, log.leader, f"broker-{log.leader}", self.cluster_id, self.join_key,
             self.first(log), self.ends.end[log.name], is_compacted(log.topic, policy, None),
-            self.settings.expiration_ms(log.leader), int(before) if before and before.isdigit() else None,
+            self.settings.expiration_ms(log.leader), setting_number(before),
             self.options.records, self.options.tables and self.options.records, self.options.limits,
             cleaning_unknown=policy is None,
         )  # fmt: skip
@@ -224,12 +226,13 @@ class Reading:
             if name in before.producers and name in after.producers:
                 old, new = before.producers[name], after.producers[name]
                 still = [p for pid, p in sorted(new.items()) if old.get(pid) == p]
-                facts.state["memory"] = [p._asdict() for p in still]
-                facts.state["memory_ids"] = sorted(old.keys() | new.keys())
                 opened = [p for p in still if p.txn_first_offset >= 0 and abandoned(p.producer_id, name)]
-                facts.state["settled"] = [(p.producer_id, p.txn_first_offset) for p in opened]
+                facts.producer_memory = ProducerMemory(
+                    [p._asdict() for p in still], sorted(old.keys() | new.keys()),
+                    [(p.producer_id, p.txn_first_offset) for p in opened],
+                )  # fmt: skip
             if facts.topic == TRANSACTION_STATE:
-                facts.state |= {"coordinator_memory": ids[facts.partition], "asked_at": self.asked_at}
+                facts.coordinator_memory = CoordinatorMemory(ids[facts.partition], self.asked_at)
 
     def _tell(self, unread: Iterable[Log]) -> None:
         """Says what was not read."""

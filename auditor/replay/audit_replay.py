@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.connectors.codec import batch as walking
-from auditor.facts.copy_facts import EVENT, TRANSACTION, CopyFacts
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import EVENT
+from auditor.facts.transaction_rows import TRANSACTION
 from auditor.replay import finish
 from auditor.replay import state as st
+from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds
 from auditor.replay.kernel import replay_batches
 from auditor.replay.snapshot_chain import Chain, Stored
@@ -40,60 +43,60 @@ class AuditReplay:
     @property
     def broker_time(self) -> int:
         """The newest broker-written time so far, ms."""
-        return int(self.replay.scalars[st.S_BROKER_TIME])
+        return int(self.replay.progress["broker_time"])
 
     @property
     def expected(self) -> int:
         """The next offset, -1 before the first batch."""
-        return int(self.replay.scalars[st.S_EXPECTED])
+        return int(self.replay.progress["expected_offset"])
 
     @property
     def segment(self) -> int:
         """The number of the segment being read."""
-        return int(self.replay.scalars[st.S_SEGMENT])
+        return int(self.replay.progress["segment"])
 
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
         """A segment comes; ``after`` is the next one's base offset, -1 for none."""
-        scalars = self.replay.scalars
-        scalars[[st.S_SEGMENT, st.S_SEGMENT_BASE, st.S_SEGMENT_NEXT]] = number, base_offset, after
-        scalars[[st.S_SEGMENT_TIME, st.S_SEGMENT_ANY_TIME]] = -1
+        progress = self.replay.progress
+        progress["segment"], progress["segment_base_offset"] = number, base_offset
+        progress["next_segment_base_offset"] = after
+        progress["segment_time"] = progress["segment_any_time"] = -1
 
     def end_segment(self, after: int) -> None:
         """Notes the newest time of the segment."""
-        scalars = self.replay.scalars
-        self.facts.segment_times.append(int(max(scalars[st.S_SEGMENT_TIME], scalars[st.S_SEGMENT_ANY_TIME])))
+        progress = self.replay.progress
+        self.facts.segment_times.append(int(max(progress["segment_time"], progress["segment_any_time"])))
 
     def note_unreadable(self, *, lost: bool, until: int = 0) -> None:
         """Bytes that could not be read lie here, perhaps with what offsets up to ``until`` held."""
-        scalars = self.replay.scalars
-        until = max(until, int(scalars[st.S_EXPECTED]))
-        scalars[[st.S_UNREADABLE, st.S_UNREADABLE_AT]] = scalars[st.S_ORDINAL], until
+        progress = self.replay.progress
+        until = max(until, int(progress["expected_offset"]))
+        progress["unreadable_ordinal"], progress["unreadable_offset"] = progress["ordinal"], until
         if lost:
-            self.facts.state["lost_at"] = until
+            self.facts.lost_at = until
 
-    def take(self, b: np.ndarray) -> None:
+    def take(self, rows: np.ndarray) -> None:
         """Replays the rows of a walk, stopping at each snapshot's offset to compare."""
-        at, rows = 0, len(b)
-        while at < rows:
-            stop = rows
+        at, batches = 0, as_records(rows)
+        while at < len(rows):
+            stop = len(rows)
             if self.chain.waiting:
-                behind = np.flatnonzero(b[at:, walking.BASE_OFFSET] >= self.chain.next_offset())
-                stop = at + int(behind[0]) if len(behind) else rows
+                behind = np.flatnonzero(rows[at:, walking.BASE_OFFSET] >= self.chain.next_offset())
+                stop = at + int(behind[0]) if len(behind) else stop
                 if stop == at:
-                    time = int(b[at, walking.MAX_TIMESTAMP])
-                    self.chain.compare(self.replay, self.replay.scalars[st.S_UNREADABLE] < 0, time)
+                    time = int(rows[at, walking.MAX_TIMESTAMP])
+                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0, time)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
-            at = int(replay_batches(self.replay, b, at, stop))
+            at = int(replay_batches(self.replay, batches, at, stop))
             self._drain()
 
     def _drain(self) -> None:
-        scalars = self.replay.scalars
-        if scalars[st.S_EVENTS]:
-            self.keep([self.replay.log.events[: scalars[st.S_EVENTS]].copy()])
-        if scalars[st.S_TRANSACTIONS]:
-            self.transactions.append(self.replay.transactions[: scalars[st.S_TRANSACTIONS]].copy())
-        scalars[[st.S_EVENTS, st.S_TRANSACTIONS]] = 0
+        events, transactions = st.take_rows(self.replay)
+        if len(events):
+            self.keep([events])
+        if len(transactions):
+            self.transactions.append(transactions)
 
     def keep(self, found: list[np.ndarray]) -> None:
         """Keeps events up to a number of each kind, and counts those beyond."""
@@ -109,35 +112,32 @@ class AuditReplay:
 
     def finish(self, last_base: int) -> None:
         """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins."""
-        facts, scalars = self.facts, self.replay.scalars
-        facts.log_end = max(int(scalars[st.S_EXPECTED]), facts.log_start, last_base, 0)
-        self.chain.finish(self.replay, scalars[st.S_UNREADABLE] < 0, facts.log_end)
+        facts, progress = self.facts, self.replay.progress
+        facts.log_end = max(int(progress["expected_offset"]), facts.log_start, last_base, 0)
+        self.chain.finish(self.replay, progress["unreadable_ordinal"] < 0, facts.log_end)
         events = np.concatenate([np.empty(0, EVENT), *self.events])
-        facts.events = events[np.lexsort((events["position"], events["segment"]))]
+        facts.events = events[np.lexsort((events["kind"], events["position"], events["segment"]))]
         facts.transactions = np.concatenate(
             [np.empty(0, TRANSACTION), *self.transactions, finish.open_rows(self.replay)]
         )
         facts.snapshots = self.chain.links
         finish.add_snapshot_knowledge(facts, self.replay, self.stored)
         facts.sums = finish.sums(self.replay)
-        facts.last_leader_epoch = int(scalars[st.S_LEADER_EPOCH])
-        facts.broker_time, facts.any_time = int(scalars[st.S_BROKER_TIME]), int(scalars[st.S_ANY_TIME])
-        facts.state |= {
-            "intact_from": self.bounds.intact_from,
-            "first_time": int(scalars[st.S_FIRST_TIME]),
-            "unreadable": bool(scalars[st.S_UNREADABLE] >= 0),
-            "unreadable_at": max(0, int(scalars[st.S_UNREADABLE_AT])) if scalars[st.S_UNREADABLE] >= 0 else -1,
-            "ahead": finish.pending_ahead(self.replay),
-        }
+        facts.last_leader_epoch = int(progress["leader_epoch"])
+        facts.broker_time, facts.any_time = int(progress["broker_time"]), int(progress["any_time"])
+        facts.first_time, facts.intact_from = int(progress["first_time"]), self.bounds.intact_from
+        facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
+        facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
+        facts.ahead = finish.pending_ahead(self.replay)
 
 
 def _params(bounds: CopyBounds) -> np.ndarray:
-    params = np.zeros(st.PARAMS, np.int64)
-    params[st.P_LOG_START] = bounds.log_start
-    params[st.P_START_SEGMENT] = bounds.start_segment
-    params[st.P_INTACT_FROM] = bounds.intact_from
-    params[st.P_SEQUENCES] = bounds.sequences
-    params[st.P_BROKER_TIMES] = bounds.broker_times
-    params[st.P_EXPIRY_MS] = bounds.expiration_ms
-    params[st.P_KRAFT] = bounds.kraft
+    params = np.zeros(1, st.PARAMS)
+    params["log_start"] = bounds.log_start
+    params["start_segment"] = bounds.start_segment
+    params["intact_from"] = bounds.intact_from
+    params["has_sequences"] = bounds.sequences
+    params["broker_times"] = bounds.broker_times
+    params["expiration_ms"] = bounds.expiration_ms
+    params["is_kraft"] = bounds.kraft
     return params

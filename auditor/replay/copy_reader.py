@@ -26,8 +26,10 @@ from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.internal import InternalRows
 from auditor.connectors.storage import read_file, read_head
-from auditor.facts.copy_facts import ABORTED, CopyFacts, Kind
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
+from auditor.facts.transaction_rows import ABORTED
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
@@ -102,7 +104,7 @@ class CopyReader:
         self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
-            self.facts.state["indexed_segments"] = indexed
+            self.facts.indexed_segments = indexed
         self.internal = InternalRows(copy.topic or "", task.limits) if task.has_internal_rows else None
 
     def run(self) -> CopyFacts:
@@ -157,23 +159,31 @@ class CopyReader:
         facts, segments = self.facts, self.task.copy.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
             facts.tables = self.internal.tables(key)
-            facts.state["unreadable_records"] = self.internal.unreadable
-            facts.state["skipped_kinds"] = self.internal.skipped_kinds
+            facts.unreadable_records = self.internal.unreadable
+            facts.unknown_records = self.internal.unknown
         if isinstance(facts.digests, PackedColumns) and facts.digests:
             facts.digests.pack()
-            facts.state["snapshot_producers"] = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
+            facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
+
+    def _book_unreadable_records(self) -> None:
+        """The batches of records that were not understood, each once, are bytes in error."""
+        errors = self.internal.errors() if self.internal is not None else []
+        size = sum({(error.file, error.position): error.length for error in errors}.values())
+        self.bytes["bytes_decoded"] -= size
+        self.bytes["bytes_error"] += size
 
     def _small(self, file: DataFile | None) -> bytes | None:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
+        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
@@ -206,7 +216,7 @@ class CopyReader:
             entries, errors = decode_leader_epochs(data, file.name)
             self._account(len(data), errors)
             entries = [] if errors else entries  # of a part nothing follows for any batch
-        self.facts.state["leader_epochs"] = [(e.epoch, e.start_offset) for e in entries]
+        self.facts.leader_epochs = [(e.epoch, e.start_offset) for e in entries]
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
 
     def _partition_metadata(self) -> None:
@@ -286,7 +296,7 @@ class CopyReader:
         self.facts.errors += chunk.body_errors
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
-        """Replays a chunk, saying where bytes lie that could not be read. Zeros hide nothing.
+        """Replays a chunk, noting where bytes lie that could not be read. Zeros hide nothing.
 
         The torn end of the newest segment loses nothing either: what comes there had not been written when it was read.
         """

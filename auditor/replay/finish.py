@@ -4,48 +4,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.facts.copy_facts import KNOWN_IN_SNAPSHOT, PRODUCER, SNAPSHOT_DENIES, TRANSACTION, Ahead, CopyFacts, Kind
+from auditor.facts.copy_facts import Ahead, CopyFacts
+from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, Kind
 from auditor.facts.packed import table
+from auditor.facts.producer_rows import PRODUCER, blank_producers
+from auditor.facts.transaction_rows import TRANSACTION
 from auditor.model import producers as model
-from auditor.replay import state as st
 from auditor.replay.producer_columns import column
 from auditor.replay.snapshot_chain import Stored
+from auditor.replay.state import Replay
 
 
-def open_rows(replay: st.Replay) -> np.ndarray:
+def open_rows(replay: Replay) -> np.ndarray:
     """The transactions still open, by first offset."""
-    slots = replay.queue[st.Q_SLOT, : replay.scalars[st.S_OPEN]]
+    slots = replay.queue["slot"][: replay.progress["open"]]
     return np.sort(replay.open[slots], order="first_offset")
 
 
-def sums(replay: st.Replay) -> dict[str, int]:
+def sums(replay: Replay) -> dict[str, int]:
     """Volumes and offset accounting."""
-    s = replay.scalars
-    used = int(replay.producers.meta[0])
+    progress, used = replay.progress, int(replay.producers.meta[0])
     return {
-        "batches": int(s[st.S_BATCHES]),
-        "records": int(s[st.S_RECORDS]),
-        "data_offsets": int(s[st.S_DATA_OFFSETS]),
-        "marker_offsets": int(s[st.S_MARKER_OFFSETS]),
-        "hole_offsets_intact": int(s[st.S_HOLES_INTACT]),
-        "hole_offsets_cleaned": int(s[st.S_HOLES_CLEANED]),
-        "unreadable_offsets": int(s[st.S_UNREADABLE_OFFSETS]),
+        "batches": int(progress["batches"]),
+        "records": int(progress["records"]),
+        "data_offsets": int(progress["data_offsets"]),
+        "marker_offsets": int(progress["marker_offsets"]),
+        "hole_offsets_intact": int(progress["holes_intact"]),
+        "hole_offsets_cleaned": int(progress["holes_cleaned"]),
+        "unreadable_offsets": int(progress["unreadable_offsets"]),
         "producers": used,
         "cached_batches": int(replay.producers.cached[:used].sum()),
     }
 
 
-def pending_ahead(replay: st.Replay) -> Ahead | None:
+def pending_ahead(replay: Replay) -> Ahead | None:
     """The batch with the largest producer time that no broker-written time follows."""
-    s = replay.scalars
-    if s[st.S_AHEAD_TIME] < 0:
+    progress = replay.progress
+    if progress["ahead_time"] < 0:
         return None
-    columns = (st.S_AHEAD_TIME, st.S_AHEAD_PRODUCER, st.S_AHEAD_EPOCH, st.S_AHEAD_OFFSET, st.S_AHEAD_LAST,
-               st.S_AHEAD_SEGMENT, st.S_AHEAD_POSITION)  # fmt: skip
-    return Ahead(*(int(s[at]) for at in columns))
+    return Ahead(**{name: int(progress[f"ahead_{name}"]) for name in Ahead._fields})
 
 
-def add_snapshot_knowledge(facts: CopyFacts, replay: st.Replay, stored: list[Stored]) -> None:
+def add_snapshot_knowledge(facts: CopyFacts, replay: Replay, stored: list[Stored]) -> None:
     """Adds to the facts what only snapshots remember: producers below the log start, and transactions left open."""
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     _deny_or_know(facts, sound)
@@ -70,19 +70,19 @@ def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:
         below = snapshot.offset <= offsets
         flags[below] |= SNAPSHOT_DENIES
         flags[below & np.isin(ids, snapshot.entries.producer_id)] |= KNOWN_IN_SNAPSHOT
-    facts.events["f"][first] |= np.where(flags & KNOWN_IN_SNAPSHOT, KNOWN_IN_SNAPSHOT, flags)
+    facts.events["context"][first] |= np.where(flags & KNOWN_IN_SNAPSHOT, KNOWN_IN_SNAPSHOT, flags)
 
 
-def _only_in_snapshots(replay: st.Replay, sound: list[Stored]) -> np.ndarray:
+def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:
     """PRODUCER rows of those that the log does not show, as the newest snapshot that knows each has them."""
     ids = np.concatenate([np.empty(0, np.int64), *(s.entries.producer_id for s in sound)])
     unknown = np.flatnonzero(~np.isin(ids, column(replay, "producer_id")))
     if not len(unknown):
-        return st.blank_audit(0)
+        return blank_producers(0)
     first = np.unique(ids[unknown], return_index=True)[1]
     last = len(unknown) - 1 - np.unique(ids[unknown][::-1], return_index=True)[1]
     rows = unknown[last[np.argsort(first, kind="stable")]]
-    out = st.blank_audit(len(rows))
+    out = blank_producers(len(rows))
     out["producer_id"], out["below_in_snapshot"] = ids[rows], 1
     for name, below in COPIED.items():
         stored = np.concatenate([getattr(s.entries, name) for s in sound])[rows]
@@ -102,7 +102,7 @@ COPIED = {
 }
 
 
-def _ghosts(facts: CopyFacts, replay: st.Replay, newest: Stored) -> list[np.ndarray]:
+def _ghosts(facts: CopyFacts, replay: Replay, newest: Stored) -> list[np.ndarray]:
     """Open transactions that only the newest snapshot remembers, with no marker behind it."""
     out = []
     e = newest.entries
@@ -117,14 +117,14 @@ def _ghosts(facts: CopyFacts, replay: st.Replay, newest: Stored) -> list[np.ndar
         t["producer_id"], t["producer_epoch"], t["last_epoch"] = pid, e.producer_epoch[row], e.producer_epoch[row]
         t["first_offset"], t["last_offset"] = first, e.last_offset[row]
         t["first_timestamp"] = t["first_time"] = t["last_timestamp"] = t["last_time"] = e.last_timestamp[row]
-        for name in ("batches", "records", "bytes", "commit", "repeat"):
+        for name in ("batches", "records", "bytes", "commit", "repeated"):
             t[name] = 0
         t["from_snapshot"] = 1
         out.append(t)
     return out
 
 
-def _moved_on(replay: st.Replay, row: int, offset: int) -> bool:
+def _moved_on(replay: Replay, row: int, offset: int) -> bool:
     """Whether the log shows the transaction itself, or a marker of the producer behind the snapshot."""
     o = replay.live[row]
     return bool(o["open_slot"] >= 0 or (o["marked"] >= 0 and replay.marked["offset"][o["marked"]] >= offset))

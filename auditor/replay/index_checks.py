@@ -1,69 +1,101 @@
-"""Offset and time indexes held against the batches of their segment, as these come."""
+"""Offset and time indexes compared with the batches of their segment, as these come."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.index import OffsetIndex, TimeIndex
-from auditor.facts.copy_facts import EVENT, Kind
+from auditor.facts.events import Kind, blank_events
+from auditor.replay.batch_records import as_records
 
 NO_BATCH_THERE, OFFSET_ELSEWHERE, NOT_INCREASING, EARLIER_IS_LARGER = range(4)
 HIGHEST = np.iinfo(np.int64).max
 
-# Indexes into the state of a check: how many entries have met their batch, how many their end, and what came so far.
-_MET, _ENDED, _LAST, _TIME, _CULPRIT, _SEEN = range(6)
+# How many entries have met their batch, how many their end, and the last offset of the batches that came (``seen``).
+PLACES = np.dtype([("met", "i8"), ("ended", "i8"), ("last_offset", "i8"), ("seen", "i8")])
+# How many entries have met their batch, the largest time so far, and the last offset of the batch that has it.
+TIMES = np.dtype([("met", "i8"), ("time", "i8"), ("last_offset", "i8")])
 
 
-class _Sorted:
+class Sorted(NamedTuple):
     """The entries of an index in the order of a value at which the batches will come to them."""
 
-    def __init__(self, values: np.ndarray) -> None:
-        self.order = np.argsort(values, kind="stable")
-        self.values = values[self.order]
+    order: np.ndarray
+    values: np.ndarray
+
+
+def _sorted(values: np.ndarray) -> Sorted:
+    order = np.argsort(values, kind="stable")
+    return Sorted(order, values[order])
+
+
+class Places(NamedTuple):
+    """The entries of an offset index, and what its segment has at each: ``there`` whether a batch begins where it
+    points, ``least`` and ``most`` the offsets from there to the next entry's."""
+
+    at: np.ndarray
+    starts: Sorted
+    ends: Sorted
+    there: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+    state: np.ndarray  # PLACES, one row
+
+
+class Times(NamedTuple):
+    """The entries of a time index; ``largest`` is the largest time up to the offset of each, ``culprit`` the last
+    offset of the batch that has it."""
+
+    offsets: Sorted
+    largest: np.ndarray
+    culprit: np.ndarray
+    state: np.ndarray  # TIMES, one row
 
 
 @kernel
-def _follow_places(b, s, place, by_place, until, by_end, at, there, least, most):  # type: ignore[no-untyped-def]
+def _follow_places(batches: np.ndarray, places: Places) -> None:
     """Notes for each entry whether a batch begins where it points, and what offsets lie between it and the next one."""
-    for i in range(len(b)):
-        position = b[i, walking.POSITION]
-        while s[_ENDED] < until.size and until[s[_ENDED]] <= position:
-            entry = by_end[s[_ENDED]]
-            if s[_SEEN] and until[s[_ENDED]] > at[entry]:
-                most[entry] = s[_LAST]
-            s[_ENDED] += 1
-        while s[_MET] < place.size and place[s[_MET]] <= position:
-            if place[s[_MET]] == position:
-                entry = by_place[s[_MET]]
-                there[entry] = True
-                least[entry] = b[i, walking.BASE_OFFSET]
-                most[entry] = b[i, walking.LAST_OFFSET]
-            s[_MET] += 1
-        s[_LAST] = b[i, walking.LAST_OFFSET]
-        s[_SEEN] = 1
+    state, starts, ends = places.state[0], places.starts, places.ends
+    for number in range(len(batches)):
+        batch = batches[number]
+        while state.ended < ends.values.size and ends.values[state.ended] <= batch.position:
+            entry = ends.order[state.ended]
+            if state.seen and ends.values[state.ended] > places.at[entry]:
+                places.most[entry] = state.last_offset
+            state.ended += 1
+        while state.met < starts.values.size and starts.values[state.met] <= batch.position:
+            if starts.values[state.met] == batch.position:
+                entry = starts.order[state.met]
+                places.there[entry] = True
+                places.least[entry] = batch.base_offset
+                places.most[entry] = batch.last_offset
+            state.met += 1
+        state.last_offset = batch.last_offset
+        state.seen = 1
 
 
 @kernel
-def _follow_times(b, times, s, offset, order, largest, culprit):  # type: ignore[no-untyped-def]
-    """Notes for each entry the largest time up to its offset, and the last offset of the batch that has it."""
-    for i in range(len(b)):
-        last = b[i, walking.LAST_OFFSET]
-        while s[_MET] < offset.size and offset[s[_MET]] < last:
-            largest[order[s[_MET]]] = s[_TIME]
-            culprit[order[s[_MET]]] = s[_CULPRIT]
-            s[_MET] += 1
-        if times[i] >= s[_TIME]:
-            s[_TIME] = times[i]
-            s[_CULPRIT] = last
+def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> None:
+    """Notes for each entry the largest time up to its offset; ``largest`` is that of each batch, ms."""
+    state, offsets = times.state[0], times.offsets
+    for number in range(len(batches)):
+        last = batches[number].last_offset
+        while state.met < offsets.values.size and offsets.values[state.met] < last:
+            times.largest[offsets.order[state.met]] = state.time
+            times.culprit[offsets.order[state.met]] = state.last_offset
+            state.met += 1
+        if largest[number] >= state.time:
+            state.time = largest[number]
+            state.last_offset = last
 
 
 class OffsetCheck:
-    """An offset index, to be held against the batches of its segment. Memory: 70 bytes an entry.
+    """An offset index, to be compared with the batches of its segment. Memory: 70 bytes an entry.
 
     An entry points at the start of a batch and carries the last offset of the append that began there, which may be a
     later batch's: the bound is the batch before the next entry's.
@@ -71,20 +103,16 @@ class OffsetCheck:
 
     def __init__(self, index: OffsetIndex) -> None:
         self.index = index
-        self.at, self.offset = index.log_position, index.offset
-        until = np.append(self.at[1:], HIGHEST)[: len(self.at)]
-        self.places, self.ends = _Sorted(self.at), _Sorted(until)
-        self.there = np.zeros(len(self.at), np.bool_)
-        self.least, self.most = np.zeros((2, len(self.at)), np.int64)
-        self.state = np.zeros(_SEEN + 1, np.int64)
+        at = index.log_position
+        until = np.append(at[1:], HIGHEST)[: len(at)]
+        least, most = np.zeros((2, len(at)), np.int64)
+        self.places = Places(
+            at, _sorted(at), _sorted(until), np.zeros(len(at), np.bool_), least, most, state=np.zeros(1, PLACES)
+        )
 
     def take(self, rows: np.ndarray) -> None:
         """The next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
-        places, ends = self.places, self.ends
-        _follow_places(
-            rows, self.state, places.values, places.order, ends.values, ends.order, self.at, self.there, self.least,
-            self.most,
-        )  # fmt: skip
+        _follow_places(as_records(rows), self.places)
 
     def events(self, segment: int, end: int, unread: Sequence[tuple[int, int]] = ()) -> list[np.ndarray]:
         """Events for entries that no append of this segment explains, when all its batches have come.
@@ -92,49 +120,57 @@ class OffsetCheck:
         Not judged are entries at or beyond byte ``end`` and in the stretches ``unread`` (first byte, byte behind the
         last).
         """
-        at, offset, most = self.at, self.offset, self.most
-        open_ended = self.ends.order[self.state[_ENDED] :]
-        open_ended = open_ended[self.ends.values[self.state[_ENDED] :] > at[open_ended]]
-        if self.state[_SEEN]:
-            most[open_ended] = self.state[_LAST]
+        at, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
+        ends = self.places.ends
+        open_ended = ends.order[state["ended"] :]
+        open_ended = open_ended[ends.values[state["ended"] :] > at[open_ended]]
+        if state["seen"]:
+            most[open_ended] = state["last_offset"]
         backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(at <= np.roll(at, 1))
         judged = ~backwards & (at < end)
         for first, behind in unread:
             judged &= (at < first) | (at >= behind)
-        elsewhere = judged & self.there & ((offset < self.least) | (offset > most))
-        found = [backwards, judged & ~self.there, elsewhere]
+        there = self.places.there
+        elsewhere = judged & there & ((offset < self.places.least) | (offset > most))
+        found = [backwards, judged & ~there, elsewhere]
         faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
-        return _events(Kind.INDEX_ENTRY, segment, faults, self.index.position, offset, at)
+        return _events(
+            Kind.INDEX_ENTRY, segment, faults, position=self.index.position, entry_offset=offset, entry_position=at
+        )
 
 
 class TimeCheck:
-    """A time index, to be held against the batches of its segment. Memory: 50 bytes an entry."""
+    """A time index, to be compared with the batches of its segment. Memory: 50 bytes an entry."""
 
     def __init__(self, index: TimeIndex) -> None:
         self.index = index
-        self.stamp, self.offset = index.timestamp, index.offset
-        self.offsets = _Sorted(self.offset)
-        self.largest = np.full(len(self.stamp), -HIGHEST)
-        self.culprit = np.full(len(self.stamp), -1, np.int64)
-        self.state = np.zeros(_SEEN + 1, np.int64)
-        self.state[[_TIME, _CULPRIT]] = -HIGHEST, -1
+        count = len(index.timestamp)
+        self.times = Times(
+            _sorted(index.offset), np.full(count, -HIGHEST), np.full(count, -1, np.int64), np.zeros(1, TIMES)
+        )
+        self.times.state[0] = (0, -HIGHEST, -1)
 
-    def take(self, rows: np.ndarray, belied: Sequence[np.ndarray] = ()) -> None:
-        """The next batches; ``belied``: events of those whose records have another largest time than the header."""
-        times = rows[:, walking.MAX_TIMESTAMP].copy()
-        for events in belied:
-            times[np.searchsorted(rows[:, walking.POSITION], events["position"])] = events["a"]
-        _follow_times(rows, times, self.state, self.offsets.values, self.offsets.order, self.largest, self.culprit)
+    def take(self, rows: np.ndarray, wrong_times: Sequence[np.ndarray] = ()) -> None:
+        """The next batches; ``wrong_times``: BATCH_TIMESTAMP events of those whose header is not true."""
+        batches = as_records(rows)
+        largest = batches["max_timestamp"].copy()
+        for events in wrong_times:
+            largest[np.searchsorted(batches["position"], events["position"])] = events["found_max_timestamp"]
+        _follow_times(batches, largest, self.times)
 
     def events(self, segment: int, log_end: int) -> list[np.ndarray]:
-        """Events for entries that do not increase, or that an earlier record's larger timestamp belies."""
-        stamp, offset = self.stamp, self.offset
-        rest = self.offsets.order[self.state[_MET] :]
-        self.largest[rest], self.culprit[rest] = self.state[_TIME], self.state[_CULPRIT]
+        """Events for entries that do not increase, or that an earlier record's larger timestamp contradicts."""
+        stamp, offset, times, state = self.index.timestamp, self.index.offset, self.times, self.times.state[0]
+        rest = times.offsets.order[state["met"] :]
+        times.largest[rest], times.culprit[rest] = state["time"], state["last_offset"]
         backwards = _backwards(stamp <= np.roll(stamp, 1)) | _backwards(offset < np.roll(offset, 1))
-        belied = ~backwards & (offset < log_end) & (self.largest > stamp)
-        faults = np.select([backwards, belied], [NOT_INCREASING, EARLIER_IS_LARGER], -1)
-        return _events(Kind.TIME_INDEX_ENTRY, segment, faults, self.index.position, offset, stamp, self.culprit)
+        contradicted = ~backwards & (offset < log_end) & (times.largest > stamp)
+        faults = np.select([backwards, contradicted], [NOT_INCREASING, EARLIER_IS_LARGER], -1)
+        culprit = np.where(faults == EARLIER_IS_LARGER, times.culprit, -1)
+        return _events(
+            Kind.TIME_INDEX_ENTRY, segment, faults, position=self.index.position, entry_offset=offset,
+            entry_timestamp=stamp, larger_last_offset=culprit,
+        )  # fmt: skip
 
 
 @dataclass
@@ -144,12 +180,12 @@ class IndexChecks:
     offsets: OffsetCheck | None = None
     times: TimeCheck | None = None
 
-    def take(self, rows: np.ndarray, belied: Sequence[np.ndarray]) -> None:
+    def take(self, rows: np.ndarray, wrong_times: Sequence[np.ndarray]) -> None:
         """The next batches, as :meth:`TimeCheck.take` wants them."""
         if self.offsets is not None:
             self.offsets.take(rows)
         if self.times is not None:
-            self.times.take(rows, belied)
+            self.times.take(rows, wrong_times)
 
     def events(self, segment: int, end: int, log_end: int, unread: Sequence[tuple[int, int]]) -> list[np.ndarray]:
         """What both say, when all batches have come."""
@@ -163,19 +199,13 @@ def _backwards(than_before: np.ndarray) -> np.ndarray:
     return than_before
 
 
-def _events(
-    kind: Kind, segment: int, faults: np.ndarray, position: np.ndarray, offset: np.ndarray, value: np.ndarray,
-    culprit: np.ndarray | None = None,
-) -> list[np.ndarray]:  # fmt: skip
-    """A row for each entry with a fault; ``culprit``: the last offset of the batch that belies it."""
+def _events(kind: Kind, segment: int, faults: np.ndarray, **columns: np.ndarray) -> list[np.ndarray]:
+    """A row for each entry with a fault; ``columns`` have a value an entry."""
     odd = np.flatnonzero(faults >= 0)
     if not len(odd):
         return []
-    events = np.zeros(len(odd), EVENT)
-    for name in ("base_offset", "last_offset", "producer_id", "timestamp", "time", "leader_epoch", "d", "e"):
-        events[name] = -1
-    events["kind"], events["segment"], events["position"] = int(kind), segment, position[odd]
-    events["a"], events["b"], events["c"], events["producer_epoch"] = offset[odd], value[odd], faults[odd], -1
-    if culprit is not None:
-        events["d"] = np.where(faults[odd] == EARLIER_IS_LARGER, culprit[odd], -1)
+    events = blank_events(len(odd))
+    events["kind"], events["segment"], events["fault"] = int(kind), segment, faults[odd]
+    for name, column in columns.items():
+        events[name] = column[odd]
     return [events]

@@ -16,6 +16,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors.codec.batch import POSITION
 from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.storage import Place
@@ -95,7 +96,7 @@ class LiveReader(CopyReader):
         raw = self.live.raw or self.internal is not None
         for chunk in read_segment(
             io.BytesIO(whole), len(whole), file=self.live.file, limits=self.live.limits, records=self.live.records,
-            raw=raw,
+            raw=raw, offsets=(max(self.next_offset, 0), ANY_OFFSET[1]),
         ):  # fmt: skip
             placed = self._placed(chunk)
             self._note_holes(placed.batches)
@@ -141,11 +142,11 @@ class LiveReader(CopyReader):
         facts.broker_time = max(facts.broker_time, read_at)
         facts.log_end = max(facts.log_end, self.live.end if why_early is None else self.next_offset)
         facts.high_watermark = min(high_watermark, facts.log_end)
-        facts.state["live"] = True
+        facts.live = True
         if self.live.may_be_cleaned:
-            facts.state["intact_from"] = max(self.holes_end, self.live.start)
+            facts.intact_from = max(self.holes_end, self.live.start)
         if why_early is not None:
-            facts.state["ends_early"] = True
+            facts.breaks_off = True
             detail = f"not read from offset {self.next_offset} to {self.live.end}: {why_early}"
             facts.errors.append(DecodeError(self.live.file, self.size, 0, "limit", detail))
         return facts

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch as col
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
 from auditor.model import producers as model
 from auditor.model.policies import INVALID_TXN_STATE, OK, OUT_OF_ORDER_SEQUENCE_NUMBER, Policy
@@ -163,12 +162,12 @@ def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _retain(w, b, i, now):  # type: ignore[no-untyped-def]
+def _retain(w, batch, now):  # type: ignore[no-untyped-def]
     """Retention takes complete segments from the oldest on, and with them who wrote nothing since (up to 2.3)."""
     t, start = w.totals[0], -1
-    t.segment_newest = max(t.segment_newest, b[i, col.MAX_TIMESTAMP])
-    t.segment_bytes += b[i, col.SIZE]
-    t.bytes += b[i, col.SIZE]
+    t.segment_newest = max(t.segment_newest, batch.max_timestamp)
+    t.segment_bytes += batch.bytes
+    t.bytes += batch.bytes
     while t.oldest < t.segments:
         segment = w.segments[t.oldest]
         old = w.rules.retention_ms >= 0 and segment.newest + w.rules.retention_ms < now
@@ -185,14 +184,14 @@ def _retain(w, b, i, now):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _answer(w, policy, b, i, step):  # type: ignore[no-untyped-def]
+def _answer(w, policy, batch, step):  # type: ignore[no-untyped-def]
     """What the leader would have said to a data batch."""
     p, row = w.producers, step.row
-    epoch, first, last = b[i, col.PRODUCER_EPOCH], b[i, col.BASE_SEQUENCE], step.last_sequence
+    epoch, first, last = batch.producer_epoch, batch.base_sequence, step.last_sequence
     if not w.rules.sequences or last < 0:
         return model.check_epoch(p, row, epoch)
     answer = model.check_append(p, row, policy, epoch, first, last)
-    transactional = b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL
+    transactional = batch.attributes & ATTR_TRANSACTIONAL
     nothing_known = p.cached[row] == 0 or p.epoch[row] != epoch
     if policy.strict_first_sequence and transactional and answer == OK and nothing_known and first != 0:
         answer = OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -202,14 +201,14 @@ def _answer(w, policy, b, i, step):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _verdict(w, b, i, step, error):  # type: ignore[no-untyped-def]
+def _verdict(w, batch, step, error):  # type: ignore[no-untyped-def]
     """Notes an answer that differs; one that goes on a run only makes that longer."""
     t, p, row = w.totals[0], w.producers, step.row
     at = w.verdict_of[row]
     if at >= 0 and w.verdicts[at].error == error:
         w.verdicts[at].batches += 1
-        w.verdicts[at].records += max(b[i, col.RECORD_COUNT], 0)
-        w.verdicts[at].run_last_offset = b[i, col.LAST_OFFSET]
+        w.verdicts[at].records += max(batch.record_count, 0)
+        w.verdicts[at].run_last_offset = batch.last_offset
         return
     at = t.verdicts
     if at >= MAX_VERDICTS:
@@ -219,85 +218,85 @@ def _verdict(w, b, i, step, error):  # type: ignore[no-untyped-def]
     w.verdict_of[row] = at
     v = w.verdicts[at]
     v.error = error
-    v.producer_id = b[i, col.PRODUCER_ID]
-    v.producer_epoch = b[i, col.PRODUCER_EPOCH]
+    v.producer_id = batch.producer_id
+    v.producer_epoch = batch.producer_epoch
     v.segment = t.segment
-    v.position = b[i, col.POSITION]
-    v.base_offset = b[i, col.BASE_OFFSET]
-    v.last_offset = b[i, col.LAST_OFFSET]
-    v.run_last_offset = b[i, col.LAST_OFFSET]
-    v.base_sequence = b[i, col.BASE_SEQUENCE]
+    v.position = batch.position
+    v.base_offset = batch.base_offset
+    v.last_offset = batch.last_offset
+    v.run_last_offset = batch.last_offset
+    v.base_sequence = batch.base_sequence
     v.last_sequence = step.last_sequence
     v.known_epoch = p.epoch[row]
     v.known_last_sequence = model.newest_sequence(p, row)
-    v.max_timestamp = b[i, col.MAX_TIMESTAMP]
-    v.transactional = b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL != 0
+    v.max_timestamp = batch.max_timestamp
+    v.transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
     v.control = step.kind == MARKER
     v.batches = 1
-    v.records = max(b[i, col.RECORD_COUNT], 0)
+    v.records = max(batch.record_count, 0)
     v.stored_before = step.stored_before
 
 
 @kernel
-def _data(w, policy, b, i, step):  # type: ignore[no-untyped-def]
+def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
-    transactional = b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL != 0
-    if step.judged and step.below and policy.evicts_below_log_start and b[i, col.BASE_SEQUENCE] == 0:
+    transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
+    if step.judged and step.below and policy.evicts_below_log_start and batch.base_sequence == 0:
         _forget(w, row)  # it began again because this had happened
     if p.epoch[row] < 0:
         t.late += step.seen
         t.live += 1
-    answer = _answer(w, policy, b, i, step) if step.judged else OK
+    answer = _answer(w, policy, batch, step) if step.judged else OK
     if answer == OK and step.judged and p.txn_first_offset[row] >= 0 and not transactional:
         answer = INVALID_TXN_STATE
     if answer != OK:
-        _verdict(w, b, i, step, answer)
+        _verdict(w, batch, step, answer)
     else:
         w.verdict_of[row] = -1
     t.cached -= p.cached[row]
     model.apply_data(
         p,
         row,
-        b[i, col.PRODUCER_EPOCH],
+        batch.producer_epoch,
         step.last_sequence,
-        b[i, col.BASE_OFFSET],
-        b[i, col.LAST_OFFSET],
-        b[i, col.MAX_TIMESTAMP],
+        batch.base_offset,
+        batch.last_offset,
+        batch.max_timestamp,
         transactional,
     )
     t.cached += p.cached[row]
 
 
 @kernel
-def _marker(w, b, i, step):  # type: ignore[no-untyped-def]
+def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
-    epoch, coordinator_epoch = b[i, col.PRODUCER_EPOCH], b[i, col.COORDINATOR_EPOCH]
+    epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
     answer = model.check_epoch(p, row, epoch)
     if answer == OK:
         answer = model.check_coordinator_epoch(p, row, coordinator_epoch)
     if answer != OK and step.judged:
-        _verdict(w, b, i, step, answer)
+        _verdict(w, batch, step, answer)
     t.live += p.epoch[row] < 0
     t.cached -= p.cached[row]
-    model.apply_marker(p, row, epoch, coordinator_epoch, b[i, col.MAX_TIMESTAMP])
+    model.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
     t.cached += p.cached[row]
 
 
 @kernel
-def replay_under(w, policy, b, start, stop, steps):  # type: ignore[no-untyped-def]
+def replay_under(w, policy, batches, start, stop, steps):  # type: ignore[no-untyped-def]
     """Replays rows [start, stop) of the batches with their steps; ``with_room`` must have made room for that many."""
     t = w.totals[0]
     for i in range(start, stop):
-        step = steps[i - start]
+        batch, step = batches[i], steps[i - start]
         if step.kind == UNREADABLE:
             continue
         _sweep(w, policy, step.time)
         if policy.evicts_below_log_start:
-            _retain(w, b, i, step.time)
+            _retain(w, batch, step.time)
         if step.kind >= DATA:
-            _enter(w, step.row, b[i, col.PRODUCER_ID])
+            _enter(w, step.row, batch.producer_id)
             if step.kind == MARKER:
-                _marker(w, b, i, step)
+                _marker(w, batch, step)
             else:
-                _data(w, policy, b, i, step)
+                _data(w, policy, batch, step)
             _weigh(t)

@@ -10,6 +10,7 @@ from auditor.facts.policy_outcomes import LEAST_MS, SHOWN, PolicyOutcome, Policy
 from auditor.model.policies import Policy
 from auditor.replay import policy_kernel as pol
 from auditor.replay import producer_history as past
+from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds, inherited
 from auditor.replay.copy_task import FAR, PolicySettings
 from auditor.replay.snapshot_chain import Stored
@@ -68,15 +69,16 @@ class PolicyReplay:
         for world in self.worlds.values():
             world.totals["segment"] = number
 
-    def take(self, b: np.ndarray) -> None:
+    def take(self, rows: np.ndarray) -> None:
         """Replays the rows of a walk."""
-        for start in range(0, len(b), AT_ONCE):
-            stop = min(start + AT_ONCE, len(b))
+        batches = as_records(rows)
+        for start in range(0, len(rows), AT_ONCE):
+            stop = min(start + AT_ONCE, len(rows))
             self.history = past.with_room(self.history, stop - start)
-            past.take_steps(self.history, b, start, stop, self.steps)
+            past.take_steps(self.history, batches, start, stop, self.steps)
             for key in self.worlds:
                 self.worlds[key] = pol.with_room(self.worlds[key], stop - start)
-                pol.replay_under(self.worlds[key], key.policy, b, start, stop, self.steps)
+                pol.replay_under(self.worlds[key], key.policy, batches, start, stop, self.steps)
 
     def note_unreadable(self, *, lost: bool, until: int = 0) -> None:
         """Bytes lie here that could not be read."""

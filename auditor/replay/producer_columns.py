@@ -13,7 +13,7 @@ STATE = {"producer_epoch": "epoch"} | {
 
 
 def column(replay: Replay, name: str) -> np.ndarray:
-    """A column of PRODUCER (auditor.facts.copy_facts), or ``markers`` and ``marker_offset``; what is not known is -1
+    """A column of PRODUCER (auditor.facts.producer_rows), or ``markers`` and ``marker_offset``; what is not known is -1
     or 0."""
     used = int(replay.producers.meta[0])
     p, live, born = replay.producers, replay.live[:used], replay.born[:used]

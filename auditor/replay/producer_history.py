@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch as col
 from auditor.connectors.codec.columns import FLAW_CRC as _FLAW_CRC
 from auditor.model import producers as model
 from auditor.replay.batch_kinds import has_broker_time, is_control, is_foreign, is_marker
@@ -136,34 +135,34 @@ def producer_row(h, producer_id):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _inherited(h, b, i):  # type: ignore[no-untyped-def]
+def _inherited(h, batch):  # type: ignore[no-untyped-def]
     """Whether a broker may have known a producer that this log shows here for the first time (rules.md)."""
     if not h.start_known:
         return True
     if h.bounds.log_start <= 0:
         return False
-    if h.place[0].segment <= h.bounds.start_segment or h.inherited.first_snapshot > b[i, col.BASE_OFFSET]:
+    if h.place[0].segment <= h.bounds.start_segment or h.inherited.first_snapshot > batch.base_offset:
         return True
     known = h.inherited.producer_ids
-    at = np.searchsorted(known, b[i, col.PRODUCER_ID])
-    found = at < len(known) and known[at] == b[i, col.PRODUCER_ID]
-    return found and h.inherited.known_at[at] <= b[i, col.BASE_OFFSET]
+    at = np.searchsorted(known, batch.producer_id)
+    found = at < len(known) and known[at] == batch.producer_id
+    return found and h.inherited.known_at[at] <= batch.base_offset
 
 
 @kernel
-def _provable(h, b, i, o):  # type: ignore[no-untyped-def]
+def _provable(h, batch, o):  # type: ignore[no-untyped-def]
     """Whether nothing can be missing between this batch and the producer's last one but what never was there."""
     intact = h.bounds.intact_from
     if o.last_offset < 0:
-        return intact <= 0 and h.place[0].unreadable < 0 and not _inherited(h, b, i)
-    return o.last_offset >= intact and b[i, col.BASE_OFFSET] >= intact and h.place[0].unreadable <= o.ordinal
+        return intact <= 0 and h.place[0].unreadable < 0 and not _inherited(h, batch)
+    return o.last_offset >= intact and batch.base_offset >= intact and h.place[0].unreadable <= o.ordinal
 
 
 @kernel
-def _pass_time(h, b, i, marker):  # type: ignore[no-untyped-def]
-    """Moves the clocks to batch ``i``; answers time(b)."""
-    s, stamp = h.place[0], b[i, col.MAX_TIMESTAMP]
-    if has_broker_time(b, i, marker, h.bounds.broker_times):
+def _pass_time(h, batch, marker):  # type: ignore[no-untyped-def]
+    """Moves the clocks to a batch; answers time(b)."""
+    s, stamp = h.place[0], batch.max_timestamp
+    if has_broker_time(batch, marker, h.bounds.broker_times):
         s.broker_time = max(s.broker_time, stamp)
     s.any_time = max(s.any_time, stamp)
     time = min(max(stamp, s.broker_time), h.newest_time)
@@ -230,14 +229,14 @@ def _note_length(h, row, o, same_epoch, length):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _data(h, b, i, step):  # type: ignore[no-untyped-def]
-    o, epoch, first = h.past[step.row], b[i, col.PRODUCER_EPOCH], b[i, col.BASE_SEQUENCE]
-    length = b[i, col.LAST_OFFSET] - b[i, col.BASE_OFFSET] + 1
+def _data(h, batch, step):  # type: ignore[no-untyped-def]
+    o, epoch, first = h.past[step.row], batch.producer_epoch, batch.base_sequence
+    length = batch.last_offset - batch.base_offset + 1
     last = -1
     if first >= 0 and length > 0:
         last = model.add_sequence(first, length - 1)
     step.last_sequence = last
-    step.provable = _provable(h, b, i, o)
+    step.provable = _provable(h, batch, o)
     step.seen = o.seen
     step.below = 0 <= o.last_offset < h.bounds.log_start
     step.stored_before = last >= 0 and _stored_before(h, o, epoch, first, last)
@@ -251,14 +250,14 @@ def _data(h, b, i, step):  # type: ignore[no-untyped-def]
         o.first_time = step.time
         o.first_epoch = epoch
     o.batches += 1
-    o.records += max(b[i, col.RECORD_COUNT], 0)
+    o.records += max(batch.record_count, 0)
     o.last_time = max(o.last_time, step.time)
     o.last_epoch = max(o.last_epoch, epoch)
     o.epoch = epoch
     o.last_sequence = last
-    if b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL:
+    if batch.attributes & ATTR_TRANSACTIONAL:
         o.transactional = 1
-    o.last_offset = b[i, col.LAST_OFFSET]
+    o.last_offset = batch.last_offset
     o.ordinal = h.place[0].ordinal
     o.seen = 1
 
@@ -273,35 +272,35 @@ def load_history(h, entries, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_steps(h, b, start, stop, steps):  # type: ignore[no-untyped-def]
+def take_steps(h, batches, start, stop, steps):  # type: ignore[no-untyped-def]
     """Fills ``steps`` for rows [start, stop) of the batches, the first at 0."""
     s = h.place[0]
     for i in range(start, stop):
-        step = steps[i - start]
+        batch, step = batches[i], steps[i - start]
         step.kind = UNREADABLE
         step.row = -1
-        if b[i, col.FLAWS] & FLAW_CRC:  # nothing may rest on its content
+        if batch.flaws & FLAW_CRC:  # nothing may rest on its content
             s.ordinal += 1
             s.unreadable = s.ordinal
             step.time = s.now
             continue
-        marker = is_marker(b, i)
-        time = _pass_time(h, b, i, marker)
+        marker = is_marker(batch)
+        time = _pass_time(h, batch, marker)
         step.kind = OTHER
         step.time = time
-        step.judged = b[i, col.LAST_OFFSET] >= h.bounds.log_start
+        step.judged = batch.last_offset >= h.bounds.log_start
         if marker:
             step.kind = MARKER
-            step.row = producer_row(h, b[i, col.PRODUCER_ID])
+            step.row = producer_row(h, batch.producer_id)
             h.past[step.row].seen = 1
         elif (
-            b[i, col.MAGIC] == 2
-            and b[i, col.PRODUCER_ID] >= 0
-            and not is_control(b, i)
-            and not is_foreign(b, i, h.bounds.sequences)
+            batch.magic == 2
+            and batch.producer_id >= 0
+            and not is_control(batch)
+            and not is_foreign(batch, h.bounds.sequences)
         ):
             step.kind = DATA
-            step.row = producer_row(h, b[i, col.PRODUCER_ID])
-            _data(h, b, i, step)
+            step.row = producer_row(h, batch.producer_id)
+            _data(h, batch, step)
         step.time = s.now
         s.ordinal += 1

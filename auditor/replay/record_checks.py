@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors.codec.columns import FLAW_CRC, BatchColumns, RecordSummary
-from auditor.facts.copy_facts import EVENT, Kind
+from auditor.facts.events import Kind, blank_events
 from auditor.replay.copy_task import CopyTask
 
 APPEND_TIME, CONTROL, HORIZON = 0x08, 0x20, 0x40
@@ -24,39 +24,46 @@ class Bounds(NamedTuple):
 
 
 def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list[np.ndarray]:
-    """Events of a chunk's records: broken structure, null keys, header times that belie the records, odd times."""
+    """Events of a chunk's records: broken structure, null keys, header times that are not the records', odd times."""
     judged = (b.last_offset >= at.log_start) & (b.flaws & FLAW_CRC == 0)
     data = (b.attributes & CONTROL == 0) | (b.magic < 2)
     create_time = (b.attributes & APPEND_TIME == 0) & (b.magic == 2)
     intact = b.last_offset >= at.intact_from
-    segment = at.segment
-    out = [
-        _events(Kind.RECORD_FLAW, judged & (s.flaws != 0), b, segment, s.flaws, s.first_flaw, s.present, b.record_count)
-    ]
+    flawed = _events(Kind.RECORD_FLAW, judged & (s.flaws != 0), b, at.segment, {
+        "flaws": s.flaws, "record_index": s.first_flaw, "records_present": s.present,
+        "records_declared": b.record_count,
+    })  # fmt: skip
+    out = [flawed]
     if task.compacted:
         null = judged & data & (s.null_keys > 0)
-        out.append(_events(Kind.NULL_KEY, null, b, segment, s.null_keys, s.first_null_key))
+        columns = {"null_keys": s.null_keys, "record_index": s.first_null_key}
+        out.append(_events(Kind.NULL_KEY, null, b, at.segment, columns))
     whole = judged & create_time & intact & (b.attributes & HORIZON == 0) & (s.present > 0) & (s.flaws == 0)
     wrong = whole & ((s.max_timestamp != b.max_timestamp) | (s.first_timestamp != b.base_timestamp))
-    out.append(_events(Kind.BATCH_TIMESTAMP, wrong, b, segment, s.max_timestamp, s.first_timestamp, b.base_timestamp))
+    out.append(_events(Kind.BATCH_TIMESTAMP, wrong, b, at.segment, {
+        "found_max_timestamp": s.max_timestamp, "found_base_timestamp": s.first_timestamp,
+        "base_timestamp": b.base_timestamp,
+    }))  # fmt: skip
     before = at.broker_time
     odd = judged & create_time & data & (s.present > 0) & (s.min_timestamp < -1)
     if task.before_ms is not None and before >= 0:
         oldest = before - task.before_ms - TOLERANCE_MS
         odd |= judged & create_time & data & (s.present > 0) & (s.min_timestamp != -1) & (s.min_timestamp < oldest)
-    clock = np.full(len(b.position), before)
-    out.append(_events(Kind.RECORD_TIMESTAMP, odd, b, segment, s.min_timestamp, s.max_timestamp, clock))
+    out.append(_events(Kind.RECORD_TIMESTAMP, odd, b, at.segment, {
+        "min_timestamp": s.min_timestamp, "max_timestamp": s.max_timestamp,
+        "broker_time": np.full(len(b.position), before),
+    }))  # fmt: skip
     return [events for events in out if len(events)]
 
 
-def _events(kind: Kind, where: np.ndarray, b: BatchColumns, segment: int, *values: np.ndarray) -> np.ndarray:
+def _events(kind: Kind, where: np.ndarray, b: BatchColumns, segment: int, columns: dict[str, np.ndarray]) -> np.ndarray:
+    """A row for each batch ``where`` says so; ``columns`` have a value a batch."""
     rows = np.flatnonzero(where)
-    out = np.zeros(len(rows), EVENT)
+    out = blank_events(len(rows))
     out["kind"], out["segment"] = int(kind), segment
-    out["time"] = out["a"] = out["b"] = out["c"] = out["d"] = out["e"] = -1
     for name in ("position", "base_offset", "last_offset", "producer_id", "producer_epoch"):
         out[name] = getattr(b, name)[rows]
     out["timestamp"], out["leader_epoch"] = b.max_timestamp[rows], b.partition_leader_epoch[rows]
-    for name, column in zip("abcd", values, strict=False):
+    for name, column in columns.items():
         out[name] = column[rows]
     return out

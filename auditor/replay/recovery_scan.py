@@ -19,7 +19,8 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import columns as col
 from auditor.connectors.codec.columns import BatchColumns
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.facts.copy_facts import SegmentScan
+from auditor.facts.segment_scans import SegmentScan
+from auditor.replay.batch_records import as_records
 
 INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default
 MAX_INT = 2**31 - 1
@@ -29,50 +30,57 @@ MAGIC_AT = 16  # byte of a batch that holds the magic; its checksum does not cov
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
 ODD = col.FLAW_CRC | col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
 
-# Indexes into the state of the rebuilt indexes.
-_LAST_ENTRY, _ENTRIES, _OFFSET, _MAX_TIME, _MAX_TIME_OFFSET, _TIME_ENTRIES, _TIME, _TIME_OFFSET = range(8)
+# The indexes that recovery rebuilds: where the last entry was made, how many and the last one's offset; the largest
+# time so far with its offset; how many time entries, and the last one's time and offset.
+REBUILT = np.dtype(
+    [
+        ("entry_position", "i8"), ("entries", "i8"), ("entry_offset", "i8"), ("max_time", "i8"),
+        ("max_time_offset", "i8"), ("time_entries", "i8"), ("entry_time", "i8"), ("time_entry_offset", "i8"),
+    ]
+)  # fmt: skip
 
 
 @kernel
-def _append(b, i, s):  # type: ignore[no-untyped-def]
-    """Appends to the indexes what recovery appends for row ``i``; False where an index refuses the offset."""
-    if b[i, walking.MAX_TIMESTAMP] > s[_MAX_TIME]:
-        s[_MAX_TIME] = b[i, walking.MAX_TIMESTAMP]
-        s[_MAX_TIME_OFFSET] = b[i, walking.LAST_OFFSET]
-    if b[i, walking.POSITION] - s[_LAST_ENTRY] <= INDEX_INTERVAL_BYTES:
+def _append(batch: np.record, rebuilt: np.record) -> bool:
+    """Appends to the indexes what recovery appends for a batch; False where an index refuses the offset."""
+    if batch.max_timestamp > rebuilt.max_time:
+        rebuilt.max_time = batch.max_timestamp
+        rebuilt.max_time_offset = batch.last_offset
+    if batch.position - rebuilt.entry_position <= INDEX_INTERVAL_BYTES:
         return True
-    if s[_ENTRIES] > 0 and b[i, walking.LAST_OFFSET] <= s[_OFFSET]:
+    if rebuilt.entries > 0 and batch.last_offset <= rebuilt.entry_offset:
         return False
-    s[_ENTRIES] += 1
-    s[_OFFSET] = b[i, walking.LAST_OFFSET]
-    if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
+    rebuilt.entries += 1
+    rebuilt.entry_offset = batch.last_offset
+    if rebuilt.time_entries > 0 and rebuilt.max_time_offset < rebuilt.time_entry_offset:
         return False
-    if s[_MAX_TIME] > s[_TIME]:
-        s[_TIME_ENTRIES] += 1
-        s[_TIME] = s[_MAX_TIME]
-        s[_TIME_OFFSET] = s[_MAX_TIME_OFFSET]
-    s[_LAST_ENTRY] = b[i, walking.POSITION]
+    if rebuilt.max_time > rebuilt.entry_time:
+        rebuilt.time_entries += 1
+        rebuilt.entry_time = rebuilt.max_time
+        rebuilt.time_entry_offset = rebuilt.max_time_offset
+    rebuilt.entry_position = batch.position
     return True
 
 
 @kernel
-def _refused_row(b, stop, s):  # type: ignore[no-untyped-def]
+def _refused_row(batches: np.ndarray, stop: int, rebuilt: np.ndarray) -> int:
     """The first row before ``stop`` at which an index refuses the offset, else -1."""
-    for i in range(stop):
-        if not _append(b, i, s):
-            return i
+    for row in range(stop):
+        if not _append(batches[row], rebuilt[0]):
+            return row
     return -1
 
 
 @kernel
-def _all_plain(b, base, s):  # type: ignore[no-untyped-def]
-    """The records of the batches where there is nothing to say of any of them, else -1 and ``s`` is spoilt."""
+def _all_plain(batches: np.ndarray, base: int, rebuilt: np.ndarray) -> int:
+    """The records of the batches where there is nothing to say of any of them, else -1 and ``rebuilt`` is spoilt."""
     records = 0
-    for i in range(len(b)):
-        relative = b[i, walking.LAST_OFFSET] - base
-        if b[i, walking.FLAWS] & ODD or relative < 0 or relative > MAX_INT or not _append(b, i, s):
+    for row in range(len(batches)):
+        batch = batches[row]
+        relative = batch.last_offset - base
+        if batch.flaws & ODD or relative < 0 or relative > MAX_INT or not _append(batch, rebuilt[0]):
             return -1
-        records += max(b[i, walking.RECORD_COUNT], 0)
+        records += max(batch.record_count, 0)
     return records
 
 
@@ -87,7 +95,9 @@ class RecoveryScan:
         self.scan = SegmentScan(base_offset, size, indexed, base_offset)
         self.read = read
         self.foreign = 0
-        self.indexes = np.array([0, 0, base_offset, -1, -1, 0, -1, base_offset], np.int64)
+        self.rebuilt = np.zeros(1, REBUILT)
+        self.rebuilt["max_time"] = self.rebuilt["max_time_offset"] = self.rebuilt["entry_time"] = -1
+        self.rebuilt["entry_offset"] = self.rebuilt["time_entry_offset"] = base_offset
 
     def take(self, chunk: Chunk) -> None:
         """The next chunk: its batches and the bytes between them, in file order."""
@@ -101,22 +111,22 @@ class RecoveryScan:
 
     def finish(self) -> SegmentScan:
         """The scan, when the segment is at its end."""
-        s = self.indexes
-        if s[_TIME_ENTRIES] > 0 and s[_MAX_TIME_OFFSET] < s[_TIME_OFFSET]:
+        rebuilt = self.rebuilt[0]
+        if rebuilt["time_entries"] > 0 and rebuilt["max_time_offset"] < rebuilt["time_entry_offset"]:
             self._refused()
         return self.scan
 
-    def _batches(self, b: np.ndarray) -> None:
-        if not len(b):
+    def _batches(self, rows: np.ndarray) -> None:
+        if not len(rows):
             return
-        indexes = self.indexes.copy()
-        plain = int(_all_plain(b, self.scan.base_offset, indexes)) if self.scan.cut < 0 else -1
+        rebuilt = self.rebuilt.copy()
+        plain = int(_all_plain(as_records(rows), self.scan.base_offset, rebuilt)) if self.scan.cut < 0 else -1
         if plain >= 0:
-            self.indexes = indexes
+            self.rebuilt = rebuilt
             self.scan.records += plain
         else:
-            self._odd_batches(b)
-        self.scan.next_offset = int(b[-1, walking.LAST_OFFSET]) + 1
+            self._odd_batches(rows)
+        self.scan.next_offset = int(rows[-1, walking.LAST_OFFSET]) + 1
 
     def _odd_batches(self, rows: np.ndarray) -> None:
         b = BatchColumns(*rows.T)
@@ -130,7 +140,7 @@ class RecoveryScan:
         broken = b.flaws & (col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE) != 0  # such a record ends it, but stays
         ends = np.flatnonzero(~sound | (broken & (b.producer_id >= 0)))
         stop = int(ends[0]) + int(sound[ends[0]]) if len(ends) else len(b.position)
-        refused = int(_refused_row(rows, stop, self.indexes))
+        refused = int(_refused_row(as_records(rows), stop, self.rebuilt))
         self._poison(b, stop if refused < 0 else refused)
         if refused >= 0:
             self._refused()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch as col
-from auditor.facts.copy_facts import (
+from auditor.facts.events import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
     IN_TRANSACTION,
@@ -12,55 +13,46 @@ from auditor.facts.copy_facts import (
     STATE_MAY_BE_LOST,
 )
 from auditor.model import producers as model
-from auditor.replay.state import (
-    ATTR_APPEND_TIME,
-    ATTR_CONTROL,
-    ATTR_TRANSACTIONAL,
+from auditor.replay.new_rows import (
     BUMP_NONZERO,
     EPOCH_REGRESSION,
     EPOCH_STORM,
     FIRST_NONZERO,
     IDLE_BEYOND_EXPIRY,
     MARKER_EPOCH_REGRESSION,
-    MAX_OLD_RUNS,
-    MAX_SEQUENCE,
-    P_BROKER_TIMES,
-    P_EXPIRY_MS,
-    P_START_SEGMENT,
-    S_AHEAD_EPOCH,
-    S_AHEAD_LAST,
-    S_AHEAD_OFFSET,
-    S_AHEAD_POSITION,
-    S_AHEAD_PRODUCER,
-    S_AHEAD_SEGMENT,
-    S_AHEAD_TIME,
-    S_BROKER_TIME,
-    S_RUNS,
-    S_SEGMENT,
-    S_UNREADABLE,
     SEQUENCE_GAP,
     SEQUENCE_OVERLAP,
     SEQUENCE_RESET,
-    SEQUENCES,
-    STORM_EPOCHS,
-    STORM_WINDOW_MS,
     TIMESTAMP_BEHIND,
     ZERO,
     new_event,
 )
+from auditor.replay.state import (
+    ATTR_APPEND_TIME,
+    ATTR_CONTROL,
+    ATTR_TRANSACTIONAL,
+    MAX_OLD_RUNS,
+    SEQUENCES,
+    Log,
+    Replay,
+)
+
+MAX_SEQUENCE = 2**31 - 1
+STORM_WINDOW_MS = 600_000
+STORM_EPOCHS = 10
 
 
 @kernel
-def _overlaps(start, length, sequence):  # type: ignore[no-untyped-def]
+def _overlaps(start: int, length: int, sequence: int) -> bool:
     return length > 0 and (sequence - start) % SEQUENCES < min(length, SEQUENCES - 1)
 
 
 @kernel
-def _stored_before(runs, o, epoch, first, last):  # type: ignore[no-untyped-def]
+def _stored_before(runs: np.ndarray, live: np.record, epoch: int, first: int, last: int) -> bool:
     """Whether the range [first, last] touches one that the producer stored before in this epoch."""
-    if _overlaps(o.run_start, o.run_length, first) or _overlaps(o.run_start, o.run_length, last):
+    if _overlaps(live.run_start, live.run_length, first) or _overlaps(live.run_start, live.run_length, last):
         return True
-    at, steps = o.old_run, 0
+    at, steps = live.old_run, 0
     while at >= 0 and steps < MAX_OLD_RUNS:
         run = runs[at]
         if run.epoch == epoch and (_overlaps(run.start, run.length, first) or _overlaps(run.start, run.length, last)):
@@ -70,175 +62,184 @@ def _stored_before(runs, o, epoch, first, last):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _start_run(g, runs, o, epoch, first, length):  # type: ignore[no-untyped-def]
+def _start_run(replay: Replay, live: np.record, epoch: int, first: int, length: int) -> None:
     """Closes the producer's run of contiguous sequences and begins another."""
-    if o.run_length > 0:
-        at = g.scalars[S_RUNS]
-        g.scalars[S_RUNS] = at + 1
-        run = runs[at]
-        run.epoch = o.data_epoch
-        run.start = o.run_start
-        run.length = o.run_length
-        run.older = o.old_run if o.data_epoch == epoch else -1
-        o.old_run = at if o.data_epoch == epoch else -1
-    o.run_start = first
-    o.run_length = length
+    if live.run_length > 0:
+        progress = replay.log.progress[0]
+        at = progress.runs
+        progress.runs = at + 1
+        run = replay.runs[at]
+        run.epoch = live.data_epoch
+        run.start = live.run_start
+        run.length = live.run_length
+        run.older = live.old_run if live.data_epoch == epoch else -1
+        live.old_run = at if live.data_epoch == epoch else -1
+    live.run_start = first
+    live.run_length = length
 
 
 @kernel
-def _sequence_event(r, kind, b, i, o, expected, time):  # type: ignore[no-untyped-def]
-    row = new_event(r.log, kind, b, i, b[i, col.MAX_TIMESTAMP], time)
-    e = r.log.events[row]
-    e.a = expected
-    e.b = b[i, col.BASE_SEQUENCE]
-    e.c = o.data_last_offset
-    e.d = o.data_leader_epoch
-    e.e = o.data_time
+def _sequence_event(replay: Replay, kind: int, batch: np.record, live: np.record, expected: int, time: int) -> int:
+    """A new event of a kind with the columns SEQUENCE; returns its row."""
+    log = replay.log
+    row = new_event(log, kind, batch, batch.max_timestamp, time)
+    event = log.events[row]
+    event.expected_sequence = expected
+    event.found_sequence = batch.base_sequence
+    event.previous_last_offset = live.data_last_offset
+    event.previous_leader_epoch = live.data_leader_epoch
     flags = 0
-    if r.log.scalars[S_UNREADABLE] > o.ordinal:
+    if log.progress[0].unreadable_ordinal > live.ordinal:
         flags |= AFTER_UNREADABLE
-    if o.open_slot >= 0 and r.open[o.open_slot].first_offset <= o.data_last_offset:
+    if live.open_slot >= 0 and replay.open[live.open_slot].first_offset <= live.data_last_offset:
         flags |= IN_TRANSACTION
-    if o.data_leader_epoch != b[i, col.PARTITION_LEADER_EPOCH]:
+    if live.data_leader_epoch != batch.partition_leader_epoch:
         flags |= STATE_MAY_BE_LOST
-    e.f = flags
+    event.context = flags
     return row
 
 
 @kernel
-def check_sequences(r, b, i, o, time):  # type: ignore[no-untyped-def]
+def check_sequences(replay: Replay, batch: np.record, live: np.record, time: int) -> None:
     """The sequence rules for a judged data batch: what a leader with full knowledge would have refused."""
-    first, epoch = b[i, col.BASE_SEQUENCE], b[i, col.PRODUCER_EPOCH]
-    length = b[i, col.LAST_OFFSET] - b[i, col.BASE_OFFSET] + 1
+    first, epoch = batch.base_sequence, batch.producer_epoch
+    length = batch.last_offset - batch.base_offset + 1
     if first < 0 or length <= 0:
         return
-    last = model.add_sequence(first, length - 1)
-    if o.batches == 0:
+    if live.batches == 0:
         if first != 0:
-            at = new_event(r.log, FIRST_NONZERO, b, i, b[i, col.MAX_TIMESTAMP], time)
-            r.log.events[at].b = first
-            flags = KNOWN_BELOW if o.below >= 0 else 0
-            if r.log.scalars[S_SEGMENT] == r.log.params[P_START_SEGMENT]:
-                flags |= IN_START_SEGMENT
-            if r.log.scalars[S_UNREADABLE] >= 0:
-                flags |= AFTER_UNREADABLE
-            r.log.events[at].f = flags
-        _start_run(r.log, r.runs, o, epoch, first, length)
-    elif epoch != o.data_epoch:
-        if epoch > o.data_epoch and epoch >= o.max_epoch and first != 0:
-            at = _sequence_event(r, BUMP_NONZERO, b, i, o, ZERO, time)
-            r.log.events[at].e = o.data_epoch
-        _start_run(r.log, r.runs, o, epoch, first, length)
+            _first_sequence(replay.log, batch, live, time)
+        _start_run(replay, live, epoch, first, length)
+    elif epoch != live.data_epoch:
+        if epoch > live.data_epoch and epoch >= live.max_epoch and first != 0:
+            row = _sequence_event(replay, BUMP_NONZERO, batch, live, ZERO, time)
+            replay.log.events[row].previous_epoch = live.data_epoch
+        _start_run(replay, live, epoch, first, length)
     else:
-        _same_epoch(r, b, i, o, first, last, length, time)
+        _same_epoch(replay, batch, live, length, time)
 
 
 @kernel
-def _same_epoch(r, b, i, o, first, last, length, time):  # type: ignore[no-untyped-def]
-    epoch = b[i, col.PRODUCER_EPOCH]
-    run_next = (o.run_start + o.run_length) % SEQUENCES
-    expected = model.next_sequence(o.data_last_sequence)
-    if first == run_next and o.run_length + length < SEQUENCES:
-        o.run_length += length
-    elif first == 0 and o.data_last_sequence != MAX_SEQUENCE:
-        _sequence_event(r, SEQUENCE_RESET, b, i, o, expected, time)
-        _start_run(r.log, r.runs, o, epoch, first, length)
+def _first_sequence(log: Log, batch: np.record, live: np.record, time: int) -> None:
+    """A producer's first judged batch does not begin with sequence 0."""
+    event = log.events[new_event(log, FIRST_NONZERO, batch, batch.max_timestamp, time)]
+    event.found_sequence = batch.base_sequence
+    flags = KNOWN_BELOW if live.below >= 0 else 0
+    if log.progress[0].segment == log.params[0].start_segment:
+        flags |= IN_START_SEGMENT
+    if log.progress[0].unreadable_ordinal >= 0:
+        flags |= AFTER_UNREADABLE
+    event.context = flags
+
+
+@kernel
+def _same_epoch(replay: Replay, batch: np.record, live: np.record, length: int, time: int) -> None:
+    """A batch of the epoch that the producer's batch before had, with ``length`` sequences."""
+    first, epoch = batch.base_sequence, batch.producer_epoch
+    run_next = (live.run_start + live.run_length) % SEQUENCES
+    expected = model.next_sequence(live.data_last_sequence)
+    if first == run_next and live.run_length + length < SEQUENCES:
+        live.run_length += length
+    elif first == 0 and live.data_last_sequence != MAX_SEQUENCE:
+        row = _sequence_event(replay, SEQUENCE_RESET, batch, live, expected, time)
+        replay.log.events[row].previous_time = live.data_time
+        _start_run(replay, live, epoch, first, length)
     elif first == run_next:  # one full turn of the sequence numbers: the oldest ones may come again
-        o.run_start = (o.run_start + length) % SEQUENCES
-    elif _stored_before(r.runs, o, epoch, first, last):
-        at = _sequence_event(r, SEQUENCE_OVERLAP, b, i, o, expected, time)
-        r.log.events[at].e = _cached_offset(r.producers, b[i, col.PRODUCER_ID], first)
+        live.run_start = (live.run_start + length) % SEQUENCES
+    elif _stored_before(replay.runs, live, epoch, first, model.add_sequence(first, length - 1)):
+        row = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)
+        replay.log.events[row].stored_base_offset = _cached_offset(replay.producers, batch.producer_id, first)
     elif first != expected:
-        at = _sequence_event(r, SEQUENCE_GAP, b, i, o, expected, time)
-        if (
-            r.log.events[at].f & IN_TRANSACTION
-            and r.open[o.open_slot].gap_offset < 0
-            and not (r.log.events[at].f & AFTER_UNREADABLE)
-        ):
-            r.open[o.open_slot].gap_offset = b[i, col.BASE_OFFSET]
-        _start_run(r.log, r.runs, o, epoch, first, length)
+        row = _sequence_event(replay, SEQUENCE_GAP, batch, live, expected, time)
+        event = replay.log.events[row]
+        event.previous_time = live.data_time
+        if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
+            transaction = replay.open[live.open_slot]
+            if transaction.gap_offset < 0:
+                transaction.gap_offset = batch.base_offset
+        _start_run(replay, live, epoch, first, length)
 
 
 @kernel
-def _cached_offset(p, pid, first):  # type: ignore[no-untyped-def]
+def _cached_offset(producers: model.Producers, producer_id: int, first: int) -> int:
     """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
-    row = model.find(p, pid)
-    for age in range(p.cached[row]):
-        at = model.cached_slot(p, row, age)
-        delta = p.offset_delta[row, at]
-        if (p.last_sequence[row, at] - first) % SEQUENCES <= delta:
-            return p.last_offset[row, at] - delta
+    row = model.find(producers, producer_id)
+    for age in range(producers.cached[row]):
+        at = model.cached_slot(producers, row, age)
+        delta = producers.offset_delta[row, at]
+        if (producers.last_sequence[row, at] - first) % SEQUENCES <= delta:
+            return producers.last_offset[row, at] - delta
     return -1
 
 
 @kernel
-def check_epochs(g, b, i, o, first, time):  # type: ignore[no-untyped-def]
+def check_epochs(log: Log, batch: np.record, live: np.record, born: np.record, time: int) -> bool:
     """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
-    epoch, stamp = b[i, col.PRODUCER_EPOCH], b[i, col.MAX_TIMESTAMP]
-    if epoch == o.max_epoch:
+    epoch, marker = batch.producer_epoch, batch.attributes & ATTR_CONTROL
+    if epoch == live.max_epoch:
         return False
-    marker = b[i, col.ATTRIBUTES] & ATTR_CONTROL
-    if epoch < o.max_epoch:
+    if epoch < live.max_epoch:
         kind = MARKER_EPOCH_REGRESSION if marker else EPOCH_REGRESSION
-        e = g.events[new_event(g, kind, b, i, stamp, time)]
-        e.a = o.max_epoch
-        e.c = first.max_epoch_offset
-        e.d = first.max_epoch_leader
+        event = log.events[new_event(log, kind, batch, batch.max_timestamp, time)]
+        event.known_epoch = live.max_epoch
+        event.known_epoch_offset = born.max_epoch_offset
+        event.known_leader_epoch = born.max_epoch_leader
         return True
-    o.max_epoch = epoch
-    first.max_epoch_offset = b[i, col.BASE_OFFSET]
-    first.max_epoch_leader = b[i, col.PARTITION_LEADER_EPOCH]
-    if not marker and not b[i, col.ATTRIBUTES] & ATTR_TRANSACTIONAL and o.batches > 0:
-        _count_epoch(g, b, i, first, time)
+    live.max_epoch = epoch
+    born.max_epoch_offset = batch.base_offset
+    born.max_epoch_leader = batch.partition_leader_epoch
+    if not marker and not batch.attributes & ATTR_TRANSACTIONAL and live.batches > 0:
+        _count_epoch(log, batch, born, time)
     return False
 
 
 @kernel
-def _count_epoch(g, b, i, first, time):  # type: ignore[no-untyped-def]
-    """A new epoch of a producer without transactions: tells when there are many within a short time."""
-    stamp = b[i, col.MAX_TIMESTAMP]
-    if first.epoch_window_count == 0 or stamp - first.epoch_window_start > STORM_WINDOW_MS:
-        first.epoch_window_start = stamp
-        first.epoch_window_count = 0
-    first.epoch_window_count += 1
-    if first.epoch_window_count == STORM_EPOCHS:
-        e = g.events[new_event(g, EPOCH_STORM, b, i, stamp, time)]
-        e.a = first.epoch_window_count
-        e.b = b[i, col.PRODUCER_EPOCH] - STORM_EPOCHS + 1
+def _count_epoch(log: Log, batch: np.record, born: np.record, time: int) -> None:
+    """A new epoch of a producer without transactions: an event when there are many within a short time."""
+    stamp = batch.max_timestamp
+    if born.epoch_window_count == 0 or stamp - born.epoch_window_start > STORM_WINDOW_MS:
+        born.epoch_window_start = stamp
+        born.epoch_window_count = 0
+    born.epoch_window_count += 1
+    if born.epoch_window_count == STORM_EPOCHS:
+        event = log.events[new_event(log, EPOCH_STORM, batch, stamp, time)]
+        event.epochs = born.epoch_window_count
+        event.first_epoch = batch.producer_epoch - STORM_EPOCHS + 1
 
 
 @kernel
-def check_idle(g, b, i, o, time):  # type: ignore[no-untyped-def]
+def check_idle(log: Log, batch: np.record, live: np.record, time: int) -> None:
     """Idle times longer than the expiration, after which the broker had forgotten the producer."""
-    limit = g.params[P_EXPIRY_MS]
-    if o.active_timestamp < 0 or o.open_slot >= 0 or limit <= 0:
+    limit, first = log.params[0].expiration_ms, batch.base_sequence
+    if live.active_timestamp < 0 or live.open_slot >= 0 or limit <= 0:
         return
-    idle = b[i, col.MAX_TIMESTAMP] - o.active_timestamp
-    o.max_idle_ms = max(o.max_idle_ms, idle)
+    idle = batch.max_timestamp - live.active_timestamp
+    live.max_idle_ms = max(live.max_idle_ms, idle)
     if idle * 5 > limit * 4:
-        o.idle_count += 1
-    same = b[i, col.PRODUCER_EPOCH] == o.data_epoch and b[i, col.BASE_SEQUENCE] > 0
-    if idle >= limit and same and b[i, col.BASE_SEQUENCE] == model.next_sequence(o.data_last_sequence):
-        e = g.events[new_event(g, IDLE_BEYOND_EXPIRY, b, i, b[i, col.MAX_TIMESTAMP], time)]
-        e.a = idle
-        e.b = b[i, col.BASE_SEQUENCE]
-        e.c = o.data_last_offset
+        live.idle_count += 1
+    same = batch.producer_epoch == live.data_epoch and first > 0
+    if idle >= limit and same and first == model.next_sequence(live.data_last_sequence):
+        event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
+        event.idle_ms = idle
+        event.found_sequence = first
+        event.previous_last_offset = live.data_last_offset
 
 
 @kernel
-def check_producer_clock(g, b, i, time):  # type: ignore[no-untyped-def]
+def check_producer_clock(log: Log, batch: np.record, time: int) -> None:
     """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
-    s, stamp, producer = g.scalars, b[i, col.MAX_TIMESTAMP], b[i, col.PRODUCER_ID]
-    if b[i, col.ATTRIBUTES] & ATTR_APPEND_TIME or g.params[P_BROKER_TIMES] or stamp < 0:
+    params, progress, stamp = log.params[0], log.progress[0], batch.max_timestamp
+    if batch.attributes & ATTR_APPEND_TIME or params.broker_times or stamp < 0:
         return
-    expires = producer >= 0 and g.params[P_EXPIRY_MS] > 0
-    if s[S_BROKER_TIME] >= 0 and expires and stamp < s[S_BROKER_TIME] - g.params[P_EXPIRY_MS]:
-        g.events[new_event(g, TIMESTAMP_BEHIND, b, i, stamp, time)].a = s[S_BROKER_TIME]
-    if stamp > s[S_AHEAD_TIME]:
-        s[S_AHEAD_TIME] = stamp
-        s[S_AHEAD_PRODUCER] = producer
-        s[S_AHEAD_EPOCH] = b[i, col.PRODUCER_EPOCH]
-        s[S_AHEAD_OFFSET] = b[i, col.BASE_OFFSET]
-        s[S_AHEAD_POSITION] = b[i, col.POSITION]
-        s[S_AHEAD_LAST] = b[i, col.LAST_OFFSET]
-        s[S_AHEAD_SEGMENT] = s[S_SEGMENT]
+    expires = batch.producer_id >= 0 and params.expiration_ms > 0
+    if progress.broker_time >= 0 and expires and stamp < progress.broker_time - params.expiration_ms:
+        event = log.events[new_event(log, TIMESTAMP_BEHIND, batch, stamp, time)]
+        event.broker_time = progress.broker_time
+    if stamp > progress.ahead_time:
+        progress.ahead_time = stamp
+        progress.ahead_producer_id = batch.producer_id
+        progress.ahead_producer_epoch = batch.producer_epoch
+        progress.ahead_base_offset = batch.base_offset
+        progress.ahead_last_offset = batch.last_offset
+        progress.ahead_segment = progress.segment
+        progress.ahead_position = batch.position

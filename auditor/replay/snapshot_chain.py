@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors.codec.snapshot import ProducerEntries
-from auditor.facts.copy_facts import SnapshotLink
+from auditor.facts.snapshot_links import Difference, SnapshotLink
 from auditor.replay.producer_columns import column
 from auditor.replay.state import Replay
 
@@ -53,7 +53,7 @@ class Differences:
         last_offsets = column(replay, "last_offset")
         for k in order.tolist():
             row, pid = rows[k], int(replay.producers.producer_id[rows[k]])
-            found = (pid, self.names[names[k]], int(stored[k]), int(ours[k]), int(last_offsets[row]))
+            found = Difference(pid, self.names[names[k]], int(stored[k]), int(ours[k]), int(last_offsets[row]))
             link.differences.append(found)
 
 
@@ -134,7 +134,7 @@ class Chain:
         rows, last_offsets = rows[last_offsets >= self.log_start], last_offsets[last_offsets >= self.log_start]
         room = MAX_DIFFERENCES - len(link.differences)
         for row, last in zip(rows[:room].tolist(), last_offsets[:room].tolist(), strict=True):
-            link.differences.append((int(known.entries.producer_id[row]), "extra", last, -1, last))
+            link.differences.append(Difference(int(known.entries.producer_id[row]), "extra", last, -1, last))
         link.extra_differences += max(0, len(rows) - room)
 
     def _absent(self, found: Differences, replay: Replay, rows: np.ndarray) -> None:

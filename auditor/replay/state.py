@@ -1,4 +1,4 @@
-"""The state of a replay: numpy arrays that compiled code fills, and the indexes into them."""
+"""The state of a replay: tables of records that compiled code fills."""
 
 from __future__ import annotations
 
@@ -6,99 +6,59 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch as col
-from auditor.facts.copy_facts import EVENT, PRODUCER, TRANSACTION, Kind
+from auditor.facts.events import Kind, blank_events
+from auditor.facts.transaction_rows import TRANSACTION
 from auditor.model import producers as model
 
-# Kinds of events, as numbers that are no literals: for each literal argument numba would compile a function anew.
-SEQUENCE_GAP = np.int64(Kind.SEQUENCE_GAP)
-SEQUENCE_OVERLAP = np.int64(Kind.SEQUENCE_OVERLAP)
-SEQUENCE_RESET = np.int64(Kind.SEQUENCE_RESET)
-BUMP_NONZERO = np.int64(Kind.BUMP_NONZERO)
-FIRST_NONZERO = np.int64(Kind.FIRST_NONZERO)
-EPOCH_REGRESSION = np.int64(Kind.EPOCH_REGRESSION)
-MARKER_EPOCH_REGRESSION = np.int64(Kind.MARKER_EPOCH_REGRESSION)
-COORDINATOR_EPOCH_REGRESSION = np.int64(Kind.COORDINATOR_EPOCH_REGRESSION)
-PLAIN_IN_TRANSACTION = np.int64(Kind.PLAIN_IN_TRANSACTION)
-IDLE_BEYOND_EXPIRY = np.int64(Kind.IDLE_BEYOND_EXPIRY)
-EPOCH_STORM = np.int64(Kind.EPOCH_STORM)
-TIMESTAMP_BEHIND = np.int64(Kind.TIMESTAMP_BEHIND)
-TIMESTAMP_AHEAD = np.int64(Kind.TIMESTAMP_AHEAD)
-EPOCH_RESERVED = np.int64(Kind.EPOCH_RESERVED)
-CRC = np.int64(Kind.CRC)
-OFFSET_HOLE = np.int64(Kind.OFFSET_HOLE)
-OFFSETS_NOT_INCREASING = np.int64(Kind.OFFSETS_NOT_INCREASING)
-OUTSIDE_SEGMENT = np.int64(Kind.OUTSIDE_SEGMENT)
-LEADER_EPOCH_DECREASE = np.int64(Kind.LEADER_EPOCH_DECREASE)
-LEADER_EPOCH_CHECKPOINT = np.int64(Kind.LEADER_EPOCH_CHECKPOINT)
-HEADER_FLAW = np.int64(Kind.HEADER_FLAW)
-COUNT_BELOW_SPAN = np.int64(Kind.COUNT_BELOW_SPAN)
-
-NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
-MAX_SEQUENCE = 2**31 - 1
 SEQUENCES = 2**31
-RESERVED_EPOCH = 32767
-STORM_WINDOW_MS = 600_000
-STORM_EPOCHS = 10
-AHEAD_MS = 3_600_000
 MAX_OLD_RUNS = 64  # earlier runs of sequences that one producer's duplicates are looked up in
 
 ATTR_APPEND_TIME = 0x08
 ATTR_TRANSACTIONAL = 0x10
 ATTR_CONTROL = 0x20
-ATTR_HORIZON = 0x40
 
-# Indexes into Log.params: what is fixed for a copy.
-P_LOG_START = 0
-P_START_SEGMENT = 1  # segment that holds the log start
-P_INTACT_FROM = 2  # offsets from here on were never cleaned
-P_SEQUENCES = 3  # 1 where sequences mean something
-P_BROKER_TIMES = 4  # 1 where every record time is the broker's (internal topics)
-P_EXPIRY_MS = 5
-P_KRAFT = 6  # 1 for __cluster_metadata: control batches of other types are at home there
-PARAMS = 7
+# What is fixed for a copy. ``start_segment`` is the segment that holds the log start; offsets from ``intact_from`` on
+# were never cleaned. ``has_sequences``: 1 where sequences mean something; ``broker_times``: 1 where every record time
+# is the broker's (internal topics); ``is_kraft``: 1 for __cluster_metadata, where control batches of other types are.
+PARAMS = np.dtype(
+    [
+        ("log_start", "i8"), ("start_segment", "i8"), ("intact_from", "i8"), ("has_sequences", "i8"),
+        ("broker_times", "i8"), ("expiration_ms", "i8"), ("is_kraft", "i8"),
+    ]
+)  # fmt: skip
 
-# Indexes into Log.scalars: what moves with the log.
-S_EXPECTED = 0  # next offset, -1 before the first batch
-S_LEADER_EPOCH = 1
-S_BROKER_TIME = 2
-S_ANY_TIME = 3
-S_ORDINAL = 4  # batches seen
-S_UNREADABLE = 5  # ordinal of the last batch before bytes that could not be read
-S_SEGMENT = 6
-S_SEGMENT_BASE = 7
-S_SEGMENT_NEXT = 8
-S_EVENTS = 9
-S_TRANSACTIONS = 10
-S_OPEN = 11
-S_RUNS = 12
-S_BATCHES = 13
-S_RECORDS = 14
-S_DATA_OFFSETS = 15
-S_MARKER_OFFSETS = 16
-S_HOLES_INTACT = 17
-S_HOLES_CLEANED = 18
-S_AHEAD_TIME = 19  # largest producer time since the last broker-written one
-S_AHEAD_PRODUCER = 20  # its producer id, -1 for none
-S_AHEAD_OFFSET = 21
-S_LAST_OFFSET = 22
-S_PREV_LEADER_EPOCH = 23
-S_SEGMENT_TIME = 24  # newest broker-written time of this segment
-S_AHEAD_POSITION = 25
-S_SEGMENT_ANY_TIME = 26
-S_UNREADABLE_OFFSETS = 27
-S_FIRST_TIME = 28  # time(b) of the first judged batch
-S_UNREADABLE_AT = 29  # next offset where the last bytes came that could not be read
-S_AHEAD_SEGMENT = 30
-S_AHEAD_LAST = 31
-S_AHEAD_EPOCH = 32
-S_MARKED = 33  # rows used of each
-S_BELOW = 34
-SCALARS = 35
+# What moves with the log. -1 where nothing is known.
+MOVING = (
+    "expected_offset",  # the next one, -1 before the first batch
+    "leader_epoch",
+    "broker_time",  # newest broker-written time
+    "any_time",
+    "first_time",  # time(b) of the first judged batch
+    "unreadable_ordinal",  # of the last batch before bytes that could not be read
+    "unreadable_offset",  # the next offset where the last bytes came that could not be read
+    "segment",
+    "segment_base_offset",
+    "next_segment_base_offset",
+    "segment_time",  # newest broker-written time of this segment
+    "segment_any_time",
+    "ahead_time",  # largest producer time since the last broker-written one, and its batch (facts.copy_facts.Ahead)
+    "ahead_producer_id",
+    "ahead_producer_epoch",
+    "ahead_base_offset",
+    "ahead_last_offset",
+    "ahead_segment",
+    "ahead_position",
+)
+COUNTED = (
+    "ordinal",  # batches seen
+    "first_event",  # the rows of events from here on are of the batch that is being replayed
+    "events", "transactions", "open", "runs", "marked", "below",  # rows used of each table
+    "batches", "records", "data_offsets", "marker_offsets", "holes_intact", "holes_cleaned", "unreadable_offsets",
+)  # fmt: skip
+PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 
+# A run of contiguous sequences that a producer stored earlier; ``older``: the row of the one before, -1 for none.
 RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4")])
-
 
 # What is noted beside each producer's state, in four tables: a batch should touch few cache lines, and a million
 # producers must not take more than they need. LIVE is what every data batch is compared with and changes.
@@ -136,18 +96,17 @@ BELOW = np.dtype(
     align=True,
 )  # fmt: skip
 
-# Rows of Replay.queue: a heap of the slots of open transactions by first offset, and behind it the free slots.
-Q_SLOT = 0  # the slot at a place of the heap
-Q_PLACE = 1  # the place of a slot
-Q_OFFSET = 2  # the first offset of a slot's transaction
+# Replay.queue: a heap of the slots of open transactions by first offset, and behind it the free slots. ``slot`` is the
+# one at this place of the heap; ``place`` is where this slot stands, ``offset`` the first one of its transaction.
+QUEUE = np.dtype([("slot", "i8"), ("place", "i8"), ("offset", "i8")])
 
 
 class Log(NamedTuple):
     """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster."""
 
-    events: np.ndarray  # EVENT
-    params: np.ndarray  # int64, P_*
-    scalars: np.ndarray  # int64, S_*
+    events: np.ndarray  # EVENT; rows not used are blank
+    params: np.ndarray  # PARAMS, one row
+    progress: np.ndarray  # PROGRESS, one row
     epochs: np.ndarray  # int64, of the leader-epoch checkpoint
     epoch_starts: np.ndarray  # int64
 
@@ -163,43 +122,55 @@ class Replay(NamedTuple):
     below: np.ndarray  # BELOW
     transactions: np.ndarray  # TRANSACTION, those decided
     open: np.ndarray  # TRANSACTION, by slot
-    queue: np.ndarray  # int64, rows Q_*
+    queue: np.ndarray  # QUEUE
     runs: np.ndarray  # RUN
 
     @property
-    def scalars(self) -> np.ndarray:
-        """What moves with the log, S_*."""
-        return self.log.scalars
+    def progress(self) -> np.void:
+        """What moves with the log: the PROGRESS record itself, to be read and written."""
+        record: np.void = self.log.progress[0]
+        return record
 
 
+EVENTS_OF_A_BATCH = len(Kind)  # the most that one batch can raise: new_event gives it one row a kind
 EVENTS_AT_ONCE = 512
 TRANSACTIONS_AT_ONCE = 1024
-EVENTS_PER_BATCH = 12  # the most that one batch can raise
+SLOTS = 256
 
 
 def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray) -> Replay:
-    """A replay before the first batch."""
+    """A replay before the first batch. ``params``: PARAMS, one row; the others are the leader-epoch checkpoint."""
     capacity = 1024
-    scalars = np.full(SCALARS, -1, np.int64)
-    scalars[[S_EVENTS, S_TRANSACTIONS, S_OPEN, S_RUNS, S_MARKED, S_BELOW, S_BATCHES, S_RECORDS, S_ORDINAL]] = 0
-    scalars[[S_DATA_OFFSETS, S_MARKER_OFFSETS, S_HOLES_INTACT, S_HOLES_CLEANED, S_UNREADABLE_OFFSETS]] = 0
+    progress = np.zeros(1, PROGRESS)
+    for name in MOVING:
+        progress[name] = -1
     return Replay(
-        Log(np.zeros(EVENTS_AT_ONCE, EVENT), params, scalars, epochs, epoch_starts),
-        model.new_producers(capacity),
-        np.empty(capacity, LIVE),
-        np.empty(capacity, BORN),
-        np.empty(256, MARKED),
-        np.empty(256, BELOW),
-        np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
-        np.zeros(256, TRANSACTION),
-        np.array([np.arange(256)] * 3),
-        np.empty(256, RUN),
-    )
+        log=Log(
+            events=blank_events(EVENTS_AT_ONCE), params=params, progress=progress, epochs=epochs,
+            epoch_starts=epoch_starts,
+        ),
+        producers=model.new_producers(capacity),
+        live=np.empty(capacity, LIVE),
+        born=np.empty(capacity, BORN),
+        marked=np.empty(256, MARKED),
+        below=np.empty(256, BELOW),
+        transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
+        open=np.zeros(SLOTS, TRANSACTION),
+        queue=_free_slots(0, SLOTS),
+        runs=np.empty(256, RUN),
+    )  # fmt: skip
+
+
+def _free_slots(first: int, behind: int) -> np.ndarray:
+    """QUEUE rows of slots that no transaction has."""
+    free = np.zeros(behind - first, QUEUE)
+    free["slot"] = free["place"] = np.arange(first, behind)
+    return free
 
 
 def ensure_room(replay: Replay, rows: int) -> Replay:
     """The same replay with room for ``rows`` more producers, open transactions and runs."""
-    table, scalars = replay.producers, replay.scalars
+    table, progress = replay.producers, replay.progress
     if int(table.meta[0]) + rows > len(table.producer_id):
         table = model.grow(table, _capacity(int(table.meta[0]) + rows))
     capacity = len(table.producer_id)
@@ -207,16 +178,28 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
         producers=table,
         live=_longer(replay.live, capacity),
         born=_longer(replay.born, capacity),
-        marked=_longer(replay.marked, int(scalars[S_MARKED]) + rows),
-        below=_longer(replay.below, int(scalars[S_BELOW]) + rows),
-        open=_longer(replay.open, int(scalars[S_OPEN]) + rows),
-        runs=_longer(replay.runs, int(scalars[S_RUNS]) + rows),
+        marked=_longer(replay.marked, int(progress["marked"]) + rows),
+        below=_longer(replay.below, int(progress["below"]) + rows),
+        open=_longer(replay.open, int(progress["open"]) + rows),
+        runs=_longer(replay.runs, int(progress["runs"]) + rows),
     )
-    slots = replay.queue.shape[1]
-    if len(replay.open) > slots:
-        free = np.array([np.arange(slots, len(replay.open))] * 3)
-        replay = replay._replace(queue=np.concatenate([replay.queue, free], axis=1))
+    if len(replay.open) > len(replay.queue):
+        free = _free_slots(len(replay.queue), len(replay.open))
+        replay = replay._replace(queue=np.concatenate([replay.queue, free]))
     return replay
+
+
+def take_rows(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
+    """The events and the decided transactions so far; their tables are empty afterwards."""
+    progress, events, transactions = replay.progress, replay.log.events, replay.transactions
+    found, decided = events[: progress["events"]], transactions[: progress["transactions"]]
+    if len(found):  # numpy takes 40 us to copy no rows of so many columns
+        found = found.copy()
+        events[: len(found)] = blank_events(len(found))
+    if len(decided):
+        decided = decided.copy()
+    progress["events"] = progress["transactions"] = 0
+    return found, decided
 
 
 def _capacity(rows: int) -> int:
@@ -231,84 +214,3 @@ def _longer(table: np.ndarray, rows: int) -> np.ndarray:
     longer = np.empty(max(rows, 2 * len(table)), table.dtype)
     longer[: len(table)] = table
     return longer
-
-
-def blank_audit(rows: int) -> np.ndarray:
-    """PRODUCER rows of which nothing is known."""
-    audit = np.zeros(rows, PRODUCER)
-    for name in PRODUCER.names or ():
-        audit[name] = 0 if name in ZERO_AT_START else -1
-    return audit
-
-
-ZERO_AT_START = frozenset(
-    {
-        "batches",
-        "records",
-        "markers",
-        "idle_count",
-        "max_idle_ms",
-        "below_batches",
-        "below_in_snapshot",
-        "transactional",
-    }
-)
-
-
-@kernel
-def producer_row(r, pid):  # type: ignore[no-untyped-def]
-    """The row of a producer, a new one if it was unknown."""
-    row = model.find(r.producers, pid)
-    if row >= 0:
-        return row
-    row = model.insert(r.producers, pid)
-    o = r.live[row]
-    o.batches = 0
-    o.records = 0
-    o.run_start = -1
-    o.run_length = 0
-    o.old_run = -1
-    o.data_epoch = -1
-    o.data_last_sequence = -1
-    o.data_last_offset = -1
-    o.data_timestamp = -1
-    o.data_time = -1
-    o.data_leader_epoch = -1
-    o.max_epoch = -1
-    o.max_data_epoch = -1
-    o.active_timestamp = -1
-    o.max_idle_ms = 0
-    o.idle_count = 0
-    o.ordinal = -1
-    o.open_slot = -1
-    o.marked = -1
-    o.below = -1
-    o.transactional = 0
-    o.marker_fresh = 0
-    r.born[row].epoch_window_count = 0
-    return row
-
-
-@kernel
-def new_event(g, kind, b, i, timestamp, time):  # type: ignore[no-untyped-def]
-    """A new event about batch ``i``, its columns a to f still -1; returns its row."""
-    row = g.scalars[S_EVENTS]
-    g.scalars[S_EVENTS] = row + 1
-    e = g.events[row]
-    e.kind = kind
-    e.segment = g.scalars[S_SEGMENT]
-    e.position = b[i, col.POSITION]
-    e.base_offset = b[i, col.BASE_OFFSET]
-    e.last_offset = b[i, col.LAST_OFFSET]
-    e.producer_id = b[i, col.PRODUCER_ID]
-    e.producer_epoch = b[i, col.PRODUCER_EPOCH]
-    e.timestamp = timestamp
-    e.time = time
-    e.leader_epoch = b[i, col.PARTITION_LEADER_EPOCH]
-    e.a = -1
-    e.b = -1
-    e.c = -1
-    e.d = -1
-    e.e = -1
-    e.f = 0
-    return row

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
@@ -23,7 +22,8 @@ from auditor.connectors.files import Copy, SegmentFile, TextFile
 from auditor.connectors.storage import Place
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy, TextIndex
-from auditor.facts.copy_facts import ABORTED, CopyFacts
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.transaction_rows import ABORTED
 from auditor.model.releases import DAY_MS
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.copy_reader import CopyReader
@@ -95,17 +95,9 @@ def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
     facts.tables = {
         name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, rows)]) for name, rows in copy.rows.items()
     }
-    facts.state |= {
-        "ends_early": copy.ends_early,
-        "cannot_show": copy.cannot_show,
-        "unreadable_records": [_unreadable(e) for e in copy.unreadable],
-        "may_be_cleaned": compacted,
-    }
+    facts.breaks_off, facts.cannot_show, facts.may_be_cleaned = copy.ends_early, copy.cannot_show, compacted
+    facts.unreadable_records = [(0, e.position, e) for e in copy.unreadable]
     return facts
-
-
-def _unreadable(error: DecodeError) -> tuple[int, int, DecodeError]:
-    return (0, error.position, error)
 
 
 def _may_be_cleaned(copy: TextCopy) -> bool:
@@ -159,6 +151,4 @@ def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:
     for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
         rows[name] = getattr(entries, name)
     reader.aborted.append(rows)
-    indexed = reader.facts.state.setdefault("indexed_segments", [])
-    assert isinstance(indexed, list)
-    indexed.append(number)
+    reader.facts.indexed_segments = [*(reader.facts.indexed_segments or []), number]

@@ -157,11 +157,11 @@ def test_what_headers_show_is_told_without_the_records(tmp_path: Path, kind: str
 @pytest.mark.parametrize("wanted", [whole, lambda b: b.control], ids=["data", "marker"])
 @pytest.mark.parametrize("name", LOGS)
 def test_unknown_magic(tmp_path: Path, name: str, wanted: Callable[[Batch], bool], magic: int) -> None:
-    """No offset is known of it; what comes behind it gives no hole, no gap and no transaction that hangs."""
+    """Its offset stands before it; what comes behind it gives no hole, no gap and no transaction that hangs."""
     log, batch, found = alter(tmp_path, name, one(name, magic, wanted), lambda b: b.set(magic=magic))
     (f,) = above_info(found)
     assert (f.rule, f.topic, f.partition) == ("record-structure-invalid", log.topic, log.partition)
-    assert (f.offset, f.last_offset, f.producer_id) == (None, None, None)
+    assert (f.offset, f.last_offset, f.producer_id) == (batch["base_offset"], None, None)
     assert (f.file, f.position) == log.place(batch)
     assert f"magic {magic}" in f.message
 

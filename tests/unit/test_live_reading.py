@@ -101,7 +101,7 @@ def test_what_has_been_cleaned_is_told_by_the_batches_alone() -> None:
     task = LiveTask("__transaction_state", 0, 1, "broker-1", None, "live", 0, 20, compacted=True)
     reader = LiveReader(task)
     reader.take(segments.simple(0) + segments.simple(10) + segments.simple(13))
-    assert reader.done(-1, 20).state["intact_from"] == 10
+    assert reader.done(-1, 20).intact_from == 10
 
 
 class OneLog:
@@ -148,7 +148,7 @@ def test_a_topic_whose_settings_are_not_told_may_have_been_cleaned(
     cluster, options = cast(LiveCluster, OneLog(held, settings)), AuditOptions(("c",), Path())
     reading = Reading(cluster, options, Budget(1 << 20, 1 << 30), "start")
     reading.run(lambda _: None)
-    assert [(facts.log_end, facts.state["intact_from"]) for facts in reading.facts] == [(16, intact_from)]
+    assert [(facts.log_end, facts.intact_from) for facts in reading.facts] == [(16, intact_from)]
     assert [f.rule for f in judge([log_of(reading.facts)], "offset-hole")] == rules
 
 
@@ -180,7 +180,7 @@ def test_an_early_end_is_an_error_of_its_own() -> None:
     reader.take(segments.simple(0))
     facts = reader.done(-1, 6, "the byte budget is spent (--max-bytes)")
     assert [(e.reason, "offset 3 to 6" in e.detail) for e in facts.errors] == [("limit", True)]
-    assert facts.state["ends_early"]
+    assert facts.breaks_off
     assert facts.log_end == 3
     rows = dict(judge_log([facts], Cluster(as_of=0, newest_time=0), []))
     assert rows["log"]["notes"] == ["t-0: the log was not read to its end, so nothing is said of its end"]

@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from auditor.facts.copy_facts import PRODUCER
 from auditor.facts.packed import PACK_ABOVE, PIECE, PackedColumns, PackedRows, table
+from auditor.facts.producer_rows import PRODUCER
 
 ROWS = PACK_ABOVE + 1
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts.copy_facts import CopyFacts, Kind
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind
 from auditor.replay.state import Replay
 from tests.made import data, marker
 from tests.unit.log_histories import LAST, History, facts_of, history
@@ -23,20 +24,25 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 12
 PLAIN = f"""
 import json, warnings
+import numpy as np
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
 from auditor.replay import audit_replay as audit
 from tests.unit.test_replay_kernel import as_records, told
 from tests.unit.log_histories import history, facts_of
 kernel = audit.replay_batches
-audit.replay_batches = lambda replay, *rest: kernel(as_records(replay), *rest)
+audit.replay_batches = lambda replay, b, *rest: kernel(as_records(replay), b.view(np.recarray), *rest)
 print(json.dumps([told(facts_of(history(seed, 150), compacted=seed % 3 == 0)) for seed in range({SEEDS})]))
 """
 
 
 def as_records(replay: Replay) -> Replay:
     """The same tables, whose rows have their fields as attributes in plain Python too."""
-    tables = {n: t.view(np.recarray) for n, t in replay._asdict().items() if getattr(t, "dtype", np.dtype("i8")).names}
-    return replay._replace(log=replay.log._replace(events=replay.log.events.view(np.recarray)), **tables)
+    return replay._replace(log=replay.log._replace(**_records(replay.log)), **_records(replay))
+
+
+def _records(of: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    named: dict[str, Any] = of._asdict()  # type: ignore[attr-defined]
+    return {n: t.view(np.recarray) for n, t in named.items() if isinstance(t, np.ndarray) and t.dtype.names}
 
 
 def told(facts: CopyFacts) -> dict[str, str]:

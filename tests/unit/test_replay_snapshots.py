@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.snapshot import ProducerEntries
-from auditor.facts.copy_facts import CopyFacts, SnapshotLink
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.snapshot_links import SnapshotLink
 from auditor.replay.snapshot_chain import MAX_DIFFERENCES, Stored
 from tests.made import data, marker
 from tests.unit.log_histories import History, facts_of

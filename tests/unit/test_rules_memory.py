@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from auditor.connectors.live_cluster import Listing
+from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules.coordinator_history import Entry, build_history
 from auditor.rules.finding import Finding
@@ -27,9 +26,9 @@ HELD = {
 OPEN = {"producer_id": 7, "producer_epoch": 1, "first_offset": 20, "last_offset": 22}
 
 
-def copy(log_start: int = 0, topic: str = "t", **state: Any) -> CopyFacts:
+def copy(log_start: int = 0, memory: ProducerMemory | None = None) -> CopyFacts:
     return made.facts(
-        topic, log_start=log_start, log_end=30, state=state, producers=made.producers(LOGGED),
+        "t", log_start=log_start, log_end=30, producer_memory=memory, producers=made.producers(LOGGED),
         transactions=made.transactions(OPEN),
     )  # fmt: skip
 
@@ -40,14 +39,14 @@ def differences(facts: CopyFacts) -> list[Finding]:
 
 def test_nothing_is_said_where_nobody_was_asked_or_both_agree() -> None:
     assert differences(copy()) == []
-    assert differences(copy(memory=[HELD], memory_ids=[7])) == []
+    assert differences(copy(memory=ProducerMemory([HELD], [7]))) == []
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("producer_epoch", 2), ("last_sequence", 9), ("coordinator_epoch", 5), ("txn_first_offset", -1)]
 )
 def test_each_field_is_compared(name: str, value: int) -> None:
-    (found,) = differences(copy(memory=[HELD | {name: value}], memory_ids=[7]))
+    (found,) = differences(copy(memory=ProducerMemory([HELD | {name: value}], [7])))
     assert (found.severity, found.producer_id) == ("warning", 7)
     assert found.evidence["found"] == {name: value}
     assert found.evidence["expected"] == {name: LOGGED[name]}
@@ -62,13 +61,13 @@ def test_each_field_is_compared(name: str, value: int) -> None:
     ],
 )
 def test_a_producer_that_the_log_does_not_have(held: dict[str, int], log_start: int, count: int) -> None:
-    assert len(differences(copy(log_start, memory=[HELD, HELD | held], memory_ids=[7, 8]))) == count
+    assert len(differences(copy(log_start, ProducerMemory([HELD, HELD | held], [7, 8])))) == count
 
 
 def test_a_transaction_that_the_broker_knows_nothing_of() -> None:
-    (found,) = differences(copy(memory=[], memory_ids=[]))
+    (found,) = differences(copy(memory=ProducerMemory()))
     assert (found.offset, found.evidence["found"]) == (20, {"txn_first_offset": None})
-    assert differences(copy(memory=[], memory_ids=[7])) == []  # it was active while the log was read
+    assert differences(copy(memory=ProducerMemory(ids=[7]))) == []  # it was active while the log was read
 
 
 ENTRY = Entry(
@@ -97,6 +96,6 @@ def test_an_id_that_was_at_work_is_not_compared() -> None:
 
 
 def coordinator_differences(held: Listing, asked_at: int) -> list[Finding]:
-    state = {"coordinator_memory": {"tid": held._asdict()}, "asked_at": asked_at}
+    memory = CoordinatorMemory({"tid": held._asdict()}, asked_at)
     cluster = Cluster(as_of=9, newest_time=9, coordinator=build_history(1, [ENTRY]))
-    return judge([log_of([made.facts("__transaction_state", state=state)], cluster)], RULE)
+    return judge([log_of([made.facts("__transaction_state", coordinator_memory=memory)], cluster)], RULE)

@@ -15,7 +15,6 @@ from auditor.rules.view import Bounds, Cluster, LogView
 from tests import corpora, facts, made
 
 HOUR = 3_600_000
-INTACT = {"intact_from": 0}
 RULES = (
     "pending-offsets-blocked", "zombie-offset-commit", "interleaved-offset-producers", "offset-regression",
     "offset-skips-aborted-input", "committed-offset-out-of-range",
@@ -47,12 +46,12 @@ def ended(pid: int, offset: int, commits: bool = True) -> Row:
 
 
 def log_of(commits: list[Row], groups: list[Row] = [], ends: list[Row] = [], **given: Any) -> LogView:  # noqa: B006
-    """A ``__consumer_offsets`` partition of these records and markers, never cleaned unless ``state`` says so."""
+    """A ``__consumer_offsets`` partition of these records and markers, never cleaned unless ``intact_from`` says so."""
     copy: CopyFacts = made.facts(
         "__consumer_offsets",
         log_end=1000,
         broker_time=HOUR,
-        state=dict(given.pop("state", INTACT)),
+        intact_from=given.pop("intact_from", 0),
         tables={
             "offset_commits": made.table("offset_commits", *commits),
             "group_metadata": made.table("group_metadata", *groups),
@@ -195,7 +194,7 @@ def test_the_new_owner_is_not_blamed_for_the_zombie_before_it() -> None:
 
 def test_a_zombie_in_a_cleaned_region_is_told_one_step_lower() -> None:
     log = five_steps()
-    log.leader.state["intact_from"] = 7
+    log.leader.intact_from = 7
     assert [f.severity for f in found(log, "zombie-offset-commit")] == ["warning"]
 
 

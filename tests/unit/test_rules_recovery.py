@@ -14,7 +14,8 @@ from kafka.record.util import calc_crc32c
 from auditor.base.limits import Limits
 from auditor.connectors.files import Copy, DataFile, SegmentFile
 from auditor.connectors.storage import place
-from auditor.facts.copy_facts import CopyFacts, SegmentScan
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.copy_reader import CopyTask, read_copy
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.rules.crash_recovery import both_runs, directory, dry_run

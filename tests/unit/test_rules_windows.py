@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from auditor.facts.copy_facts import EVENT, CopyFacts, Kind
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind, blank_events
 from auditor.rules import registry
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.view import Cluster, LogView
@@ -53,7 +53,7 @@ def test_markers_go_to_their_own_transactions_however_much_clocks_may_differ() -
 
 def test_a_marker_that_was_sent_again_belongs_to_the_transaction_before_it() -> None:
     entries = [*transaction(0, 500_000), *transaction(3, 501_000)]
-    again = {**closed(-1, 500_018), "marker_offset": 12, "repeat": 1}
+    again = {**closed(-1, 500_018), "marker_offset": 12, "repeated": 1}
     view = log(entries, closed(10, 500_015), again, closed(20, 501_015))
     assert matching(view, PID).of_marker == {11: 0, 12: 0, 21: 1}
 
@@ -82,14 +82,14 @@ def test_bytes_that_cannot_be_read_may_hold_the_marker_of_what_began_below_the_l
 ) -> None:
     """The coordinator has completed it, so it seems to be forgotten here, unless what is lost lies behind its data."""
     row = {"first_offset": 5, "last_offset": 9, "first_time": 500_000, "last_time": 500_000, "batches": 1}
-    state = {"unreadable_at": unreadable_at}
-    view = log(transaction(0, 500_000), row, log_start=20, log_end=30, state=state)
+    view = log(transaction(0, 500_000), row, log_start=20, log_end=30, unreadable_at=unreadable_at)
     assert findings("transaction-pinned-at-log-start", view) == [severity]
 
 
 @pytest.mark.parametrize(("began", "severity"), [(500_500, "info"), (499_000, "warning")])
 def test_a_producer_that_wrote_before_the_log_began_is_no_stranger_to_it(began: int, severity: str) -> None:
-    events = np.zeros(1, EVENT)
-    events["kind"], events["producer_id"], events["b"], events["base_offset"] = Kind.FIRST_NONZERO, PID, 40, 0
-    view = log(transaction(0, 500_000), events=events, state={"first_time": began})
+    events = blank_events(1)
+    events["kind"], events["producer_id"], events["base_offset"] = Kind.FIRST_NONZERO, PID, 0
+    events["found_sequence"], events["context"] = 40, 0
+    view = log(transaction(0, 500_000), events=events, first_time=began)
     assert findings("unknown-producer-first-sequence", view) == [severity]

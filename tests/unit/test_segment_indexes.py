@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 from auditor.connectors.codec.index import OffsetIndex, TimeIndex
 from auditor.connectors.codec.segment import Chunk
+from auditor.facts.events import Kind
 from auditor.replay import index_checks
 from auditor.replay.index_checks import OffsetCheck, TimeCheck
 from tests import segments
@@ -37,7 +38,12 @@ def fed(check: Check, rows: np.ndarray, cut: int) -> Check:
 
 
 def found(events: list[np.ndarray]) -> list[tuple[int, ...]]:
-    return [tuple(int(row[name]) for name in ("position", "a", "b", "c", "d")) for part in events for row in part]
+    second = {Kind.INDEX_ENTRY: "entry_position", Kind.TIME_INDEX_ENTRY: "entry_timestamp"}
+    return [
+        tuple(int(row[n]) for n in ("position", "entry_offset", second[row["kind"]], "fault", "larger_last_offset"))
+        for part in events
+        for row in part
+    ]
 
 
 def offset_index_says(b: Any, entries: list[Entry], end: int) -> list[tuple[int, ...]]:

@@ -1,0 +1,192 @@
+"""What was odd while a copy was read and replayed, an event each. An event says that a sequence jumped; whether that
+is a finding, a rule says.
+
+Offsets, positions and sizes are as in the log, times ms since the epoch; -1 means absent throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TypedDict, cast
+
+import numpy as np
+
+
+class Kind(IntEnum):
+    """What an event is about. :data:`FIELDS` names the columns that each has beyond those that all have."""
+
+    SEQUENCE_GAP = 1
+    SEQUENCE_OVERLAP = 2
+    SEQUENCE_RESET = 3
+    BUMP_NONZERO = 4
+    FIRST_NONZERO = 5
+    EPOCH_REGRESSION = 6
+    MARKER_EPOCH_REGRESSION = 7
+    COORDINATOR_EPOCH_REGRESSION = 8
+    PLAIN_IN_TRANSACTION = 9
+    IDLE_BEYOND_EXPIRY = 10
+    EPOCH_STORM = 11
+    TIMESTAMP_BEHIND = 12
+    TIMESTAMP_AHEAD = 13
+    EPOCH_RESERVED = 14
+    CRC = 20
+    OFFSET_HOLE = 21
+    OFFSETS_NOT_INCREASING = 22
+    OUTSIDE_SEGMENT = 23
+    LEADER_EPOCH_DECREASE = 24
+    LEADER_EPOCH_CHECKPOINT = 25
+    HEADER_FLAW = 26
+    COUNT_BELOW_SPAN = 27
+    INDEX_ENTRY = 30
+    TIME_INDEX_ENTRY = 31
+    RECORD_FLAW = 40
+    NULL_KEY = 41
+    BATCH_TIMESTAMP = 42
+    RECORD_TIMESTAMP = 43
+
+
+class Event(TypedDict, total=False):
+    """One event. The first ten columns say where: the batch, or for an index the byte of the entry in its file."""
+
+    kind: int
+    segment: int  # number of the segment file (CopyFacts.segments)
+    position: int
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    timestamp: int  # the batch's largest, as stored
+    time: int  # time(b) of rules.md without its cap
+    leader_epoch: int
+    # sequences and epochs
+    expected_sequence: int
+    found_sequence: int
+    previous_last_offset: int  # of the producer's batch before; OFFSETS_NOT_INCREASING: of the log's batch before
+    previous_leader_epoch: int  # of the producer's batch before
+    previous_time: int  # time(b) of the producer's batch before
+    previous_epoch: int
+    stored_base_offset: int  # of the first stored batch with these sequences, where still known
+    context: int  # the bits below
+    known_epoch: int  # the highest epoch before, with its offset and the leader epoch there
+    known_epoch_offset: int
+    known_leader_epoch: int
+    known_coordinator_epoch: int  # of the marker at known_marker_offset
+    known_marker_offset: int
+    coordinator_epoch: int
+    epochs: int  # counted within the window, from first_epoch on
+    first_epoch: int
+    transaction_first_offset: int  # of the producer's open transaction
+    idle_ms: int
+    broker_time: int  # the broker-written time that it is compared with: before it; TIMESTAMP_AHEAD: after it
+    # batches and segments
+    stored_crc: int
+    first_missing_offset: int
+    segment_base_offset: int
+    next_segment_base_offset: int  # -1: no segment follows
+    expected_leader_epoch: int  # that of a batch before, or what the checkpoint gives
+    flaws: int  # FLAW_* bits of the header; RECORD_FLAW: RECORD_* bits
+    record_count: int  # as declared
+    span: int  # offsets from the batch's first to its last
+    # indexes
+    entry_offset: int
+    entry_position: int
+    entry_timestamp: int
+    fault: int  # a number in INDEX_FAULTS
+    larger_last_offset: int  # last offset of the batch with a larger timestamp
+    # records
+    record_index: int  # of the first culprit in its batch
+    records_present: int
+    records_declared: int
+    null_keys: int
+    found_max_timestamp: int  # the largest among the records
+    found_base_timestamp: int  # the first record's
+    base_timestamp: int  # as stored
+    min_timestamp: int  # the smallest among the records
+    max_timestamp: int
+
+
+SEQUENCE = ("expected_sequence", "found_sequence", "previous_last_offset", "previous_leader_epoch", "context")
+KNOWN_EPOCH = ("known_epoch", "known_epoch_offset", "known_leader_epoch")
+FIELDS: dict[Kind, tuple[str, ...]] = {
+    Kind.SEQUENCE_GAP: (*SEQUENCE, "previous_time"),
+    Kind.SEQUENCE_OVERLAP: (*SEQUENCE, "stored_base_offset"),
+    Kind.SEQUENCE_RESET: (*SEQUENCE, "previous_time"),
+    Kind.BUMP_NONZERO: (*SEQUENCE, "previous_epoch"),
+    Kind.FIRST_NONZERO: ("found_sequence", "context"),
+    Kind.EPOCH_REGRESSION: KNOWN_EPOCH,
+    Kind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
+    Kind.COORDINATOR_EPOCH_REGRESSION: ("known_coordinator_epoch", "coordinator_epoch", "known_marker_offset"),
+    Kind.PLAIN_IN_TRANSACTION: ("transaction_first_offset", "previous_leader_epoch"),
+    Kind.IDLE_BEYOND_EXPIRY: ("idle_ms", "found_sequence", "previous_last_offset"),
+    Kind.EPOCH_STORM: ("epochs", "first_epoch"),
+    Kind.TIMESTAMP_BEHIND: ("broker_time",),
+    Kind.TIMESTAMP_AHEAD: ("broker_time",),
+    Kind.EPOCH_RESERVED: (),  # transactional data with epoch 32767
+    Kind.CRC: ("stored_crc",),
+    Kind.OFFSET_HOLE: ("first_missing_offset",),
+    Kind.OFFSETS_NOT_INCREASING: ("previous_last_offset",),
+    Kind.OUTSIDE_SEGMENT: ("segment_base_offset", "next_segment_base_offset"),
+    Kind.LEADER_EPOCH_DECREASE: ("expected_leader_epoch",),
+    Kind.LEADER_EPOCH_CHECKPOINT: ("expected_leader_epoch",),
+    Kind.HEADER_FLAW: ("flaws",),
+    Kind.COUNT_BELOW_SPAN: ("record_count", "span"),
+    Kind.INDEX_ENTRY: ("entry_offset", "entry_position", "fault"),
+    Kind.TIME_INDEX_ENTRY: ("entry_offset", "entry_timestamp", "fault", "larger_last_offset"),
+    Kind.RECORD_FLAW: ("flaws", "record_index", "records_present", "records_declared"),
+    Kind.NULL_KEY: ("null_keys", "record_index"),
+    Kind.BATCH_TIMESTAMP: ("found_max_timestamp", "found_base_timestamp", "base_timestamp"),
+    Kind.RECORD_TIMESTAMP: ("min_timestamp", "max_timestamp", "broker_time"),
+}
+
+# Bits of ``context`` of SEQUENCE_* and BUMP_NONZERO events.
+AFTER_UNREADABLE = 1  # bytes that could not be read lie between the two batches
+IN_TRANSACTION = 2  # both batches belong to the same open transaction
+STATE_MAY_BE_LOST = 4  # the leader epoch changed between them
+# Bits of ``context`` of FIRST_NONZERO events (rules.md, *inherited*), which may have AFTER_UNREADABLE too.
+KNOWN_BELOW = 8  # a batch of it lies below the log start
+KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
+SNAPSHOT_DENIES = 32  # there is a snapshot at or below the batch, and it does not know the producer
+IN_START_SEGMENT = 64  # the batch lies in the segment that holds the log start
+INDEX_FAULTS = (
+    "no batch starts at its position", "its offset is not in the batches from its position on",
+    "entries do not increase", "an earlier record has a larger timestamp",
+)  # fmt: skip
+
+PLACE = {
+    "kind": "i2", "segment": "i4", "position": "i8", "base_offset": "i8", "last_offset": "i8", "producer_id": "i8",
+    "producer_epoch": "i4", "timestamp": "i8", "time": "i8", "leader_epoch": "i4",
+}  # fmt: skip
+NARROW = dict.fromkeys(
+    ("expected_sequence", "found_sequence", "previous_leader_epoch", "previous_epoch", "known_epoch",
+     "known_leader_epoch", "known_coordinator_epoch", "coordinator_epoch", "epochs", "first_epoch", "record_count",
+     "expected_leader_epoch", "context", "fault"),
+    "i4",
+)  # fmt: skip
+# A table of events of all kinds has every column; those that a kind does not have are -1.
+EVENT = np.dtype([(name, (PLACE | NARROW).get(name, "i8")) for name in Event.__annotations__])
+
+
+def _blank_row() -> np.ndarray:
+    row = np.empty(1, EVENT)
+    for name in EVENT.names or ():
+        row[name] = -1
+    return row
+
+
+BLANK = _blank_row()
+
+
+def blank_events(rows: int) -> np.ndarray:
+    """EVENT rows of which nothing is known: all is -1."""
+    return np.repeat(BLANK, rows)
+
+
+def events_of(table: np.ndarray, *kinds: Kind) -> Iterator[Event]:
+    """The rows of these kinds in their order, each with the columns that its kind has and no others."""
+    if not len(table):
+        return
+    for number in np.flatnonzero(np.isin(table["kind"], [int(kind) for kind in kinds])).tolist():
+        row = table[number]
+        names = (*PLACE, *FIELDS[Kind(int(row["kind"]))])
+        yield cast(Event, {name: row[name].item() for name in names})

@@ -1,0 +1,28 @@
+"""What a broker would meet if it recovered a segment after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """What a broker would meet if it recovered a segment after a crash (``LogSegment.recover``).
+
+    ``indexed``: its ``.index`` is there. ``next_offset`` follows its last whole batch, ``records`` are those of whole
+    batches. ``cut``: the byte at which recovery would cut the file, -1 for none; ``cut_offset`` and ``cut_records`` say
+    where the log would end then and how many records would stay. ``poison``: markers of an unknown type before the cut,
+    ``(position, offset, producer_id, type)`` each. ``undecided``: in words, what keeps this from being certain.
+    """
+
+    base_offset: int
+    size: int
+    indexed: bool
+    next_offset: int
+    records: int = 0
+    cut: int = -1
+    cut_reason: str = ""
+    cut_offset: int = -1
+    cut_records: int = 0
+    poison: list[tuple[int, int, int, int]] = field(default_factory=list)
+    undecided: str = ""

@@ -1,0 +1,28 @@
+"""Transactions as one partition sees them, and the aborted ones that its transaction indexes list."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# One row a transaction of a producer in this copy, in marker order; open ones last, with marker_offset -1.
+# first_offset -1: a marker that closed nothing. first_time, last_time are time(b) of rules.md without its cap.
+TRANSACTION = np.dtype(
+    [
+        ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_epoch", "i4"), ("first_offset", "i8"),
+        ("last_offset", "i8"), ("first_timestamp", "i8"), ("first_time", "i8"), ("last_timestamp", "i8"),
+        ("last_time", "i8"), ("first_leader_epoch", "i4"), ("last_leader_epoch", "i4"), ("batches", "i8"),
+        ("records", "i8"), ("bytes", "i8"), ("segment", "i4"), ("position", "i8"), ("gap_offset", "i8"),
+        ("marker_offset", "i8"), ("marker_epoch", "i4"), ("commit", "i1"), ("coordinator_epoch", "i4"),
+        ("marker_timestamp", "i8"), ("marker_segment", "i4"), ("marker_position", "i8"),
+        ("last_stable_offset", "i8"), ("repeated", "i1"), ("prev_marker_offset", "i8"), ("prev_marker_epoch", "i4"),
+        ("prev_marker_time", "i8"), ("prev_marker_commit", "i1"), ("from_snapshot", "i1"), ("second_offset", "i8"),
+    ]
+)  # fmt: skip
+
+# One row an entry of a transaction index; ``position`` is its byte in the index file.
+ABORTED = np.dtype(
+    [
+        ("segment", "i4"), ("position", "i8"), ("producer_id", "i8"), ("first_offset", "i8"), ("last_offset", "i8"),
+        ("last_stable_offset", "i8"),
+    ]
+)  # fmt: skip
