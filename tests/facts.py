@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.inline.runner import InlineRunner, KeptCopies
+from auditor.inline.kept_copies import KeptCopies
+from auditor.inline.runner import InlineRunner
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions

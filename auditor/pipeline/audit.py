@@ -169,11 +169,6 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.contract_findings(self.findings)
-        if table == "verdicts":  # what a what-if over the same input gives
-            from auditor.pipeline.what_if_audit import WhatIfAudit
-
-            with contextlib.closing(WhatIfAudit(self.options, self.runner)) as what_if:
-                return what_if.held(table)
         return tables.of_metadata(self.settings, table) if table in tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:

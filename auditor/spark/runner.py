@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.runner import Audited
 
 
 COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
@@ -86,7 +86,7 @@ class SparkRunner(Runner):
         assert isinstance(copies, SparkCopies)
         return scan.judge_logs(copies.frame, clusters, judge)
 
-    def write(self, audit: Audit, table: str, folder: Path) -> None:
+    def write(self, audit: Audited, table: str, folder: Path) -> None:
         """Writes a table."""
         from auditor.pipeline.tables import OF_FACTS
         from auditor.spark import tables
@@ -94,7 +94,7 @@ class SparkRunner(Runner):
         facts = audit.copies.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
         tables.write(self.spark, audit, facts, table, folder)
 
-    def query(self, audit: Audit, text: str, tables: frozenset[str]) -> pa.Table:
+    def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Asks Spark."""
         from auditor.spark.tables import query
 
