@@ -1,4 +1,4 @@
-"""The records of internal topics as rows: ``__transaction_state`` and ``__consumer_offsets``."""
+"""The records of internal topics as rows: what the coordinators wrote, and what is known of remote segments."""
 
 from __future__ import annotations
 
@@ -8,38 +8,66 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import RECORD_AT, DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, from_rows
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
 from auditor.connectors.codec.records import Record, records_of
+from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec.share_group_state import decode_share_group_state
 from auditor.connectors.codec.structs import Problem
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
+SHARE_GROUP_STATE = "__share_group_state"
+REMOTE_LOG_METADATA = "__remote_log_metadata"
 TABLES = {
     TRANSACTION_STATE: frozenset({"transaction_log"}),
     CONSUMER_OFFSETS: frozenset({"offset_commits", "group_metadata"}),
+    SHARE_GROUP_STATE: frozenset({"share_group_state"}),
+    REMOTE_LOG_METADATA: frozenset({"remote_log_metadata"}),
 }
+PACKED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})  # topics that an audit reads by column
 
 
-class InternalRows:
-    """Collects the decoded records of one copy of an internal topic.
+class RecordProblems:
+    """Records of an internal topic that could not be decoded.
 
-    ``unreadable`` are records whose key or value could not be decoded: they stop a coordinator's load, so they are
-    told apart from damaged bytes. ``skipped_kinds`` counts records of kinds that this reader names but does not decode.
+    ``unreadable`` are those whose key or value is not as it should be: they stop a coordinator's load, so they are kept
+    apart from damaged bytes; each with its offset and the position of its batch. ``unknown`` are records of key types
+    that nobody knows yet, which a coordinator skips. The errors' length is that of the batch, in bytes.
     """
 
-    def __init__(self, topic: str, limits: Limits) -> None:
+    def __init__(self) -> None:
+        self.unreadable: list[tuple[int, int, DecodeError]] = []
+        self.unknown: list[DecodeError] = []
+
+    def note(self, batch: tuple[str, int, int], offset: int, problem: Problem) -> None:
+        """Adds one; ``batch``: its file, position and size in bytes."""
+        error = DecodeError(*batch, problem.reason, f"{RECORD_AT} {offset}: {problem.detail}")
+        if problem.reason == "unknown_key_type":
+            self.unknown.append(error)
+        else:
+            self.unreadable.append((offset, batch[1], error))
+
+    def errors(self) -> list[DecodeError]:
+        """All of them as errors."""
+        return [error for _offset, _position, error in self.unreadable] + self.unknown
+
+
+class InternalRows(RecordProblems):
+    """Collects the decoded records of one copy of an internal topic. ``payload``: also what clients alone chose."""
+
+    def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
+        super().__init__()
         self.topic = topic
         self.limits = limits
+        self.payload = payload
         self.rows: dict[str, list[tuple[Any, ...]]] = {}
-        self.unreadable: list[tuple[int, int, DecodeError]] = []
-        self.skipped_kinds: dict[str, int] = {}
 
     def add(self, file: str, chunk: Chunk) -> list[DecodeError]:
         """Decodes the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
@@ -58,37 +86,32 @@ class InternalRows:
                 int(chosen.producer_id[row]),
                 int(chosen.producer_epoch[row]),
             )
-            head = (file, int(chosen.position[row]))
-            if self.topic == TRANSACTION_STATE:
-                self._transaction(head, batch, record)
-            else:
-                self._offsets(head, batch, record)
+            table, values, problem = self._decode(record, batch)
+            position = int(chosen.position[row])
+            if values is not None:
+                self.rows.setdefault(table, []).append((file, position, record.offset, record.timestamp, *values))
+            elif problem is not None:
+                self.note((file, position, int(chosen.size[row])), record.offset, problem)
         return errors
 
-    def _transaction(self, head: tuple[str, int], batch: tuple[int, bool, int, int], record: Record) -> None:
-        row, problem = decode_transaction_log(record.key, record.value)
-        if row is not None:
-            place = (*head, record.offset, record.timestamp, batch[0])
-            self.rows.setdefault("transaction_log", []).append((*place, *row))
-        elif problem is not None:
-            self._problem(head, record.offset, problem)
+    def _decode(
+        self, record: Record, batch: tuple[int, bool, int, int]
+    ) -> tuple[str, tuple[Any, ...] | None, Problem | None]:
+        """A record's table, its values there behind the record's place, and what is wrong with it.
 
-    def _offsets(self, head: tuple[str, int], batch: tuple[int, bool, int, int], record: Record) -> None:
-        row, problem = decode_consumer_offsets(record.key, record.value)
-        place = (*head, record.offset, record.timestamp)
+        ``batch``: partition leader epoch, whether it is transactional, producer id and epoch.
+        """
+        if self.topic == TRANSACTION_STATE:
+            transaction, problem = decode_transaction_log(record.key, record.value)
+            return "transaction_log", None if transaction is None else (batch[0], *transaction), problem
+        if self.topic == SHARE_GROUP_STATE:
+            return "share_group_state", *decode_share_group_state(record.key, record.value)
+        if self.topic == REMOTE_LOG_METADATA:
+            return "remote_log_metadata", *decode_remote_log_metadata(record.value)
+        row, problem = decode_consumer_offsets(record.key, record.value, payload=self.payload)
         if isinstance(row, OffsetCommitRow):
-            self.rows.setdefault("offset_commits", []).append((*place, *row, *batch[1:]))
-        elif row is not None:
-            self.rows.setdefault("group_metadata", []).append((*place, *row))
-        elif problem is not None:
-            self._problem(head, record.offset, problem)
-
-    def _problem(self, head: tuple[str, int], offset: int, problem: Problem) -> None:
-        if problem.reason == "unknown_key_type":
-            self.skipped_kinds[problem.detail] = self.skipped_kinds.get(problem.detail, 0) + 1
-        else:
-            error = DecodeError(head[0], head[1], -1, problem.reason, f"record at offset {offset}: {problem.detail}")
-            self.unreadable.append((offset, head[1], error))
+            return "offset_commits", (*row, *batch[1:]), problem
+        return "group_metadata", row, problem
 
     def tables(self, key: Key) -> dict[str, pa.Table]:
         """The tables of contract section 4 with what was collected, the copy's key in front."""

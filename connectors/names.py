@@ -25,6 +25,11 @@ _LIVE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _ASIDE = re.compile(r"([a-zA-Z0-9._-]*)-([0-9]{1,10})\.[0-9a-f]{32}-(delete|future|stray)")
 _DATA = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(?:\.(deleted|cleaned|swap))?")
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}(?:-.*)?\.checkpoint(?:\.(part|deleted))?")
+_UUID = r"[0-9a-zA-Z_-]{22}"
+_REMOTE_FOLDER = re.compile(rf"([a-zA-Z0-9._-]{{1,249}})-(0|[1-9][0-9]{{0,9}})-{_UUID}")
+_REMOTE = re.compile(
+    rf"([0-9]{{1,20}})[-_]{_UUID}\.(log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)(?:\.(deleted))?"
+)
 _FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
 
 
@@ -70,6 +75,26 @@ def data_name(name: str) -> DataName | None:
     if found := _METADATA_SNAPSHOT.fullmatch(name):
         return DataName(int(found[1]), "checkpoint", found[2] or "")
     return _FIXED.get(name)
+
+
+def remote_folder(name: str) -> PartitionFolder | None:
+    """The partition that a folder of remote segments is for: topic, partition, topic id, as LocalTieredStorage has."""
+    found = _REMOTE_FOLDER.fullmatch(name)
+    return PartitionFolder(found[1], int(found[2]), "remote") if found and int(found[2]) <= 0x7FFFFFFF else None
+
+
+def remote_name(name: str) -> DataName | None:
+    """What a file of a remote segment is: ``<offset>-<uuid>.log`` and the like (LocalTieredStorage), or with ``_`` in
+    ``remote-log-index-cache``.
+
+    A snapshot has no offset: its name has that of its segment's start, but it is of its end. Source: Kafka's
+    RemoteLogSegmentFileset, RemoteIndexCache.
+    """
+    found = _REMOTE.fullmatch(name)
+    if not found or int(found[1]) >= 1 << 63:
+        return None
+    kind = LEADER_EPOCHS if found[2] == "leader_epoch_checkpoint" else found[2]
+    return DataName(int(found[1]) if kind in SEGMENT_KINDS else -1, kind, found[3] or "")
 
 
 def trailing_digits(name: str) -> int | None:

@@ -12,7 +12,8 @@ from auditor.connectors import internal, names
 from auditor.connectors.arrow import Key
 from auditor.connectors.codec.index import decode_offset_index
 from auditor.connectors.files import Copy, DataFile, Inventory, LogDir
-from auditor.connectors.rows import ErrorPiece, FilePiece, Piece, TextPiece
+from auditor.connectors.names import METADATA_TOPIC
+from auditor.connectors.rows import ErrorPiece, FilePiece, MetadataPiece, Piece, TextPiece
 from auditor.connectors.storage import read_file
 
 DEFAULT_SPLIT_BYTES = 128 << 20
@@ -56,9 +57,26 @@ def plan(
         for copy in log_dir.copies:
             if wants_topic(copy.topic or ""):
                 pieces += _of_copy(log_dir, copy, tables, split_size)
+    if "metadata_history" in tables:
+        pieces += _metadata(inventory)
     if "decode_errors" in tables:
         pieces += _known_errors(inventory, pieces)
     return pieces
+
+
+def _metadata(inventory: Inventory) -> Iterator[MetadataPiece]:
+    """Of each cluster the copy of ``__cluster_metadata`` that goes furthest, by its newest segment."""
+    furthest: dict[str, tuple[tuple[int, int], LogDir, Copy]] = {}
+    for log_dir in inventory.log_dirs:
+        for copy in log_dir.copies:
+            if copy.topic == METADATA_TOPIC:
+                end = (copy.segments[-1].base_offset, copy.segments[-1].size) if copy.segments else (-1, 0)
+                known = furthest.get(log_dir.join_key)
+                if known is None or end > known[0]:
+                    furthest[log_dir.join_key] = (end, log_dir, copy)
+    for _end, log_dir, copy in furthest.values():
+        key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, copy.topic, copy.partition)
+        yield MetadataPiece(log_dir.place, key, copy)
 
 
 def _has(tables: frozenset[str], topic: str | None, file: DataFile) -> bool:
@@ -76,8 +94,9 @@ def _of_copy(log_dir: LogDir, copy: Copy, tables: frozenset[str], split_size: in
             continue
         count = 1 if file.kind != "log" or log_dir.place.uri else min(MAX_PIECES, -(-file.size // split_size))
         cuts = _cuts(log_dir, copy, file, count)
+        behind = next((s.base_offset for s in copy.segments if s.base_offset > file.offset), -1)
         for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
-            yield FilePiece(log_dir.place, key, file, start, stop)
+            yield FilePiece(log_dir.place, key, file, start, stop, behind)
 
 
 def _cuts(log_dir: LogDir, copy: Copy, file: DataFile, count: int) -> list[int]:
@@ -114,6 +133,8 @@ def size(piece: Piece) -> int:
     """What a piece costs to read, in bytes."""
     if isinstance(piece, FilePiece):
         return (piece.file.size if piece.stop is None else piece.stop) - piece.start + OPENING_BYTES
+    if isinstance(piece, MetadataPiece):
+        return sum(file.size for file in piece.copy.files()) + OPENING_BYTES
     return OPENING_BYTES + (sum(text.size for text in piece.texts) if isinstance(piece, TextPiece) else 0)
 
 

@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.numbers import setting_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,9 +130,10 @@ class TableSource(DataSource):
 
     def _number(self, name: str, default: int, least: int) -> int:
         text = str(self.options.get(name, default))
-        if not text.isdigit() or int(text) < least:
+        number = setting_number(text, least)
+        if number is None:
             raise AuditInputError(f"option {name} is {text!r}; give a whole number of at least {least}")
-        return int(text)
+        return number
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -195,6 +197,24 @@ class GroupMetadataSource(TableSource):
     table, format = "group_metadata", "kafka_group_metadata"
 
 
+class ShareGroupStateSource(TableSource):
+    """Records of ``__share_group_state``."""
+
+    table, format = "share_group_state", "kafka_share_group_state"
+
+
+class RemoteLogMetadataSource(TableSource):
+    """Records of ``__remote_log_metadata``."""
+
+    table, format = "remote_log_metadata", "kafka_remote_log_metadata"
+
+
+class MetadataHistorySource(TableSource):
+    """What ``__cluster_metadata`` says, change by change."""
+
+    table, format = "metadata_history", "kafka_metadata_history"
+
+
 class DecodeErrorsSource(TableSource):
     """Bytes that could not be read or decoded, and why."""
 
@@ -211,6 +231,9 @@ SOURCES = (
     TransactionLogSource,
     OffsetCommitsSource,
     GroupMetadataSource,
+    ShareGroupStateSource,
+    RemoteLogMetadataSource,
+    MetadataHistorySource,
     DecodeErrorsSource,
 )
 

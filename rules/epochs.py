@@ -91,14 +91,20 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("epoch-near-exhaustion", family=FAMILY, severity="warning from 30000 on; error for transactional data at 32767")
+@rule(
+    "epoch-near-exhaustion",
+    family=FAMILY,
+    severity="warning from 30000 on, info in normal rotation; error for transactional data at 32767",
+)
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is about to run out
 
     Checks: a producer's data epoch is 30000 or higher; transactional data carries the reserved epoch 32767.
     Why it matters: the epoch has 16 bits. At the end the coordinator gives a new producer id, which is normal; a fast
-    climb is not, and 32767 is only for markers.
-    Can be wrong: idempotent producers may reach 32767 by themselves.
+    climb is not, and 32767 is only for markers. Info where the id has moved on to its next producer id, and for
+    transactions under transaction.version 2, which take an epoch each: there the climb is normal.
+    Can be wrong: idempotent producers may reach 32767 by themselves; without __transaction_state an id that has moved
+    on cannot be told from one that has not.
     What to do: nothing when it climbed slowly; otherwise see epoch-bump-storm.
     Source: KIP-360
     """
@@ -119,11 +125,20 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             yield _near(log, p)
 
 
+def _successor(log: LogView, producer_id: int) -> int | None:
+    """The producer id that the same transactional id has by now, None where it is this one or nobody knows."""
+    entry = log.last_entry(producer_id)
+    return entry.producer_id if entry is not None and entry.producer_id not in (-1, producer_id) else None
+
+
 def _near(log: LogView, p: np.void) -> Finding:
+    successor = _successor(log, int(p["producer_id"]))
+    climbs = log.policy().bumps_each_transaction and bool(p["transactional"])  # an epoch a transaction
     return log.finding(
         "epoch-near-exhaustion",
-        "warning",
-        f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767",
+        "info" if climbs or successor is not None else "warning",
+        f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767"
+        + (f"; its transactional id goes on as producer {successor}" if successor is not None else ""),
         offset=p["max_data_epoch_offset"],
         last_offset=p["data_last_offset"],
         producer_id=p["producer_id"],
@@ -134,6 +149,8 @@ def _near(log: LogView, p: np.void) -> Finding:
             "found": p["max_data_epoch"],
             "limit": RESERVED_EPOCH,
             "left": RESERVED_EPOCH - int(p["max_data_epoch"]),
+            "next_producer_id": successor,
+            "one_epoch_a_transaction": climbs or None,
         },
     )
 

@@ -12,7 +12,7 @@ from auditor.rules.finding import Finding
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of, watermark
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, from_there_on
+from auditor.rules.relations import By, from_there_on, of_unread_bytes
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
@@ -118,7 +118,7 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     "replica-missing-range",
     family=FAMILY,
     severity="critical below both high watermarks; warning where a follower is ahead; else info",
-    absorbed_by=(By("replica-divergence", from_there_on),),
+    absorbed_by=(By("replica-divergence", from_there_on), By("record-structure-invalid", of_unread_bytes)),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:

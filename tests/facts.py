@@ -35,9 +35,7 @@ class Here(Pool):
 
 def here() -> InlineRunner:
     """The way to run without Spark, in this process."""
-    runner = InlineRunner(1)
-    runner.pool = Here(1)
-    return runner
+    return InlineRunner(Here(1))
 
 
 def opened(path: Path, **options: object) -> Audit:

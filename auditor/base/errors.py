@@ -14,7 +14,9 @@ class DecodeError(NamedTuple):
     """A stretch of bytes that could not be decoded, and why.
 
     ``file`` is relative to its log directory; ``position`` and ``length`` are bytes (length -1: unknown, to the end);
-    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload.
+    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload. Of a segment's
+    bytes that sound batches follow, ``first_offset`` and ``last_offset`` are what they can have held; of a batch of an
+    unknown magic, the first is its own.
     """
 
     file: str
@@ -22,6 +24,8 @@ class DecodeError(NamedTuple):
     length: int
     reason: str
     detail: str
+    first_offset: int = -1
+    last_offset: int = -1
 
 
 REASONS = {
@@ -48,6 +52,19 @@ REASONS = {
 
 
 BREAKS_OFF = "that breaks off"  # how the detail of a batch of an unknown magic ends when the file has not all of it
+
+
+RECORD_AT = "record at offset"  # how the detail of an error about one record of an internal topic begins
+
+
+def is_unread(reason: str, detail: str) -> bool:
+    """Whether an error says that a part of the input could not be read (exit status 3), not that it is damaged.
+
+    That is so for what could not be opened, for what goes beyond a limit, and for records of internal topics in a
+    version or of a type that is newer than this reader.
+    """
+    newer = reason in ("bad_version", "unknown_key_type") and detail.startswith(RECORD_AT)
+    return newer or reason in ("unreadable", "limit")
 
 
 class AuditInputError(Exception):

@@ -12,16 +12,16 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from auditor.base.errors import AuditInputError
+from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
 
+    from auditor.connectors.names import PartitionFolder
     from auditor.connectors.rows import Piece, Rows
     from auditor.connectors.storage import Place
 
-UNREAD = frozenset({"unreadable", "limit"})  # reasons that end in exit status 3; damaged bytes do not
 TABLES = {"log": "batches", "checkpoint": "batches", "snapshot": "producer_snapshots",
           "txnindex": "aborted_transactions", "index": "index_entries", "timeindex": "index_entries"}  # fmt: skip
 
@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     for piece in pieces:
         for own, table, rows in decode(piece, options):
             out.writelines(lines(rows, "" if own else table, options.table))
-            unread |= table == "decode_errors" and not UNREAD.isdisjoint(rows.column("reason").to_pylist())
+            unread |= table == "decode_errors" and any(
+                map(is_unread, rows.column("reason").to_pylist(), rows.column("detail").to_pylist())
+            )
     out.flush()
     return 3 if unread else 0
 
@@ -120,17 +122,23 @@ def locate(options: DecodeOptions) -> list[Piece]:
 
 def _log_dir(place: Place) -> Place:
     """The log directory that a file would lie in."""
-    from auditor.connectors import names
 
     folder = place.parent
-    return folder.parent if names.partition_folder(folder.name) and _kind(place) else folder
+    return folder.parent if _partition(folder.name) and _kind(place) else folder
+
+
+def _partition(folder: str) -> PartitionFolder | None:
+    """The partition that a folder is for, also one of remote segments."""
+    from auditor.connectors import names
+
+    return names.partition_folder(folder) or names.remote_folder(folder)
 
 
 def _kind(place: Place) -> tuple[str, int] | None:
     """What a file in a partition folder is and the number in its name; None for other names."""
     from auditor.connectors import names
 
-    says = names.data_name(place.name)
+    says = names.data_name(place.name) or names.remote_name(place.name)
     if says:
         return says.kind, says.offset
     kind = place.name.rpartition(".")[2]
@@ -147,12 +155,12 @@ def _piece(place: Place, log_dir: str, limits: Limits) -> Piece:
     folder = _log_dir(place)
     who = identity.identify(folder, log_dir, {names.META: 0}, limits)
     cluster_id = who.meta.cluster_id if who.meta else None
-    partition = names.partition_folder(place.parent.name) if folder != place.parent else None
+    partition = _partition(place.parent.name) if folder != place.parent else None
     topic = (partition.topic, partition.partition) if partition else (None, None)
     key = (cluster_id, who.broker_id, log_dir, *topic)
     size = storage.file_size(place)
     kind = _kind(place)
-    if not names.data_name(place.name) and place.name not in (
+    if not (names.data_name(place.name) or names.remote_name(place.name)) and place.name not in (
         names.META,
         names.CLEAN_SHUTDOWN,
         *names.CHECKPOINT_KINDS,

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from auditor.connectors.arrow import JSON
-from auditor.dashboards.wording import visible
+from auditor.connectors.schema import JSON
+from auditor.dashboards.wording import aligned, visible
 
 MAX_CELL = 60  # characters of one value in a table for people
 
@@ -45,8 +45,7 @@ def _texts(column: pa.Array, field: pa.Field) -> list[str]:
     if kinds.is_string(kind) or kinds.is_boolean(kind):
         coded = column.dictionary_encode(null_encoding="encode")
         known = coded.dictionary.to_pylist()
-        if field.metadata != JSON:
-            known = [_quoted(value) for value in known]
+        known = ["null" if value is None else value if field.metadata == JSON else _quoted(value) for value in known]
         return [known[number] for number in _stored(coded.indices, np.int32).tolist()]
     values = column.to_pylist()
     if kinds.is_integer(kind) or kinds.is_decimal(kind):
@@ -90,9 +89,7 @@ def table_lines(batch: pa.RecordBatch) -> Iterator[str]:
     """
     columns = zip(batch.schema.names, batch.columns, strict=True)
     cells = [[name, *_cells(column)] for name, column in columns if column.null_count < len(column) or not len(column)]
-    widths = [max(map(len, column)) for column in cells]
-    for row in zip(*cells, strict=True):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+    yield from aligned(list(zip(*cells, strict=True)))
 
 
 def _cells(column: pa.Array) -> list[str]:

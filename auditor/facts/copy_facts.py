@@ -53,10 +53,10 @@ class CopyFacts:
 
     ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` is what those of
     ``__consumer_offsets`` came to. ``unreadable_records`` are records of an internal topic as (offset, position,
-    error), ``skipped_kinds`` counts those of kinds that are not decoded. ``snapshot_producers`` are the producer ids
-    by a snapshot's offset, where replicas are compared. ``live``: from a running cluster. ``breaks_off``: reading, or
-    the dump, ended before the log. ``cannot_show`` names the columns that a dump does not print, ``may_be_cleaned``
-    says that a dump has holes which cleaning would explain.
+    error), ``unknown_records`` the errors of those of a type that nobody knows yet. ``snapshot_producers`` are the
+    producer ids by a snapshot's offset, where replicas are compared. ``live``: from a running cluster.
+    ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
+    print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain.
     """
 
     cluster_id: str | None
@@ -104,7 +104,7 @@ class CopyFacts:
     digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
     snapshot_producers: dict[int, np.ndarray] = field(default_factory=dict)
     unreadable_records: list[tuple[int, int, DecodeError]] = field(default_factory=list)
-    skipped_kinds: dict[str, int] = field(default_factory=dict)
+    unknown_records: list[DecodeError] = field(default_factory=list)
     live: bool = False
     breaks_off: bool = False
     cannot_show: list[str] = field(default_factory=list)

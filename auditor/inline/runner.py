@@ -9,17 +9,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-import os
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.errors import AuditInputError
 from auditor.pipeline import plan
 from auditor.pipeline.context import Brief
 from auditor.pipeline.copies import KeptFacts, briefs_of, read_kept
+from auditor.pipeline.isolation import Pool
 from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner, judged_texts
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
@@ -30,21 +28,10 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.audit import Audit
 
-MASTER = re.compile(r"inline(?:\[(\*|[1-9]\d{0,3})\])?")
 LISTS_PER_PROCESS = 4
 LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
 
 Log = tuple[str, list[bytes]]  # a log's cluster, and the facts of its copies
-
-
-def processes_of(master: str) -> int:
-    """How many processes ``inline``, ``inline[*]`` or ``inline[N]`` means. Errors: :class:`AuditInputError`."""
-    found = MASTER.fullmatch(master)
-    if found is None:
-        raise AuditInputError(f"--master {master!r} is none; give inline, inline[N], local[N] or the URL of a Spark")
-    if found[1] in (None, "*"):
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(found[1])
 
 
 class KeptCopies(Copies):
@@ -81,12 +68,12 @@ class KeptCopies(Copies):
 
 
 class InlineRunner(Runner):
-    """Runs in ``processes`` processes of this machine."""
+    """Runs in the processes of a pool."""
 
-    def __init__(self, processes: int) -> None:
-        super().__init__(processes)
-        self.processes = processes
-        self.name = f"inline[{processes}]"
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool)
+        self.processes = pool.size
+        self.name = f"inline[{pool.size}]"
 
     def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
         """Every copy by whoever is free, the largest first."""

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditor.base.errors import RECORD_AT
+from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
@@ -147,6 +149,9 @@ def _bytes(audit: Audit) -> dict[str, int]:
     for row in audit.judged["log"]:
         for name in ("total", "decoded", "skipped", "error"):
             total[name] += row["sums"][f"bytes_{name}"]
+    for (_log_dir, file, _position), size in _metadata_not_understood(audit).items():
+        total["skipped" if file.endswith(".checkpoint") else "decoded"] -= size  # as which they were booked
+        total["error"] += size
     small = sum(f.size for d in audit.inventory.log_dirs for f in d.small_files)
     small += sum(s.size for s in audit.inventory.settings)
     skipped = sum(s.size for s in audit.inventory.skipped)
@@ -155,6 +160,17 @@ def _bytes(audit: Audit) -> dict[str, int]:
         "decoded": total["decoded"] + small,
         "skipped": total["skipped"] + skipped,
         "unreadable": total["error"],
+    }
+
+
+def _metadata_not_understood(audit: Audit) -> dict[tuple[str, str, int], int]:
+    """The batches of ``__cluster_metadata`` with records that were not understood, by place, and their bytes."""
+    found = [(log_dir, error) for log_dir, error in audit.outside if error.detail.startswith(RECORD_AT)]
+    read = {(row["log_dir"], row["topic"]) for row in audit.judged["log"]}
+    return {
+        (log_dir, error.file, error.position): error.length
+        for log_dir, error in found
+        if (log_dir, METADATA_TOPIC) in read
     }
 
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.pipeline import cluster_settings, context, plan, policy_choice, results, tables
@@ -201,7 +201,7 @@ class Audit:
 
     def incomplete(self) -> bool:
         """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""
-        return any(error.reason in ("unreadable", "limit") for _, error in self.unread())
+        return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:
         """0, 1 or 3 as the contract says; 3 goes before 1."""

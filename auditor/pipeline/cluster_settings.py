@@ -6,7 +6,6 @@ where the driver runs but in a process apart, which it may kill; of a cluster th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,17 +15,15 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata, MetadataEntry, fold_metadata
-from auditor.connectors.codec.records import records_of
-from auditor.connectors.codec.segment import read_segment
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState, fold_metadata
 from auditor.connectors.files import Copy, Inventory, LogDir
-from auditor.connectors.storage import Place, open_file
+from auditor.connectors.metadata_log import MetadataLog
+from auditor.connectors.storage import Place
 from auditor.model import releases
 from auditor.model.releases import Shown
 from auditor.pipeline.isolation import Pool
 
 METADATA_TOPIC = "__cluster_metadata"
-CONTROL = 0x20
 
 # Broker-level names of topic settings (formats 10.2); the rest have the same name at both levels.
 BROKER_NAMES = {
@@ -128,43 +125,10 @@ def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None
 
 def read_metadata(task: MetadataTask) -> MetadataRead:
     """Reads one copy: its newest snapshot that is complete, and the log behind it."""
-    copy, reading = task.copy, _Reading(task)
-    snapshots = sorted((f for f in copy.others if f.kind == "checkpoint"), key=lambda f: -f.offset)
-    older = ((f.offset, reading.entries([(f.name, f.size)])) for f in snapshots if f.offset > 0)
-    metadata, errors = fold_metadata(older, reading.entries([(s.name, s.size) for s in copy.segments]))
+    reading = MetadataLog(*task)
+    snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
+    metadata, errors = fold_metadata(snapshots, reading.log())
     return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors)
-
-
-class _Reading:
-    """The files of a copy while they are read."""
-
-    def __init__(self, task: MetadataTask) -> None:
-        self.task = task
-        self.newest, self.lost = -1, not task.copy.segments
-        self.unopened: list[DecodeError] = []
-
-    def entries(self, files: list[tuple[str, int]]) -> Iterator[MetadataEntry]:
-        """The records of files in order; bytes that are no batch are told when the copy itself is audited."""
-        limits = self.task.limits
-        for name, size in files:
-            f = open_file(self.task.place, name)
-            if isinstance(f, DecodeError):
-                self.unopened.append(f._replace(length=size))
-                self.lost = True
-                continue
-            try:
-                for chunk in read_segment(f, size, file=name, limits=limits, raw=True):
-                    b = chunk.batches
-                    self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
-                    if len(b.position):
-                        self.newest = max(self.newest, int(b.max_timestamp.max()))
-                    for i, record in records_of(chunk.raw or [], b, file=name, limits=limits):
-                        if not isinstance(record, DecodeError):
-                            control = bool(b.attributes[i] & CONTROL)
-                            place = (name, int(b.position[i]), int(b.size[i]), control, record.offset, record.timestamp)
-                            yield MetadataEntry(*place, record.key, record.value)
-            finally:
-                f.close()
 
 
 def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
@@ -206,18 +170,13 @@ def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
         "topics": [(name, topic_id) for name, topic_id in sorted(m.topics.items())],
         "topic_configs": [(t, n, v) for t, c in sorted(m.topic_configs.items()) for n, v in sorted(c.items())],
         "broker_configs": [(e, n, v) for e, c in sorted(cluster.broker_configs.items()) for n, v in sorted(c.items())],
-        "partitions": [
-            (
-                p.topic,
-                p.partition,
-                p.topic_id,
-                list(p.replicas),
-                list(p.isr),
-                p.leader,
-                p.leader_epoch,
-                p.partition_epoch,
-            )
-            for p in sorted(m.partitions.values(), key=lambda p: (p.topic, p.partition))
-        ],
+        "partitions": [_partition(p) for p in sorted(m.partitions.values(), key=lambda p: (p.topic, p.partition))],
     }
     return {name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, v)]) for name, v in rows.items()}
+
+
+def _partition(p: PartitionState) -> tuple[Any, ...]:
+    known = 0 <= p.recovery_state < len(schema.RECOVERY_STATES)
+    lists = (p.adding, p.removing, p.elr, p.last_known_elr)
+    place = (p.topic, p.partition, p.topic_id, p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch)
+    return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if known else None)

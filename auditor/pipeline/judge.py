@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.errors import DecodeError
 from auditor.facts.copy_facts import CopyFacts
-from auditor.facts.snapshot_links import Difference
+from auditor.facts.snapshot_links import SnapshotLink
 from auditor.rules import crash_recovery, registry
+from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.view import Cluster, LogView
@@ -47,15 +49,19 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "hw": hw,
         "lso": min([hw, *starts]),
         "offsets": accounting(copy),
-        "chain": chain(copy, cluster_time=log.cluster.as_of),
+        "chain": chain(log, copy),
         "dropped_events": copy.dropped_events or None,
-        "skipped_records": copy.skipped_kinds or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in copy.errors],
+        "errors": [e._asdict() for e in (*copy.errors, *_records_in_error(copy))],
         "recovery": crash_recovery.both_runs(copy),
         "notes": _notes(copy),
     }
+
+
+def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
+    """Records of an internal topic that could not be decoded."""
+    return [error for _offset, _position, error in copy.unreadable_records] + copy.unknown_records
 
 
 def _notes(copy: CopyFacts) -> list[str]:
@@ -94,24 +100,25 @@ def accounting(copy: CopyFacts) -> dict[str, int]:
     return out
 
 
-def chain(copy: CopyFacts, cluster_time: int) -> dict[str, Any]:
+def chain(log: LogView, copy: CopyFacts) -> dict[str, Any]:
     """How much of the log is proved by its snapshots: each link replays from one snapshot to the next."""
     links = sorted(copy.snapshots, key=lambda link: link.offset)
-    sound = [link for link in links if link.comparable and not _broken(link.differences)]
+    sound = [link for link in links if link.comparable and not _broken(log, copy, link)]
     proved = sum(max(0, min(link.offset, copy.log_end) - max(link.base, copy.log_start)) for link in sound)
     length = copy.log_end - copy.log_start
     return {
         "snapshots": len(links),
         "proved_links": [link.offset for link in sound][:100],
         "proved": proved,
-        "broken": [link.file for link in links if link.comparable and _broken(link.differences)][:100],
+        "broken": [link.file for link in links if link.comparable and _broken(log, copy, link)][:100],
         "not_comparable": [link.file for link in links if not link.comparable][:100],
         "fraction": round(proved / length, 4) if length > 0 else None,
     }
 
 
-def _broken(differences: list[Difference]) -> bool:
-    return any(difference.name != "missing" for difference in differences)
+def _broken(log: LogView, copy: CopyFacts, link: SnapshotLink) -> bool:
+    """Whether the snapshot is wrong for sure in more than a producer that it lacks."""
+    return any(d.name != "missing" and verdict(log, copy, link, d) == PROVED for d in link.differences)
 
 
 def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:

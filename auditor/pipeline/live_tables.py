@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.connectors import internal, schema
-from auditor.connectors.arrow import Key, for_spark, from_rows
+from auditor.connectors.arrow import Key, for_spark, from_errors
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
@@ -57,6 +57,7 @@ class Tables:
             if decoded is not None and chunk.raw is not None:
                 decoded.add(task.file, chunk)  # what could not be read the audit tells
                 decoded.unreadable.clear()
+                decoded.unknown.clear()
                 for name, batch in decoded.drain(key):
                     self._write(name, batch)
             self._write("batches", batch_rows(key, task.file, chunk.batches))
@@ -80,7 +81,7 @@ def from_facts(copies: list[CopyFacts], table: str) -> pa.Table | None:
     wanted = schema.DECODED[table]
     found = [f.tables[table] for f in copies if table in f.tables]
     if table == "decode_errors":
-        found = [pa.Table.from_batches([from_rows(wanted, _key(f), f.errors)]) for f in copies if f.errors]
+        found = [pa.Table.from_batches([from_errors(_key(f), f.errors)]) for f in copies if f.errors]
     return pa.concat_tables([wanted.empty_table(), *found])
 
 

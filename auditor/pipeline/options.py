@@ -9,6 +9,7 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.numbers import parse_int
 from auditor.model.policies import AUTO, CHOICES
 
 LEVELS = ("critical", "error", "warning", "info", "never")
@@ -58,8 +59,8 @@ class AuditOptions:
 
 def parse_time(text: str) -> int:
     """ISO-8601 (UTC unless it says otherwise) or epoch milliseconds, as ms."""
-    if text.lstrip("-").isdigit():
-        return int(text)
+    if (number := parse_int(text)) is not None:
+        return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -62,12 +62,8 @@ class Runner(ABC):
 
     name: str
 
-    def __init__(self, processes: int = 1) -> None:
-        self.pool = Pool(processes)
-
-    def start(self) -> None:
-        """Begins to start, while the driver lists the input."""
-        self.pool.start()
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
 
     def ready(self) -> None:
         """Waits until it has started."""

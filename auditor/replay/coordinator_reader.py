@@ -16,7 +16,6 @@ from auditor.connectors.codec.columns import BatchColumns
 from auditor.connectors.codec.interning import FULL, Interner
 from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.structs import Problem
 from auditor.connectors.codec.transaction_columns import (
     CLIENT_VERSION,
     ID_SIZE,
@@ -36,6 +35,7 @@ from auditor.connectors.codec.transaction_columns import (
 )
 from auditor.connectors.codec.transaction_columns import TOMBSTONE as NO_VALUE
 from auditor.connectors.codec.transaction_log import decode_transaction_log
+from auditor.connectors.internal import RecordProblems
 from auditor.facts import coordinator_log as packed
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries
 from auditor.facts.copy_facts import CopyFacts
@@ -104,13 +104,11 @@ class PartitionSets:
         return self.sets.code(np.unique(np.array(elements, np.int64)).tobytes())
 
 
-class CoordinatorReader:
-    """Takes the chunks of one copy of ``__transaction_state`` (read with ``raw``) and packs their records.
-
-    ``unreadable`` and ``skipped_kinds`` are those of :class:`auditor.connectors.internal.InternalRows`.
-    """
+class CoordinatorReader(RecordProblems):
+    """Takes the chunks of one copy of ``__transaction_state`` (read with ``raw``) and packs their records."""
 
     def __init__(self, partition: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES) -> None:
+        super().__init__()
         self.partition = partition
         self.limits = limits
         self.dictionary_bytes = dictionary_bytes
@@ -120,8 +118,6 @@ class CoordinatorReader:
         self.count = 0
         self.files: list[str] = []
         self.states: dict[int, int] = {}  # status that is none -> number of its state
-        self.unreadable: list[tuple[int, int, DecodeError]] = []
-        self.skipped_kinds: dict[str, int] = {}
         self.left_out = 0
         self.broken_at = -1
         self.version_1 = False
@@ -156,7 +152,8 @@ class CoordinatorReader:
         plain = fields[:, VERSION] != ODD
         self._plain(records.payload, fields[plain], at, plain)
         for k in np.flatnonzero(~plain).tolist():
-            if not self._odd(run, int(chosen[k]), file, {name: column[k : k + 1] for name, column in at.items()}):
+            where = (file, int(at["position"][k]), int(batches.size[batch[k]]))
+            if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in at.items()}):
                 at["id"][k], at["set"][k] = 0, UNREADABLE
         left = (at["set"] == FULL) | (at["id"] == FULL)
         kept = np.flatnonzero(~left & (at["set"] >= 0))
@@ -183,8 +180,8 @@ class CoordinatorReader:
     def _unknown(self, status: int) -> int:
         return self.states.setdefault(status, UNKNOWN + len(self.states))
 
-    def _odd(self, run: Decoded, record: int, file: str, at: dict[str, np.ndarray]) -> bool:
-        """Fills the row of one that was not; whether it could be read."""
+    def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], at: dict[str, np.ndarray]) -> bool:
+        """Fills the row of one that was not; whether it could be read. ``where``: the batch's file, position, bytes."""
         r = run.records
         key, value = (
             None if size < 0 else r.payload[start : start + size].tobytes()
@@ -196,7 +193,7 @@ class CoordinatorReader:
         row, problem = decode_transaction_log(key, value)
         if row is None:
             if problem is not None:
-                self._problem(file, int(at["position"][0]), int(at["offset"][0]), problem)
+                self.note(where, int(at["offset"][0]), problem)
             return False
         status = -1 if row.status is None else row.status
         at["id"][:] = self.ids.code(row.transactional_id.encode("utf-8", "surrogatepass"))
@@ -211,13 +208,6 @@ class CoordinatorReader:
         self.version_1 |= row.value_version == 1
         self.some_odd = True
         return True
-
-    def _problem(self, file: str, position: int, offset: int, problem: Problem) -> None:
-        if problem.reason == "unknown_key_type":
-            self.skipped_kinds[problem.detail] = self.skipped_kinds.get(problem.detail, 0) + 1
-        else:
-            error = DecodeError(file, position, -1, problem.reason, f"record at offset {offset}: {problem.detail}")
-            self.unreadable.append((offset, position, error))
 
     def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
         """Notes records that the dictionaries have no room for; one error tells of all."""
@@ -242,7 +232,7 @@ class CoordinatorReader:
     def leave(self, facts: CopyFacts) -> None:
         """Puts what was taken into the facts of the copy."""
         facts.coordinator_log = self.finish()
-        facts.unreadable_records, facts.skipped_kinds = self.unreadable, self.skipped_kinds
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
     def finish(self) -> CoordinatorLog:
         """The packed log of all that was taken."""

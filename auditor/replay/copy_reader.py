@@ -24,7 +24,6 @@ from auditor.connectors.codec.index import decode_offset_index, decode_time_inde
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
-from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.storage import read_file, read_head
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
@@ -34,10 +33,9 @@ from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import read_chunks
-from auditor.replay.coordinator_reader import CoordinatorReader
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import IndexChecks, OffsetCheck, TimeCheck
-from auditor.replay.offsets_reader import OffsetsReader
+from auditor.replay.internal_readers import reader_of
 from auditor.replay.policy_replay import PolicyReplay
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.replay.snapshot_chain import Stored
@@ -107,11 +105,7 @@ class CopyReader:
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.indexed_segments = indexed
-        self.internal: CoordinatorReader | OffsetsReader | None = None
-        if copy.topic == TRANSACTION_STATE:
-            self.internal = CoordinatorReader(copy.partition or 0, task.limits)
-        elif copy.topic == CONSUMER_OFFSETS:
-            self.internal = OffsetsReader(self.facts.log_start, task.limits)
+        self.internal = reader_of(task, self.facts.log_start)
 
     def run(self) -> CopyFacts:
         """The whole copy."""
@@ -165,6 +159,7 @@ class CopyReader:
         facts, segments = self.facts, self.task.copy.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
@@ -174,11 +169,18 @@ class CopyReader:
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
+    def _book_unreadable_records(self) -> None:
+        """The batches of records that were not understood, each once, are bytes in error."""
+        errors = self.internal.errors() if self.internal is not None else []
+        size = sum({(error.file, error.position): error.length for error in errors}.values())
+        self.bytes["bytes_decoded"] -= size
+        self.bytes["bytes_error"] += size
+
     def _small(self, file: DataFile | None) -> bytes | None:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
+        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size

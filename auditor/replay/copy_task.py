@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.connectors import internal
 from auditor.connectors.files import Copy
-from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.storage import Place
 from auditor.model.policies import Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
@@ -68,4 +68,4 @@ class CopyTask:
     @property
     def has_internal_rows(self) -> bool:
         """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
-        return self.copy.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)
+        return self.copy.topic in internal.TABLES

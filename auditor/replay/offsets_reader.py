@@ -36,7 +36,7 @@ from auditor.connectors.codec.offset_columns import (
 )
 from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.structs import Problem
+from auditor.connectors.internal import RecordProblems
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
@@ -129,14 +129,14 @@ class Places:
         return int(self.codes(np.frombuffer(bytearray(key), np.uint8), f)[0])
 
 
-class OffsetsReader:
+class OffsetsReader(RecordProblems):
     """Takes the chunks of one copy of ``__consumer_offsets`` (read with their bytes), and watches.
 
-    Records below ``log_start`` do not count. ``unreadable`` and ``skipped_kinds`` are those of
-    :class:`auditor.connectors.internal.InternalRows`.
+    Records below ``log_start`` do not count.
     """
 
     def __init__(self, log_start: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES) -> None:
+        super().__init__()
         self.log_start = log_start
         self.limits = limits
         self.dictionary_bytes = dictionary_bytes
@@ -150,8 +150,7 @@ class OffsetsReader:
         self.story = Story((self.rivals, self.watch))
         self.files: list[str] = []
         self.markers: list[tuple[int, int, bool]] = []  # of the chunk at hand: offset, producer id, commit
-        self.unreadable: list[tuple[int, int, DecodeError]] = []
-        self.skipped_kinds: dict[str, int] = {}
+        self.batch_bytes = np.empty(0, np.int64)  # of the chunk being read
         self.left_out = 0
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
@@ -167,6 +166,7 @@ class OffsetsReader:
         self.markers = list(zip(*(column.tolist() for column in columns), strict=True))[::-1]
         data = np.flatnonzero(~control)
         chosen = batches.take(data)
+        self.batch_bytes = chosen.size
         for run in opened(chunk, data, chosen, self.limits):
             errors += failures_of(run, chosen, file, self.limits)
             errors += self._run(run, chosen)
@@ -253,7 +253,7 @@ class OffsetsReader:
         offset, position = int(record[R_OFFSET]), int(record[R_POSITION])
         if row is None:
             if problem is not None:
-                self._problem(position, offset, problem)
+                self.note((self.files[-1], position, int(self.batch_bytes[r.batch[number]])), offset, problem)
             return False
         if isinstance(row, OffsetCommitRow):
             place = self.places.code(row.group_id, row.consumed_topic, row.consumed_partition)
@@ -314,15 +314,6 @@ class OffsetsReader:
             _, producer_id, commit = self.markers.pop()
             self.story.marker(producer_id, commit)
 
-    def _problem(self, position: int, offset: int, problem: Problem) -> None:
-        if problem.reason == "unknown_key_type":
-            self.skipped_kinds[problem.detail] = self.skipped_kinds.get(problem.detail, 0) + 1
-        else:
-            detail = f"record at offset {offset}: {problem.detail}"
-            self.unreadable.append(
-                (offset, position, DecodeError(self.files[-1], position, -1, problem.reason, detail))
-            )
-
     def _limit(self, records: np.ndarray, left: np.ndarray) -> list[DecodeError]:
         """Notes commits that the dictionaries have no room for; one error tells of all."""
         first = not self.left_out
@@ -337,7 +328,7 @@ class OffsetsReader:
     def leave(self, facts: CopyFacts) -> None:
         """Puts what was taken into the facts of the copy."""
         facts.watched_offsets = self.finish()
-        facts.unreadable_records, facts.skipped_kinds = self.unreadable, self.skipped_kinds
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
     def finish(self) -> WatchedOffsets:
         """What was watched, when the last chunk was taken."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.pipeline.context import Brief
 from auditor.pipeline.copies import KeptFacts, briefs_of
+from auditor.pipeline.isolation import Pool
 from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
@@ -53,12 +54,9 @@ class SparkRunner(Runner):
     """Runs on a session: the caller's, or one that is started when it is needed."""
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
-        super().__init__()
+        super().__init__(Pool(1))
         self._start = start
         self.name = "Spark"
-
-    def start(self) -> None:
-        """Nothing is started before the input is known: the call may be wrong."""
 
     def ready(self) -> None:
         """Starts the session."""

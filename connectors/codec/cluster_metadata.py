@@ -1,21 +1,34 @@
 """The state that ``__cluster_metadata`` describes: its newest complete snapshot and the log behind it, folded.
 
-Only what an audit asks is kept: topics, their partitions and settings, brokers' settings, feature levels and the
-producer id allocator. Secrets are never decoded or, for settings, withheld (value None).
+Only what an audit asks is kept: topics, their partitions and settings, brokers and their settings, feature levels and
+the producer id allocator; each change on the way may be listened to. Secrets are never decoded or, for settings,
+withheld (value None).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import RECORD_AT, DecodeError
 from auditor.connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.structs import Problem
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # ConfigResource.Type
+BROKER_RECORDS = frozenset({
+    "RegisterBrokerRecord", "UnregisterBrokerRecord", "FenceBrokerRecord", "UnfenceBrokerRecord",
+    "BrokerRegistrationChangeRecord",
+})  # fmt: skip
+_LISTS = {  # of a PartitionState, and the fields of a change that replace them
+    "isr": "isr",
+    "replicas": "replicas",
+    "adding": "addingReplicas",
+    "removing": "removingReplicas",
+    "elr": "eligibleLeaderReplicas",
+    "last_known_elr": "lastKnownElr",
+}
 _SNAPSHOT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
@@ -33,7 +46,11 @@ class MetadataEntry(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """A partition as the controller last knew it. ``leader`` is -1 where there is none."""
+    """A partition as the controller last knew it. ``leader`` is -1 where there is none.
+
+    ``adding`` and ``removing`` are replicas of a reassignment, ``elr`` the replicas that may lead though they are not
+    in sync (KIP-966). ``recovery_state`` is 1 (RECOVERING) after an unclean election until the leader has seen to it.
+    """
 
     topic: str
     partition: int
@@ -43,6 +60,39 @@ class PartitionState(NamedTuple):
     leader: int
     leader_epoch: int
     partition_epoch: int
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    recovery_state: int = 0
+
+
+class BrokerState(NamedTuple):
+    """A registered broker as the controller last knew it. ``cordoned``: log dirs that take no new replicas (KIP-1066,
+    None: not said); ids are uuids as text.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: str
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[str, ...] = ()
+    cordoned: tuple[str, ...] | None = None
+
+
+class Change(NamedTuple):
+    """A record that changed the state. ``partition`` or ``broker`` is the state behind it, ``before`` the one it
+    replaced (None: there was none). ``offset`` and ``timestamp`` (ms) are None in a snapshot.
+    """
+
+    offset: int | None
+    timestamp: int | None
+    record: MetadataRecord
+    topic: str | None = None
+    partition: PartitionState | None = None
+    before: PartitionState | None = None
+    broker: BrokerState | None = None
 
 
 class FeatureLevel(NamedTuple):
@@ -51,6 +101,15 @@ class FeatureLevel(NamedTuple):
     level: int
     offset: int | None
     timestamp: int | None
+
+
+class Creation(NamedTuple):
+    """A topic that was made anew under the name of a removed one: times (ms) of both records, None from a snapshot, and
+    the first producer id not given out by then, None where nothing says so."""
+
+    removed: int | None
+    created: int | None
+    next_producer_id: int | None
 
 
 class ProducerIdBlock(NamedTuple):
@@ -67,22 +126,31 @@ class ClusterMetadata:
 
     ``topics`` name -> id; ``partitions`` (topic id, partition) -> state; ``topic_configs`` topic -> name -> value;
     ``broker_configs`` broker id as text ("" for the cluster's default) -> name -> value, None where withheld;
+    ``brokers`` id -> state, of those that are registered;
     ``features`` name -> level (absent: 0); ``producer_ids`` None before the first block. ``end_offset`` is the first
     offset behind the state; ``snapshot_timestamp`` (ms) the last record's in the snapshot it starts from. ``gaps`` are
-    stretches [first, end) of offsets that were not there to read: what they said is not in the state.
+    stretches [first, end) of offsets that were not there to read: what they said is not in the state. ``made_anew``
+    names the topics that took the name of one that was removed in these records.
     """
 
-    def __init__(self, end_offset: int = 0) -> None:
+    def __init__(self, end_offset: int = 0, on_change: Callable[[Change], None] | None = None) -> None:
+        """``on_change`` is called with every change, in order; those of a record that ends several at its end."""
         self.end_offset = end_offset
+        self.on_change = on_change
         self.snapshot_timestamp: int | None = None
         self.snapshot_complete = False
         self.topics: dict[str, str] = {}
         self.partitions: dict[tuple[str, int], PartitionState] = {}
         self.topic_configs: dict[str, dict[str, str]] = {}
         self.broker_configs: dict[str, dict[str, str | None]] = {}
+        self.brokers: dict[int, BrokerState] = {}
         self.features: dict[str, FeatureLevel] = {}
         self.producer_ids: ProducerIdBlock | None = None
         self.gaps: list[tuple[int, int]] = []
+        self.made_anew: dict[str, Creation] = {}
+        self._removed: dict[str, int | None] = {}
+        self._older_names: dict[str, str] = {}
+        self._older_producer_id: int | None = None
         self._names: dict[str, str] = {}  # topic id -> name
         self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
 
@@ -99,8 +167,9 @@ class ClusterMetadata:
         return None
 
     def log_entry(self, entry: MetadataEntry) -> Problem | None:
-        """Apply a record of the log; one below ``end_offset`` is in the snapshot already."""
+        """Apply a record of the log; one below ``end_offset`` is in the snapshot already, and only looked back at."""
         if entry.offset < self.end_offset:
+            self._look_back(entry)
             return None
         missing = None
         if entry.offset > self.end_offset:  # this log is never compacted, so its offsets have no holes
@@ -111,6 +180,24 @@ class ClusterMetadata:
             record = decode_control_record(entry.key, entry.value)
             return record if isinstance(record, Problem) else missing
         return self._value(entry, entry.offset, entry.timestamp) or missing
+
+    def _look_back(self, entry: MetadataEntry) -> None:
+        """What a record that a snapshot has taken in says of names that were given twice: no state shows that."""
+        record = None if entry.is_control else decode_metadata_record(entry.value)
+        if not isinstance(record, MetadataRecord):
+            return
+        fields = record.fields
+        if record.name == "TopicRecord":
+            self._made(fields["name"], entry.timestamp, self._older_producer_id)
+            self._older_names[fields["topicId"]] = fields["name"]
+        elif record.name == "RemoveTopicRecord" and fields["topicId"] in self._older_names:
+            self._removed[self._older_names[fields["topicId"]]] = entry.timestamp
+        elif record.name == "ProducerIdsRecord":
+            self._older_producer_id = fields["nextProducerId"]
+
+    def _made(self, name: str, timestamp: int | None, next_producer_id: int | None) -> None:
+        if name in self._removed:
+            self.made_anew[name] = Creation(self._removed[name], timestamp, next_producer_id)
 
     def next_producer_id(self) -> int | None:
         """The first producer id never given out so far; None if the log does not say (ZooKeeper, or none yet)."""
@@ -136,31 +223,45 @@ class ClusterMetadata:
         return self._apply(record, offset, timestamp)
 
     def _apply(self, record: MetadataRecord, offset: int | None, timestamp: int | None) -> Problem | None:
-        fields = record.fields
+        fields, change = record.fields, Change(offset, timestamp, record)
         match record.name:
             case "TopicRecord":
-                self.topics[fields["name"]] = fields["topicId"]
+                name = fields["name"]
+                self._made(name, timestamp, self.next_producer_id())
+                self.topics[name] = fields["topicId"]
                 self._names[fields["topicId"]] = fields["name"]
+                self._tell(change._replace(topic=fields["name"]))
             case "RemoveTopicRecord":
-                return self._remove_topic(fields["topicId"])
+                return self._remove_topic(fields["topicId"], change)
             case "PartitionRecord":
-                return self._partition(fields)
+                return self._partition(fields, change)
             case "PartitionChangeRecord":
-                return self._change_partition(fields)
+                return self._change_partition(fields, change)
+            case "ClearElrRecord":
+                self._clear_elr(fields["topicName"], change)
             case "ConfigRecord":
                 self._config(fields)
+                self._tell(change)
             case "FeatureLevelRecord":
                 self.features[fields["name"]] = FeatureLevel(fields["featureLevel"], offset, timestamp)
+                self._tell(change)
             case "ProducerIdsRecord":
                 self.producer_ids = ProducerIdBlock(fields["brokerId"], fields["nextProducerId"], offset, timestamp)
+            case "RegisterControllerRecord" | "UnregisterControllerRecord":
+                self._tell(change)
+            case name if name in BROKER_RECORDS:
+                return self._broker(name, fields, change)
         return None
 
-    def _partition(self, fields: dict[str, Any]) -> Problem | None:
+    def _tell(self, change: Change) -> None:
+        if self.on_change is not None:
+            self.on_change(change)
+
+    def _partition(self, fields: dict[str, Any], change: Change) -> Problem | None:
         name = self._names.get(fields["topicId"])
         if name is None:
             return self._unknown("a partition of a topic that does not exist")
-        key = (fields["topicId"], fields["partitionId"])
-        self.partitions[key] = PartitionState(
+        state = PartitionState(
             name,
             fields["partitionId"],
             fields["topicId"],
@@ -169,33 +270,77 @@ class ClusterMetadata:
             fields["leader"],
             fields["leaderEpoch"],
             fields["partitionEpoch"],
+            tuple(fields["addingReplicas"]),
+            tuple(fields["removingReplicas"]),
+            tuple(fields["eligibleLeaderReplicas"] or ()),
+            tuple(fields["lastKnownElr"] or ()),
+            fields["leaderRecoveryState"] or 0,
         )
+        self._put_partition(state, change)
         return None
 
-    def _change_partition(self, fields: dict[str, Any]) -> Problem | None:
-        key = (fields["topicId"], fields["partitionId"])
-        state = self.partitions.get(key)
+    def _change_partition(self, fields: dict[str, Any], change: Change) -> Problem | None:
+        state = self.partitions.get((fields["topicId"], fields["partitionId"]))
         if state is None:
             return self._unknown("a change of a partition that does not exist")
-        state = state._replace(partition_epoch=state.partition_epoch + 1)
+        changed: dict[str, Any] = {
+            name: tuple(fields[field]) for name, field in _LISTS.items() if fields[field] is not None
+        }
+        changed["partition_epoch"] = state.partition_epoch + 1
         if fields["leader"] is not None:  # also when it names the leader there was
-            state = state._replace(leader=fields["leader"], leader_epoch=state.leader_epoch + 1)
-        if fields["isr"] is not None:
-            state = state._replace(isr=tuple(fields["isr"]))
-        if fields["replicas"] is not None:
-            state = state._replace(replicas=tuple(fields["replicas"]))
-        self.partitions[key] = state
+            changed |= {"leader": fields["leader"], "leader_epoch": state.leader_epoch + 1}
+        if fields["leaderRecoveryState"] is not None:
+            changed["recovery_state"] = fields["leaderRecoveryState"]
+        self._put_partition(state._replace(**changed), change)
         return None
 
-    def _remove_topic(self, topic_id: str) -> Problem | None:
+    def _put_partition(self, state: PartitionState, change: Change) -> None:
+        key = (state.topic_id, state.partition)
+        before = self.partitions.get(key)
+        self.partitions[key] = state
+        self._tell(change._replace(topic=state.topic, partition=state, before=before))
+
+    def _clear_elr(self, topic: str, change: Change) -> None:
+        """No partition of the topic, or with "" of all, has eligible replicas behind it. Source: TopicDelta."""
+        for state in list(self.partitions.values()):
+            if topic in ("", state.topic) and (state.elr or state.last_known_elr):
+                epoch = state.partition_epoch + 1
+                self._put_partition(state._replace(elr=(), last_known_elr=(), partition_epoch=epoch), change)
+
+    def _broker(self, name: str, fields: dict[str, Any], change: Change) -> Problem | None:
+        broker_id = fields["id"] if "id" in fields else fields["brokerId"]
+        if name == "RegisterBrokerRecord":
+            state = BrokerState(
+                broker_id,
+                fields["brokerEpoch"],
+                fields["incarnationId"],
+                fields["fenced"],
+                bool(fields.get("inControlledShutdown")),
+                tuple(fields["logDirs"] or ()),
+                None if fields["cordonedLogDirs"] is None else tuple(fields["cordonedLogDirs"]),
+            )
+        elif broker_id not in self.brokers:
+            return self._unknown("a change of a broker that is not registered")
+        elif name == "UnregisterBrokerRecord":
+            self._tell(change._replace(broker=self.brokers.pop(broker_id)))
+            return None
+        else:
+            state = _changed_broker(self.brokers[broker_id], name, fields)
+        self.brokers[broker_id] = state
+        self._tell(change._replace(broker=state))
+        return None
+
+    def _remove_topic(self, topic_id: str, change: Change) -> Problem | None:
         name = self._names.pop(topic_id, None)
         if name is None:
             return self._unknown("a removal of a topic that does not exist")
+        self._removed[name] = change.timestamp
         if self.topics.get(name) == topic_id:
             del self.topics[name]
         self.topic_configs.pop(name, None)
         for key in [key for key in self.partitions if key[0] == topic_id]:
             del self.partitions[key]
+        self._tell(change._replace(topic=name))
         return None
 
     def _unknown(self, detail: str) -> Problem | None:
@@ -211,6 +356,21 @@ class ClusterMetadata:
                 self.broker_configs.setdefault(entity, {})[name] = None
             else:
                 _put(self.broker_configs, entity, name, value)
+
+
+def _changed_broker(state: BrokerState, name: str, fields: dict[str, Any]) -> BrokerState:
+    """A broker behind a record about it. Source: Kafka's ClusterDelta."""
+    if name != "BrokerRegistrationChangeRecord":
+        return state._replace(fenced=name == "FenceBrokerRecord")
+    changed: dict[str, Any] = {}
+    if fields["fenced"]:  # 1: fenced, -1: unfenced
+        changed["fenced"] = fields["fenced"] > 0
+    if fields["inControlledShutdown"]:
+        changed["in_controlled_shutdown"] = True
+    for name, field in (("log_dirs", "logDirs"), ("cordoned", "cordonedLogDirs")):
+        if fields[field] is not None:
+            changed[name] = tuple(fields[field])
+    return state._replace(**changed)
 
 
 def snapshot_end_offset(name: str) -> int | None:
@@ -243,7 +403,7 @@ def fold_metadata(
 
 def _report(problem: Problem | None, entry: MetadataEntry, errors: list[DecodeError]) -> None:
     if problem:
-        detail = f"record at offset {entry.offset}: {problem.detail}"
+        detail = f"{RECORD_AT} {entry.offset}: {problem.detail}"
         errors.append(DecodeError(entry.file, entry.position, entry.size, problem.reason, detail))
 
 

@@ -1,123 +1,39 @@
-"""Records of ``__consumer_offsets``: what groups committed, and what their coordinator knows of them.
-
-Key: int16 type, then strings without flexible encoding. Types 0 and 1 are offset commits, 2 a classic group, 3 to 8 and
-16 a group of KIP-848, 9 to 15 share groups (KIP-932), 17 and 19 to 23 streams groups (KIP-1071).
-"""
+"""Records of ``__consumer_offsets``: what groups committed, and what their coordinator knows of them."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from auditor.connectors.codec.structs import Field, Message, Problem, decode, decode_versioned, left_over, read_int16
-
-GROUP = Field("group", "string")
-MEMBER = Field("memberId", "string")
-OFFSET_COMMIT_KEY = Message(
-    "OffsetCommitKey", (GROUP, Field("topic", "string"), Field("partition", "int32")), flexible=1
+from auditor.connectors.codec.group_records import (
+    ASSIGNMENT,
+    GROUP_METADATA_VALUE,
+    GROUP_TYPES,
+    NO_TOPIC_ID,
+    OFFSET_COMMIT_KEY,
+    OFFSET_COMMIT_VALUE,
+    SUBSCRIPTION,
+    GroupRecordType,
 )
-GROUP_KEY = Message("GroupKey", (GROUP,), flexible=1)
-MEMBER_KEY = Message("GroupMemberKey", (GROUP, MEMBER), flexible=1)
-EXPRESSION_KEY = Message("ConsumerGroupRegularExpressionKey", (GROUP, Field("regularExpression", "string")), flexible=1)
-
-OFFSET_COMMIT_VALUE = Message(
-    "OffsetCommitValue",
-    (
-        Field("offset", "int64"),
-        Field("leaderEpoch", "int32", since=3),
-        Field("metadata", "string"),
-        Field("commitTimestamp", "int64"),
-        Field("expireTimestamp", "int64", since=1, until=1),
-        Field("topicId", "uuid", since=4, tag=0),
-    ),
-    last_version=4,
-    flexible=4,
+from auditor.connectors.codec.struct_json import as_printed, json_text
+from auditor.connectors.codec.structs import (
+    Message,
+    Problem,
+    decode,
+    decode_either,
+    decode_versioned,
+    left_over,
+    read_int16,
 )
-GROUP_METADATA_VALUE = Message(
-    "GroupMetadataValue",
-    (
-        Field("protocolType", "string"),
-        Field("generation", "int32"),
-        Field("protocol", "string", nullable=0),
-        Field("leader", "string", nullable=0),
-        Field("currentStateTimestamp", "int64", since=2),
-        Field(
-            "members",
-            "[]struct",
-            (
-                MEMBER,
-                Field("groupInstanceId", "string", since=3, nullable=3),
-                Field("clientId", "string"),
-                Field("clientHost", "string"),
-                Field("rebalanceTimeout", "int32", since=1),
-                Field("sessionTimeout", "int32"),
-                Field("subscription", "bytes"),
-                Field("assignment", "bytes"),
-            ),
-        ),
-    ),
-    last_version=4,
-    flexible=4,
-)
-TOPIC_PARTITIONS = (Field("topicId", "uuid"), Field("partitions", "[]int32"))
 
-
-class GroupRecordType(NamedTuple):
-    """A key type of a group record: its name, its key, and the value's message and epoch field where they are read."""
-
-    kind: str
-    key: Message
-    value: Message | None = None
-    epoch: str | None = None
-
-
-GROUP_TYPES = {
-    2: GroupRecordType("GroupMetadata", GROUP_KEY, GROUP_METADATA_VALUE, "generation"),
-    3: GroupRecordType(
-        "ConsumerGroupMetadata",
-        GROUP_KEY,
-        Message(
-            "ConsumerGroupMetadataValue", (Field("epoch", "int32"), Field("metadataHash", "int64", tag=0, default=0))
-        ),
-        "epoch",
-    ),
-    4: GroupRecordType("ConsumerGroupPartitionMetadata", GROUP_KEY),
-    5: GroupRecordType("ConsumerGroupMemberMetadata", MEMBER_KEY),
-    6: GroupRecordType(
-        "ConsumerGroupTargetAssignmentMetadata",
-        GROUP_KEY,
-        Message("ConsumerGroupTargetAssignmentMetadataValue", (Field("assignmentEpoch", "int32"),)),
-        "assignmentEpoch",
-    ),
-    7: GroupRecordType(
-        "ConsumerGroupTargetAssignmentMember",
-        MEMBER_KEY,
-        Message("ConsumerGroupTargetAssignmentMemberValue", (Field("topicPartitions", "[]struct", TOPIC_PARTITIONS),)),
-    ),
-    8: GroupRecordType(
-        "ConsumerGroupCurrentMemberAssignment",
-        MEMBER_KEY,
-        Message(
-            "ConsumerGroupCurrentMemberAssignmentValue",
-            (
-                Field("memberEpoch", "int32"),
-                Field("previousMemberEpoch", "int32"),
-                Field("state", "int8"),
-                Field("assignedPartitions", "[]struct", TOPIC_PARTITIONS),
-                Field("partitionsPendingRevocation", "[]struct", TOPIC_PARTITIONS),
-            ),
-        ),
-        "memberEpoch",
-    ),
-    16: GroupRecordType("ConsumerGroupRegularExpression", EXPRESSION_KEY),
-}
-SKIPPED_TYPES = dict.fromkeys(range(9, 16), "share group") | dict.fromkeys((17, *range(19, 24)), "streams group")
+CONSUMER_PROTOCOL = "consumer"  # the protocol type whose members' bytes Kafka's tools read
 
 
 class OffsetCommitRow(NamedTuple):
     """An offset commit, named as in the table ``offset_commits``; of a tombstone all behind ``tombstone`` is None.
 
     ``committed_offset`` is the next offset to read, ``leader_epoch`` -1 if unknown, times are ms and None where the
-    version has none. Whether the commit took effect says its batch: under a transaction only after a COMMIT marker.
+    version has none, ``topic_id`` None where none is stored (before 4.1). ``metadata``, which clients choose, only on
+    demand. Whether the commit took effect says its batch: under a transaction only after a COMMIT marker.
     """
 
     group_id: str
@@ -129,13 +45,16 @@ class OffsetCommitRow(NamedTuple):
     leader_epoch: int | None = None
     commit_timestamp: int | None = None
     expire_timestamp: int | None = None
+    topic_id: str | None = None
+    metadata: str | None = None
 
 
 class GroupMetadataRow(NamedTuple):
     """A record of a group, named as in the table ``group_metadata``; what its kind does not say is None.
 
-    ``generation`` is the classic generation or the KIP-848 group, assignment or member epoch; ``member_ids`` the
-    members of a classic group, or the one a KIP-848 record is about.
+    ``generation`` is the classic generation, or the epoch of the group, assignment, member or topology; ``member_ids``
+    the members of a classic group, or the one that the record is about. ``value``: every field of the value as JSON, as
+    kafka-dump-log.sh prints it, with null for addresses and for bytes of clients unless they were asked for.
     """
 
     group_id: str
@@ -151,16 +70,20 @@ class GroupMetadataRow(NamedTuple):
     member_ids: list[str] | None = None
     group_instance_ids: list[str | None] | None = None
     client_ids: list[str] | None = None
+    regular_expression: str | None = None
+    value: str | None = None
 
 
 Row = OffsetCommitRow | GroupMetadataRow
 
 
-def decode_consumer_offsets(key: bytes | None, value: bytes | None) -> tuple[Row | None, Problem | None]:
-    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: skipped or unreadable.
+def decode_consumer_offsets(
+    key: bytes | None, value: bytes | None, *, payload: bool = False
+) -> tuple[Row | None, Problem | None]:
+    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
 
-    Reasons: ``unknown_key_type`` (share and streams groups too: not read here, and skipped), ``bad_value`` (null key),
-    ``bad_version``, ``truncated``, ``bad_size``, ``limit``, ``bad_length`` (bytes left).
+    ``payload``: also what clients alone chose, and addresses. Reasons: ``unknown_key_type`` (no release to 4.4 writes
+    it), ``bad_value`` (null key), ``bad_version``, ``truncated``, ``bad_size``, ``limit``, ``bad_length`` (bytes left).
     Source: Kafka's GroupMetadataManager and GroupCoordinatorRecordSerde.
     """
     if key is None:
@@ -169,14 +92,13 @@ def decode_consumer_offsets(key: bytes | None, value: bytes | None) -> tuple[Row
     if isinstance(key_type, Problem):
         return None, key_type
     if key_type in (0, 1):
-        return _offset_commit(key, value)
+        return _offset_commit(key, value, payload)
     if key_type in GROUP_TYPES:
-        return _group(key_type, GROUP_TYPES[key_type], key, value)
-    kind = SKIPPED_TYPES.get(key_type, "unknown")
-    return None, Problem("unknown_key_type", 0, f"key type {key_type} ({kind}) is not read")
+        return _group(key_type, GROUP_TYPES[key_type], key, value, payload)
+    return None, Problem("unknown_key_type", 0, f"a record of __consumer_offsets with the unknown key type {key_type}")
 
 
-def _offset_commit(key: bytes, value: bytes | None) -> tuple[OffsetCommitRow | None, Problem | None]:
+def _offset_commit(key: bytes, value: bytes | None, payload: bool) -> tuple[OffsetCommitRow | None, Problem | None]:
     decoded_key = decode(OFFSET_COMMIT_KEY, 0, key, 2)
     if isinstance(decoded_key, Problem):
         return None, decoded_key
@@ -194,39 +116,53 @@ def _offset_commit(key: bytes, value: bytes | None) -> tuple[OffsetCommitRow | N
         leader_epoch=fields.get("leaderEpoch", -1),
         commit_timestamp=fields["commitTimestamp"],
         expire_timestamp=fields.get("expireTimestamp"),
+        topic_id=None if fields["topicId"] == NO_TOPIC_ID else fields["topicId"],
+        metadata=fields["metadata"] if payload else None,
     )
     return row, left_over(key, key_end) or left_over(value, end)
 
 
 def _group(
-    key_type: int, kind: GroupRecordType, key: bytes, value: bytes | None
+    key_type: int, kind: GroupRecordType, key: bytes, value: bytes | None, payload: bool
 ) -> tuple[GroupMetadataRow | None, Problem | None]:
     decoded_key = decode(kind.key, 0, key, 2)
     if isinstance(decoded_key, Problem):
         return None, decoded_key
     names, key_end = decoded_key
-    row = GroupMetadataRow(names["group"], key_type, kind.kind, tombstone=value is None)
-    if "memberId" in names:
-        row = row._replace(member_ids=[names["memberId"]])
+    row = GroupMetadataRow(
+        names["group" if "group" in names else "groupId"],
+        key_type,
+        kind.kind,
+        tombstone=value is None,
+        member_ids=[names["memberId"]] if "memberId" in names else None,
+        regular_expression=names.get("regularExpression"),
+    )
     if value is None:
         return row, left_over(key, key_end)
-    if kind.value is None:
-        version = read_int16(value)
-        if isinstance(version, Problem):
-            return None, version
-        return row._replace(value_version=version), left_over(key, key_end)
-    decoded = decode_versioned(kind.value, value)
+    decoded = decode_either(kind.value, kind.preview, value)
     if isinstance(decoded, Problem):
         return None, decoded
-    version, fields, end = decoded
-    row = row._replace(value_version=version, generation=fields[kind.epoch] if kind.epoch else None)
+    message, version, fields, end = decoded
+    printed = as_printed(message, version, fields, payload=payload)
     if kind.value is GROUP_METADATA_VALUE:
-        row = _with_members(row, fields)
+        row = _with_members(row, fields, printed["members"], payload)
+    row = row._replace(
+        value_version=version,
+        generation=fields[kind.epoch] if kind.epoch else None,
+        value=json_text(printed),
+    )
     return row, left_over(key, key_end) or left_over(value, end)
 
 
-def _with_members(row: GroupMetadataRow, fields: dict[str, Any]) -> GroupMetadataRow:
+def _with_members(
+    row: GroupMetadataRow, fields: dict[str, Any], printed: list[dict[str, Any]], payload: bool
+) -> GroupMetadataRow:
+    """The row with its members; in ``printed`` what they said is read, as Kafka's tools do."""
     members = fields["members"]
+    if fields["protocolType"] == CONSUMER_PROTOCOL:
+        for member, shown in zip(members, printed, strict=True):
+            for name, message in (("subscription", SUBSCRIPTION), ("assignment", ASSIGNMENT)):
+                shown[name] = _said(message, member[name], payload) or shown[name]
     return row._replace(
         protocol_type=fields["protocolType"],
         protocol=fields["protocol"],
@@ -236,3 +172,12 @@ def _with_members(row: GroupMetadataRow, fields: dict[str, Any]) -> GroupMetadat
         group_instance_ids=[member.get("groupInstanceId") for member in members],
         client_ids=[member["clientId"] for member in members],
     )
+
+
+def _said(message: Message, data: bytes, payload: bool) -> dict[str, Any] | None:
+    """What a member said, None where its bytes are something else."""
+    decoded = decode_versioned(message, data)
+    if isinstance(decoded, Problem):
+        return None
+    version, fields, _ = decoded
+    return as_printed(message, version, fields, payload=payload)

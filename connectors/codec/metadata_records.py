@@ -1,7 +1,8 @@
 """Records of ``__cluster_metadata``: their frames and bodies (KIP-746, KIP-631), and the control records of KRaft.
 
 A value is: uvarint frame version (1), uvarint api key, uvarint version, body in the flexible form, and no byte more.
-Records that hold secrets (SCRAM, delegation tokens) or nothing of use here are told by name, their body is not read.
+The messages are those of Kafka 4.4.0. Records that hold secrets (SCRAM, delegation tokens) or say who may do what are
+told by name, their body is not read.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from auditor.connectors.codec.structs import (
+    LAST_VERSION,
     Field,
     Message,
     Problem,
     decode,
     decode_versioned,
     left_over,
-    read_uvarint,
+    read_frame,
+    unknown_version,
 )
 
-FRAME_VERSION = 1
 BROKER_ID = Field("brokerId", "int32")
 BROKER_EPOCH = Field("brokerEpoch", "int64")
 PARTITION_ID = Field("partitionId", "int32")
 TOPIC_ID = Field("topicId", "uuid")
 _BROKER = (BROKER_ID, BROKER_EPOCH)
+_FENCED = (Field("id", "int32"), Field("epoch", "int64"))
+_CONTROLLER_ID = Field("controllerId", "int32")
 _ENDPOINT = (
     Field("name", "string"),
     Field("host", "string"),
@@ -33,9 +37,9 @@ _ENDPOINT = (
 _FEATURE = (Field("name", "string"), Field("minSupportedVersion", "int16"), Field("maxSupportedVersion", "int16"))
 
 
-def _tag(tag: int, name: str, kind: str, since: int = 0) -> Field:
-    """A tagged field whose absence (None) is distinct from every value."""
-    return Field(name, kind, since=since, tag=tag, nullable=0)
+def _tag(tag: int, name: str, kind: str, since: int = 0, *, nullable: bool = True) -> Field:
+    """A tagged field whose absence (None) is distinct from every value but a stored null."""
+    return Field(name, kind, since=since, tag=tag, nullable=since if nullable else LAST_VERSION)
 
 
 REGISTER_BROKER = Message(
@@ -50,9 +54,10 @@ REGISTER_BROKER = Message(
         Field("rack", "string", nullable=0),
         Field("fenced", "bool"),
         Field("inControlledShutdown", "bool", since=1),
-        _tag(0, "logDirs", "[]uuid", since=3),
+        _tag(0, "logDirs", "[]uuid", since=3, nullable=False),
+        _tag(1, "cordonedLogDirs", "[]uuid", since=4),
     ),
-    last_version=3,
+    last_version=4,
 )
 PARTITION = Message(
     "PartitionRecord",
@@ -104,10 +109,11 @@ BROKER_REGISTRATION_CHANGE = Message(
     (
         *_BROKER,
         _tag(0, "fenced", "int8"),
-        _tag(1, "inControlledShutdown", "int8"),
-        _tag(2, "logDirs", "[]uuid", since=2),
+        _tag(1, "inControlledShutdown", "int8", since=1),
+        _tag(2, "logDirs", "[]uuid", since=2, nullable=False),
+        _tag(3, "cordonedLogDirs", "[]uuid", since=3),
     ),
-    last_version=2,
+    last_version=3,
 )
 PRODUCER_IDS = Message("ProducerIdsRecord", (*_BROKER, Field("nextProducerId", "int64")))
 
@@ -118,10 +124,19 @@ MESSAGES: dict[int, Message] = {
     3: PARTITION,
     4: CONFIG,
     5: PARTITION_CHANGE,
-    7: Message("FenceBrokerRecord", _BROKER),
-    8: Message("UnfenceBrokerRecord", _BROKER),
+    7: Message("FenceBrokerRecord", _FENCED),
+    8: Message("UnfenceBrokerRecord", _FENCED),
     9: Message("RemoveTopicRecord", (TOPIC_ID,)),
     12: Message("FeatureLevelRecord", (Field("name", "string"), Field("featureLevel", "int16"))),
+    14: Message(
+        "ClientQuotaRecord",
+        (
+            Field("entity", "[]struct", (Field("entityType", "string"), Field("entityName", "string", nullable=0))),
+            Field("key", "string"),
+            Field("value", "float64"),
+            Field("remove", "bool"),
+        ),
+    ),
     15: PRODUCER_IDS,
     17: BROKER_REGISTRATION_CHANGE,
     20: Message("NoOpRecord", ()),
@@ -129,21 +144,30 @@ MESSAGES: dict[int, Message] = {
     23: Message("BeginTransactionRecord", (_tag(0, "name", "string"),)),
     24: Message("EndTransactionRecord", ()),
     25: Message("AbortTransactionRecord", (_tag(0, "reason", "string"),)),
+    27: Message(
+        "RegisterControllerRecord",
+        (
+            _CONTROLLER_ID,
+            Field("incarnationId", "uuid"),
+            Field("zkMigrationReady", "bool"),
+            Field("endPoints", "[]struct", _ENDPOINT),
+            Field("features", "[]struct", _FEATURE),
+        ),
+    ),
     28: Message("ClearElrRecord", (Field("topicName", "string"),)),
+    29: Message("UnregisterControllerRecord", (_CONTROLLER_ID,)),
 }
 """api key -> message, of the records that are read."""
 
 UNREAD = {
     10: "DelegationTokenRecord",
     11: "UserScramCredentialRecord",
-    14: "ClientQuotaRecord",
     18: "AccessControlEntryRecord",
     19: "RemoveAccessControlEntryRecord",
     22: "RemoveUserScramCredentialRecord",
     26: "RemoveDelegationTokenRecord",
-    27: "RegisterControllerRecord",
 }
-"""api key -> name, of the records that are known but not read."""
+"""api key -> name, of the records that are known, all in version 0 only, but not read."""
 
 _VOTER = (Field("voterId", "int32"), Field("voterDirectoryId", "uuid", since=1))
 _VOTER_ENDPOINT = (Field("name", "string"), Field("host", "string"), Field("port", "uint16"))
@@ -179,6 +203,8 @@ CONTROL_MESSAGES: dict[int, Message] = {
 }
 """control record type -> message, of KRaft's control records."""
 
+BY_NAME = {message.name: message for message in (*MESSAGES.values(), *CONTROL_MESSAGES.values())}
+
 
 class MetadataRecord(NamedTuple):
     """A record by the name of its message; ``fields`` is empty for the names of :data:`UNREAD`."""
@@ -196,21 +222,17 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
     """
     if value is None:
         return Problem("bad_value", 0, "a null value")
-    header = []
-    position = 0
-    for _ in range(3):
-        read = read_uvarint(value, position)
-        if isinstance(read, Problem):
-            return read
-        number, position = read
-        header.append(number)
-    frame_version, api_key, version = header
-    if frame_version != FRAME_VERSION:
-        return Problem("bad_version", 0, f"frame version {frame_version}, known: 1")
+    frame = read_frame(value)
+    if isinstance(frame, Problem):
+        return frame
+    api_key, version, position = frame
     if api_key in UNREAD:
-        return MetadataRecord(UNREAD[api_key], version, {})
+        message = Message(UNREAD[api_key], ())
+        if version > message.last_version:
+            return unknown_version(message, version, position)
+        return MetadataRecord(message.name, version, {})
     if api_key not in MESSAGES:
-        return Problem("unknown_key_type", 0, f"api key {api_key} is not known")
+        return Problem("unknown_key_type", 0, f"a record of __cluster_metadata with the unknown api key {api_key}")
     message = MESSAGES[api_key]
     decoded = decode(message, version, value, position)
     if isinstance(decoded, Problem):

@@ -216,7 +216,8 @@ def iter_records(
     """The records of one whole stored batch, message or wrapper, as :func:`records_of`; of other bytes, one error."""
     buf = np.frombuffer(bytearray(batch), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
-    found, end, _why = walk(buf, 0, len(buf), position, position + 1, limits.max_batch_bytes, False, 0, row)
+    limit = limits.max_batch_bytes
+    found, end, _why = walk(buf, 0, len(buf), position, position + 1, limit, False, 0, row, position)
     if found != 1 or end != len(buf):
         yield DecodeError(file, position, len(batch), "bad_record", "not the bytes of one batch")
         return

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 MAX_STRING_BYTES = 0x7FFF  # Kafka's own limit, also in the compact form
 MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element is dearer than its byte
 LAST_VERSION = 0x7FFF
+FRAME_VERSION = 1
 
 
 class Problem(NamedTuple):
@@ -92,14 +93,18 @@ def decode(message: Message, version: int, data: bytes, position: int = 0) -> tu
     Reasons: ``bad_version``, ``truncated``, ``bad_size``, ``bad_value`` (null where it may not be), ``limit``.
     """
     if not 0 <= version <= message.last_version:
-        detail = f"{message.name} version {version}, known: 0 to {message.last_version}"
-        return Problem("bad_version", position, detail)
+        return unknown_version(message, version, position)
     cursor = Cursor(data, position)
     try:
         return _message_reader(message, version)(cursor), cursor.position
     except _Malformed as malformed:
         problem = malformed.problem
         return problem._replace(detail=f"{message.name} v{version}: {problem.detail}")
+
+
+def unknown_version(message: Message, version: int, position: int) -> Problem:
+    """A version of a message that no release known here writes."""
+    return Problem("bad_version", position, f"{message.name} version {version}, known: 0 to {message.last_version}")
 
 
 def decode_versioned(message: Message, data: bytes) -> tuple[int, dict[str, Any], int] | Problem:
@@ -109,6 +114,41 @@ def decode_versioned(message: Message, data: bytes) -> tuple[int, dict[str, Any]
         return version
     decoded = decode(message, version, data, 2)
     return decoded if isinstance(decoded, Problem) else (version, *decoded)
+
+
+def decode_either(
+    message: Message, preview: Message | None, data: bytes
+) -> tuple[Message, int, dict[str, Any], int] | Problem:
+    """As :func:`decode_versioned` with the message in front, by ``preview`` where only that fits every byte.
+
+    For messages that changed under the same version number before they were finished.
+    """
+    decoded = decode_versioned(message, data)
+    if preview is not None and (isinstance(decoded, Problem) or decoded[2] != len(data)):
+        earlier = decode_versioned(preview, data)
+        if not isinstance(earlier, Problem) and earlier[2] == len(data):
+            return preview, *earlier
+    return decoded if isinstance(decoded, Problem) else (message, *decoded)
+
+
+def read_frame(value: bytes) -> tuple[int, int, int] | Problem:
+    """Api key, version and where the body begins, of a value of KRaft's or the remote storage's metadata.
+
+    Source: Kafka's AbstractApiMessageSerde. Reasons: ``bad_version`` (of the frame), ``truncated``,
+    ``bad_size``.
+    """
+    header = []
+    position = 0
+    for _ in range(3):
+        read = read_uvarint(value, position)
+        if isinstance(read, Problem):
+            return read
+        number, position = read
+        header.append(number)
+    frame_version, api_key, version = header
+    if frame_version != FRAME_VERSION:
+        return Problem("bad_version", 0, f"frame version {frame_version}, known: {FRAME_VERSION}")
+    return api_key, version, position
 
 
 def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
@@ -179,6 +219,8 @@ def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: d
 
 def _field(field: Field, version: int, flexible: bool) -> Reader:
     kind, nullable = field.type, version >= field.nullable
+    if kind == "struct" and nullable:
+        return _nullable_struct(_struct(field.fields, version, flexible), tagged=field.tag is not None)
     if kind.startswith("[]"):
         element = _element(kind[2:], field.fields, version, flexible)
         return _array(field.name, element, nullable, flexible)
@@ -193,6 +235,17 @@ def _element(kind: str, fields: tuple[Field, ...], version: int, flexible: bool)
     if kind in ("string", "bytes"):
         return _text_or_bytes("element", kind, False, flexible)
     return _SIMPLE[kind]
+
+
+def _nullable_struct(struct: Reader, tagged: bool) -> Reader:
+    """Led by a byte that is negative where the struct is null, in a tag by a varint that is 0 there."""
+    marker = _SIMPLE["int8"]
+
+    def read(cursor: Cursor) -> dict[str, Any] | None:
+        is_null = _uvarint(cursor) == 0 if tagged else marker(cursor) < 0
+        return None if is_null else struct(cursor)
+
+    return read
 
 
 def _array(name: str, element: Reader, nullable: bool, flexible: bool) -> Reader:
@@ -270,6 +323,7 @@ _SIMPLE: dict[str, Reader] = {
     "uint16": _fixed("H"),
     "int32": _fixed("i"),
     "int64": _fixed("q"),
+    "float64": _fixed("d"),
     "bool": _fixed("?"),
     "uuid": _uuid,
 }

@@ -11,7 +11,8 @@ import re
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.consumer_offsets import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.group_records import GROUP_TYPES
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.text import lines
 from auditor.connectors.text.checked_rows import PARTITION, Row, Unread, checked, typed

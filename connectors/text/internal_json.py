@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from auditor.connectors.codec.consumer_offsets import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
+from auditor.connectors.codec.group_records import GROUP_TYPES
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.schema import TRANSACTION_STATES
 from auditor.connectors.text.checked_rows import DELETE, NOT_OURS, PARTITION, Row, Unread, load, small_number, typed

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from auditor.base.errors import RECORD_AT
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
 
@@ -55,6 +56,8 @@ _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
 _FOLLOWS = {"CompleteCommit": "PrepareCommit", "CompleteAbort": "PrepareAbort"}
 _JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (p, s))})" for s, p in _FOLLOWS.items())
 _OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
+# what errors.is_unread says of records in a newer version or of a newer type
+_NEWER = f"(reason IN ('bad_version', 'unknown_key_type') AND detail LIKE '{RECORD_AT}%')"
 
 MEASURES = {
     "batches": Measure(
@@ -144,6 +147,18 @@ MEASURES = {
             Check("nobody", "every record names its group", "group_id IS NULL", severity="warning"),
         )
     ),
+    "share_group_state": Measure(
+        (
+            Check("start_negative", "start offsets are -1 or more", "start_offset < -1"),
+            Check("nobody", "every record names its group", "coalesce(group_id, '') = ''", severity="warning"),
+        )
+    ),
+    "remote_log_metadata": Measure(
+        (
+            Check("upside_down", "no segment ends before it begins", "end_offset < start_offset"),
+            Check("state_unknown", "states are those that Kafka has", "state IS NULL"),
+        )
+    ),
     "topics": Measure(
         (
             Check("duplicate_topics", "a topic exists once", unique=("topic",)),
@@ -162,11 +177,18 @@ MEASURES = {
         ),
         key=DIR,
     ),
+    "metadata_history": Measure(
+        (
+            Check("isr_no_replica", "in-sync replicas are replicas", "size(array_except(isr, replicas)) > 0"),
+            Check("leader_no_replica", "leaders are replicas", "leader >= 0 AND NOT array_contains(replicas, leader)"),
+        ),
+        key=DIR,
+    ),
     "decode_errors": Measure(
         (
-            Check("not_read", "all of the input was read", "reason IN ('unreadable', 'limit')"),
+            Check("not_read", "all of the input was read", f"reason IN ('unreadable', 'limit') OR {_NEWER}"),
             Check("not_decoded", "all that was read could be decoded",
-                  "reason NOT IN ('unreadable', 'limit', 'vanished')", severity="warning"),
+                  f"reason NOT IN ('unreadable', 'limit', 'vanished') AND NOT ({_NEWER})", severity="warning"),
         )
     ),
     "producer_states": Measure(

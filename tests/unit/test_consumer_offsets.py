@@ -77,7 +77,14 @@ def test_every_version_of_a_classic_group(version: int) -> None:
     fields = {"protocolType": "consumer", "generation": 7, "protocol": None, "leader": "m-1", "members": [member]}
     fields["currentStateTimestamp"] = 5
     body = wire.encode(consumer_offsets.GROUP_METADATA_VALUE, version, only(version, fields, member))
-    assert row(GROUP_KEY, struct.pack(">h", version) + body) == GroupMetadataRow(
+    found = row(GROUP_KEY, struct.pack(">h", version) + body)
+    assert isinstance(found, GroupMetadataRow)
+    said = json.loads(found.value or "")
+    (said_member,) = said.pop("members")
+    assert said | {"members": [member]} == only(version, fields, member) | {"members": [member]}
+    hidden = {"clientHost": None, "subscription": None, "assignment": None}
+    assert said_member == only(version, fields, member)["members"][0] | hidden
+    assert found._replace(value=None) == GroupMetadataRow(
         "g", 2, "GroupMetadata", False, version, "consumer", None, 7, "m-1", 5 if version > 1 else None,
         ["m-1"], ["i"] if version > 2 else [None], ["c"],
     )  # fmt: skip
@@ -223,8 +230,8 @@ def test_every_group_is_as_the_old_console_consumer_says(name: str) -> None:
         (KEY, b"\0\5" + VALUE_V4[2:], "bad_version", False),
         (KEY, b"", "truncated", False),
         (KEY, VALUE_V4 + b"\0", "bad_length", True),
-        (b"\0\x0b\0\1g", b"\0\0", "unknown_key_type", False),  # share group
-        (b"\0\x11\0\1g", b"\0\0", "unknown_key_type", False),  # streams group
+        (b"\0\x0b\0\1g", b"\0\0", "truncated", False),  # share group
+        (b"\0\x11\0\1g", b"\0\0", "truncated", False),  # streams group
         (b"\0\x63\0\1g", b"\0\0", "unknown_key_type", False),
         (b"\xff\xff\0\1g", b"\0\0", "unknown_key_type", False),
         (GROUP_KEY, b"\0\5", "bad_version", False),
@@ -236,9 +243,13 @@ def test_what_is_unreadable_is_told(key: bytes | None, value: bytes | None, reas
     assert (problem.reason, found is not None) == (reason, has_row)
 
 
-def test_kip_848_records_without_a_body_read_here_are_named() -> None:
-    assert row(b"\0\4\0\1g", b"\0\0\1") == GroupMetadataRow("g", 4, "ConsumerGroupPartitionMetadata", False, 0)
-    assert row(b"\0\x10\0\1g\0\1r", b"\0\0\1") == GroupMetadataRow("g", 16, "ConsumerGroupRegularExpression", False, 0)
+def test_kip_848_records_of_no_epoch() -> None:
+    topics = GroupMetadataRow("g", 4, "ConsumerGroupPartitionMetadata", False, 0, value='{"topics":[]}')
+    assert row(b"\0\4\0\1g", b"\0\0\1\0") == topics
+    expression = row(b"\0\x10\0\1g\0\1r", b"\0\0\2\2t" + bytes([*[0] * 7, 5, *[0] * 7, 6, 0]))
+    assert isinstance(expression, GroupMetadataRow)
+    assert (expression.kind, expression.regular_expression) == ("ConsumerGroupRegularExpression", "r")
+    assert expression.value == '{"topics":["t"],"version":5,"timestamp":6}'
 
 
 def test_no_bytes_raise() -> None:

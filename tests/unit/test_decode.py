@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -298,6 +299,42 @@ def test_a_deleted_segment_can_still_be_decoded(decode: Any, tmp_path: Path) -> 
     (folder / "00000000000000000007.log.deleted").write_bytes(simple(7))
     (row,) = decode(folder / "00000000000000000007.log.deleted")
     assert (row["topic"], row["partition"], row["base_offset"]) == ("orders", 3, 7)
+
+
+REMOTE = "plain-0-lY5Ag0WxThiDeo_Rj7sHRg"
+SEGMENT = "00000000000000000672-V3nWe5i7QIKYLo_jHqnyow"
+
+
+@pytest.mark.parametrize("name", [f"{SEGMENT}.index", "672_V3nWe5i7QIKYLo_jHqnyow.index"])
+def test_an_index_of_a_remote_segment_counts_from_its_names_offset(name: str, decode: Any, tmp_path: Path) -> None:
+    """As LocalTieredStorage names it, and as ``remote-log-index-cache`` does."""
+    folder = tmp_path / REMOTE
+    folder.mkdir()
+    (folder / name).write_bytes(struct.pack(">ii", 25, 4101))
+    (row,) = decode(folder / name)
+    assert (row["topic"], row["partition"], row["offset"], row["log_position"]) == ("plain", 0, 697, 4101)
+
+
+def test_the_other_files_of_a_remote_segment(decode: Any, tmp_path: Path) -> None:
+    folder = tmp_path / REMOTE
+    folder.mkdir()
+    (folder / f"{SEGMENT}.timeindex").write_bytes(struct.pack(">qi", 1_700_000_000_000, 25))
+    (folder / f"{SEGMENT}.txnindex").write_bytes(struct.pack(">hqqqq", 0, 4, 698, 703, 704))
+    (folder / f"{SEGMENT}.leader_epoch_checkpoint").write_bytes(b"0\n1\n0 672\n")
+    (folder / f"{SEGMENT}.log").write_bytes(simple(672))
+    (row,) = decode(folder / f"{SEGMENT}.timeindex")
+    assert (row["offset"], row["timestamp"]) == (697, iso(1_700_000_000_000))
+    (row,) = decode(folder / f"{SEGMENT}.txnindex")
+    assert (row["producer_id"], row["first_offset"], row["last_offset"], row["last_stable_offset"]) == (
+        4,
+        698,
+        703,
+        704,
+    )
+    (row,) = decode(folder / f"{SEGMENT}.leader_epoch_checkpoint")
+    assert (row["kind"], row["leader_epoch"], row["offset"]) == ("leader-epoch", 0, 672)
+    (row,) = decode(folder / f"{SEGMENT}.log")
+    assert (row["topic"], row["partition"], row["base_offset"]) == ("plain", 0, 672)
 
 
 def test_a_lone_file_of_any_name(decode: Any, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_transaction_logs_of_real_brokers(name: str) -> None:
     for path in sorted(Path(corpora.unpack(name)).rglob(f"{STATE}-*/*.log")):
         plain, quick, rows, columns = both_logs(path.read_bytes())
         assert rows == columns
-        assert (plain.unreadable, plain.skipped_kinds) == (quick.unreadable, quick.skipped_kinds)
+        assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
 
 
 def value(chance: random.Random, version: int) -> bytes:
@@ -97,7 +97,7 @@ def test_transaction_logs_of_all_sorts(seed: int) -> None:
         data += batch(record(0, key, stored), 1, base_offset=offset)
     plain, quick, rows, columns = both_logs(data)
     assert rows == columns
-    assert (plain.unreadable, plain.skipped_kinds) == (quick.unreadable, quick.skipped_kinds)
+    assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
     assert all_entries(pack(rows)) == rows
 
 
@@ -159,7 +159,7 @@ def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     expected = watched(LogView([copy], Cluster(as_of=1, newest_time=1)))
     assert expected is not None
     assert told(quick.finish()) == told(expected)
-    assert (plain.unreadable, plain.skipped_kinds) == (quick.unreadable, quick.skipped_kinds)
+    assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
     assert expected.falls
     assert expected.zombies or expected.interleaved or expected.skips
 

@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.files import Inventory
-from auditor.pipeline.audit import Audit
-from auditor.pipeline.options import AuditOptions
+from auditor.connectors.inventory import discover
+from auditor.pipeline import audit
 from auditor.rules import registry
 from tests import corpora, facts
 from tests.segments import chunks
@@ -31,14 +31,13 @@ def worrying(path: Path, name: str) -> tuple[set[tuple[Any, ...]], list[DecodeEr
 
 def after_listing(change: Change, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``change`` happen between the listing and the first byte read."""
-    discover = facts.discover
 
     def discovered(*arguments: Any) -> Inventory:
         inventory = discover(*arguments)
         change(folder)
         return inventory
 
-    monkeypatch.setattr(facts, "discover", discovered)
+    monkeypatch.setattr(audit, "discover", discovered)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -103,12 +102,13 @@ def test_a_folder_that_goes_while_it_is_listed(tmp_path: Path, monkeypatch: pyte
         return scandir(path)
 
     monkeypatch.setattr(storage.os, "scandir", vanishing)
-    inventory = facts.discover([str(folder)])
+    inventory = discover([str(folder)])
     assert [(e.error.file, e.error.reason) for e in inventory.errors] == [(victim.name, "vanished")]
-    options = AuditOptions((str(folder),), tmp_path)
-    assert not Audit(options, inventory, {}, []).incomplete()
+    audited = facts.opened(folder)
+    audited.inventory = inventory
+    assert not audited.incomplete()
 
 
 def test_a_path_that_goes_before_it_is_listed_is_the_users_to_know(tmp_path: Path) -> None:
     with pytest.raises(AuditInputError):
-        facts.discover([str(tmp_path / "gone")])
+        discover([str(tmp_path / "gone")])

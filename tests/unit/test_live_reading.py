@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from auditor import cli
+from auditor import cli, running
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
+from auditor.connectors import schema
 from auditor.connectors.live_cluster import (
     CONNECTION_OPTIONS,
     EARLIEST,
@@ -26,13 +29,15 @@ from auditor.connectors.live_cluster import (
     Producer,
 )
 from auditor.facts.copy_facts import CopyFacts
+from auditor.outputs import alerts
 from auditor.pipeline.judge import judge_log
+from auditor.pipeline.live_audit import LiveAudit
 from auditor.pipeline.live_reading import Abandoned, Reading
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.live_copy import LiveReader, LiveTask, whole_batches
 from auditor.rules.view import Cluster, LogView
 from tests import corpora, segments
-from tests.facts import corpus_logs, judge, log_of
+from tests.facts import corpus_logs, here, judge, log_of
 
 CORPORA = ("hanging-36", "healthy-41")
 
@@ -145,6 +150,29 @@ def test_a_topic_whose_settings_are_not_told_may_have_been_cleaned(
     reading.run(lambda _: None)
     assert [(facts.log_end, facts.intact_from) for facts in reading.facts] == [(16, intact_from)]
     assert [f.rule for f in judge([log_of(reading.facts)], "offset-hole")] == rules
+
+
+def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, list[str]]] = []
+    monkeypatch.setattr(alerts, "send", lambda told, channels: sent.append((len(told.new), channels)) or [])
+    monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:1/")
+    held = segments.simple(0) + segments.simple(10) + segments.simple(13)
+    cluster = cast(LiveCluster, OneLog(held, {"cleanup.policy": "delete"}))
+    options = AuditOptions(("c",), tmp_path, records=True, tables=True, as_of=0)
+    audit = LiveAudit(Reading(cluster, options, Budget(1 << 20, 1 << 30), "start"), here())
+    status = running.command(audit, quiet=True, alert=["slack"], alert_on="info")
+    found = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
+    assert "offset-hole" in [f["rule"] for f in found]
+    assert {f["file"] for f in found} == {None}
+    assert sent == [(len(found), ["slack"])]
+    assert status == int(any(f["severity"] in ("error", "critical") for f in found))
+    assert json.loads((tmp_path / "summary.json").read_text())["live"]["brokers"] == [1]
+    read = {path.name: pq.read_table(path) for path in (tmp_path / "tables").iterdir()}
+    assert set(read) == {*schema.DECODED, "producer_states", "transactions", "findings"}
+    assert read["batches"].column("base_offset").to_pylist() == [0, 10, 13]
+    assert read["findings"].num_rows == len(found)
 
 
 def test_an_early_end_is_an_error_of_its_own() -> None:

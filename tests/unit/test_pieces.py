@@ -21,7 +21,8 @@ from tests import corpora
 from tests.segments import batch, message, record, simple, wrapper
 
 SOURCES = ("batches", "records", "producer_snapshots", "aborted_transactions", "index_entries", "checkpoints",
-           "transaction_log", "offset_commits", "group_metadata", "decode_errors")  # fmt: skip
+           "transaction_log", "offset_commits", "group_metadata", "share_group_state",
+           "remote_log_metadata", "metadata_history", "decode_errors")  # fmt: skip
 
 
 HEADERS = How()
@@ -60,7 +61,7 @@ def test_damaged_segments_are_the_same_in_pieces(tmp_path: Path) -> None:
     ])  # fmt: skip
     path = segment(tmp_path / "broker-1", made)
     wholes = {table: rows(path, table) for table in ("batches", "records", "decode_errors")}
-    assert [len(wholes[table]) for table in ("batches", "decode_errors")] == [6, 2]
+    assert [len(wholes[table]) for table in ("batches", "decode_errors")] == [7, 2]
     (file,) = [f for f in discover([str(path)]).log_dirs[0].copies[0].files() if f.kind == "log"]
     place = discover([str(path)]).log_dirs[0].place
     key = (None, 1, "broker-1", "orders", 0)

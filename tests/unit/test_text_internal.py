@@ -113,7 +113,7 @@ def test_offsets_and_groups_as_dump_log_prints_them(key: str, value: str, expect
         ("unknown::version=7", True),
         ("Error at offset 5, skipping. x", True),
         ("Unknown record type 99 at offset 5, skipping.", True),
-        ('{"type":"9","data":{"groupId":"g"}}', True),
+        ('{"type":"18","data":{"groupId":"g"}}', True),
         ('{"type":"0","data":"unknown"}', True),
         ('{"type":"0","data":{"transactionalId":', False),
         ("offset_commit::group=G", False),

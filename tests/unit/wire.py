@@ -56,6 +56,8 @@ def _json(field: Field) -> dict[str, Any]:
 def _default(field: Field) -> str:
     if field.type in BITS:
         return str(NO_DEFAULT if field.default is None else field.default)
+    if field.type == "bool":
+        return str(bool(field.default)).lower()
     return "null" if field.type != "uuid" else ""
 
 

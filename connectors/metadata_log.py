@@ -1,0 +1,63 @@
+"""A copy of ``__cluster_metadata`` read record by record: its snapshots, and the log behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors.codec.batch import CONTROL
+from auditor.connectors.codec.cluster_metadata import MetadataEntry
+from auditor.connectors.codec.records import records_of
+from auditor.connectors.codec.segment import read_segment
+from auditor.connectors.files import Copy, DataFile
+from auditor.connectors.storage import Place, open_file
+
+
+class MetadataLog:
+    """The files of a copy while they are read.
+
+    ``newest`` is the newest time seen, in ms (-1: none); ``lost``: a part could not be read, as ``unopened`` says of
+    files; bytes that are no batch are told when the copy itself is audited. Memory: a chunk of a segment.
+    """
+
+    def __init__(self, place: Place, copy: Copy, limits: Limits) -> None:
+        self.place = place
+        self.copy = copy
+        self.limits = limits
+        self.newest, self.lost = -1, not copy.segments
+        self.unopened: list[DecodeError] = []
+
+    def snapshots(self) -> list[DataFile]:
+        """The snapshots, the newest first; ``offset``: the first one behind it. Complete is one with its footer."""
+        found = (file for file in self.copy.others if file.kind == "checkpoint" and file.offset > 0)
+        return sorted(found, key=lambda file: -file.offset)
+
+    def snapshot(self, file: DataFile) -> Iterator[MetadataEntry]:
+        """The records of a snapshot."""
+        return self._entries([(file.name, file.size)])
+
+    def log(self) -> Iterator[MetadataEntry]:
+        """The records of the log, in order."""
+        return self._entries((segment.name, segment.size) for segment in self.copy.segments)
+
+    def _entries(self, files: Iterable[tuple[str, int]]) -> Iterator[MetadataEntry]:
+        for name, size in files:
+            f = open_file(self.place, name)
+            if isinstance(f, DecodeError):
+                self.unopened.append(f._replace(length=size))
+                self.lost = True
+                continue
+            try:
+                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True):
+                    b = chunk.batches
+                    self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
+                    if len(b.position):
+                        self.newest = max(self.newest, int(b.max_timestamp.max()))
+                    for i, record in records_of(chunk.raw or [], b, file=name, limits=self.limits):
+                        if not isinstance(record, DecodeError):
+                            control = bool(b.attributes[i] & CONTROL)
+                            place = (name, int(b.position[i]), int(b.size[i]), control, record.offset, record.timestamp)
+                            yield MetadataEntry(*place, record.key, record.value)
+            finally:
+                f.close()
