@@ -25,7 +25,7 @@ EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT =
 TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLog.more_states
 PIECE_ROWS = 16_384
 PIECES_AT_HAND = 8  # unpacked, of a log
-SETS_AT_HAND, NAMES_AT_HAND = 65_536, 1_000_000  # of a log, as Python's
+SETS_AT_HAND = 65_536
 WHOLE_NAME = -(1 << 31)  # in place of a partition: the topic's text is all of the name
 COLUMNS = {
     "id": "i4", "partition": "i4", "offset": "i8", "record_time": "i8", "leader_epoch": "i4", "state": "i2",
@@ -138,9 +138,6 @@ class CoordinatorLog:
     broken_at: int = -1
     version_1: bool = False
 
-    def __post_init__(self) -> None:
-        self._names_at_hand = 0
-
     def __getstate__(self) -> dict[str, Any]:
         names = self.__dataclass_fields__
         return {name: value for name, value in self.__dict__.items() if name in names}
@@ -148,10 +145,6 @@ class CoordinatorLog:
     def read_ids(self) -> list[str]:
         """The ids, which are not kept at hand for it."""
         return _loads(self.packed_ids)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state
-        self.__post_init__()
 
     @functools.cached_property
     def ids(self) -> list[str]:
@@ -190,12 +183,10 @@ class CoordinatorLog:
         """A set of partitions by its number."""
         known = self._known_sets
         if code not in known:
+            if len(known) >= SETS_AT_HAND:
+                known.clear()
             ends, elements = self.sets
             mine = elements[ends[code - 1] if code else 0 : ends[code]]
-            if len(known) >= SETS_AT_HAND or self._names_at_hand + len(mine) > NAMES_AT_HAND:
-                known.clear()
-                self._names_at_hand = 0
-            self._names_at_hand += len(mine)
             known[code] = frozenset(self._name(element) for element in mine.tolist())
         return known[code]
 

@@ -1,7 +1,7 @@
 """The records of ``__transaction_state`` while a copy is read: columns in, a packed log out.
 
 Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
-:data:`DICTIONARY_BYTES` each.
+:data:`DICTIONARY_BYTES` and :data:`SETS_BYTES`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
 
 DICTIONARY_BYTES = 128 * MIB
+SETS_BYTES = 32 * MIB  # 8 a partition of a set: what a rule looks at becomes Python's text, ten times as large
 UNREADABLE = FULL - 1  # in place of a set
 UNKNOWN = len(STATES)  # the first of the states that have no name
 
@@ -52,7 +53,7 @@ class PartitionSets:
     def __init__(self, limit: int) -> None:
         self.lists = Interner(limit)
         self.topics = Interner(limit)
-        self.sets = Interner(limit)  # of their elements' bytes
+        self.sets = Interner(min(limit, SETS_BYTES))  # of their elements' bytes
         self.set_of = np.empty(0, np.int32)  # by the number of a list, FULL where there was no room for the set
         self.null = np.empty(0, bool)
 
