@@ -22,6 +22,7 @@ from auditor.rules.coordinator_history import (
     CoordinatorHistory,
     Entry,
 )
+from auditor.rules.elections import Election, Elections
 from auditor.rules.finding import Finding, iso
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -70,6 +71,7 @@ class Cluster:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     has_metadata: bool = False
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
+    elections: Elections = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
@@ -107,6 +109,10 @@ class Cluster:
         values = [broker.get(COUNT_SETTINGS.get(topic, "")) for broker in self.broker_configs.values()]
         set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
+
+    def elected(self, topic: str, partition: int) -> list[Election]:
+        """The elections of a partition that the metadata still tells of, in order."""
+        return self.elections.get((topic, partition), [])
 
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""

@@ -189,6 +189,32 @@ def contradicting_window(log: LogView, t: np.void) -> Window | None:
     return None
 
 
+def own_window(log: LogView, t: np.void) -> Window | None:
+    """The transaction that a closed stretch of data belongs to, of those that no marker before its end carried out.
+
+    Goes by the data, whenever and by whomever it was ended: the first transaction behind the marker before it that had
+    the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
+    """
+    found = matching(log, int(t["producer_id"]))
+    carried_out = {n for offset, n in found.of_marker.items() if offset < t["marker_offset"]}
+    data_time = log.time(t["first_time"])
+    for number, window in enumerate(found.windows):
+        decided = window.decided
+        if number in carried_out or (carried_out and number < max(carried_out)) or decided is None:
+            continue
+        entry = window.added.get(log.name)
+        if entry is None:  # its Ongoing records are gone; the decision may have raised the epoch (KIP-890, a time-out)
+            epochs, begun = {decided.producer_epoch, decided.producer_epoch - 1}, window.start_time
+        else:
+            epochs, begun = {entry.producer_epoch}, entry.time
+        slack = skew(log, decided.partition)
+        if int(t["producer_epoch"]) not in epochs or begun < 0:
+            continue
+        if begun <= min(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack) and data_time <= decided.time + slack:
+            return window
+    return None
+
+
 def unmarked_behind(log: LogView, t: np.void) -> list[Window]:
     """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
 

@@ -98,6 +98,7 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
         cluster.made_anew = dict(metadata.made_anew)
+        cluster.elections = settings.elections
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}

@@ -380,12 +380,15 @@ def snapshot_end_offset(name: str) -> int | None:
 
 
 def fold_metadata(
-    snapshots: Iterable[tuple[int, Iterable[MetadataEntry]]], log: Iterable[MetadataEntry]
+    snapshots: Iterable[tuple[int, Iterable[MetadataEntry]]],
+    log: Iterable[MetadataEntry],
+    earlier: ClusterMetadata | None = None,
 ) -> tuple[ClusterMetadata, list[DecodeError]]:
     """The state after the newest complete snapshot and the log behind it, and what could not be read.
 
     ``snapshots``: (end offset, records), the newest first; those without their footer are passed over. ``log`` in order
-    of offsets. Cost: every record once, no-ops too. Source: Kafka's MetadataImage and its deltas.
+    of offsets; ``earlier``, the state before its first record, follows all of it, for who listens to its changes.
+    Cost: every record once, no-ops too. Source: Kafka's MetadataImage and its deltas.
     """
     errors: list[DecodeError] = []
     metadata = ClusterMetadata()
@@ -397,6 +400,8 @@ def fold_metadata(
             metadata = candidate
             break
     for entry in log:
+        if earlier is not None:
+            earlier.log_entry(entry)
         _report(metadata.log_entry(entry), entry, errors)
     return metadata, errors
 
