@@ -71,6 +71,14 @@ def write_findings(findings: list[Finding], folder: Path) -> None:
     pq.write_table(results.contract_findings(findings), folder / "findings" / "part-0.parquet")
 
 
+def _open(audit: Audit) -> Counter[str]:
+    """How many transactions of each class are open, the report's and those that it leaves out."""
+    counts = Counter[str]()
+    for row in audit.judged["log"]:
+        counts.update(row["open_transactions"])
+    return counts
+
+
 def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None:
     """Publishes an audit's results under ``--history``; ``judged``: the expectations."""
     options = audit.options
@@ -114,8 +122,8 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "skipped": _skipped(audit),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit)],
-        "logs": [{k: v for k, v in row.items() if k not in ("errors", "sums", "notes")} for row in logs],
-        "open_transactions": dict(sorted(Counter(row["class"] for row in audit.judged["open"]).items())),
+        "logs": [{k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs],
+        "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
         **audit.of_summary(),
