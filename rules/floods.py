@@ -7,7 +7,7 @@ stay together; a run keeps the first in the contract's order. What is beyond is 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -106,15 +106,16 @@ def _shorten(f: Finding) -> None:
 
 
 class Kept:
-    """The findings that a run keeps: ``limit`` of them, and sums of the others.
+    """The findings that a run keeps: ``IN_ALL`` times the limit of a rule in a log, and sums of the others.
 
-    Which they are does not depend on the order in which they come. Memory: twice the limit, and a sum for each rule and
+    Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each rule and
     severity of a log. ``catalogue``: the rules by id.
     """
 
-    def __init__(self, catalogue: Any, limit: int) -> None:
+    def __init__(self, catalogue: Mapping[str, Rule], of_a_rule: int) -> None:
         self.catalogue = catalogue
-        self.limit = limit
+        self.of_a_rule = of_a_rule
+        self.limit = of_a_rule * IN_ALL
         self._kept: list[Finding] = []
         self._sums: dict[tuple[Any, ...], Sum] = {}
 
@@ -131,7 +132,7 @@ class Kept:
         """What is kept, and the sums, of which some are one more than the limit."""
         if len(self._kept) > self.limit:
             self._fold()
-        sums = [s.finding(self.catalogue[key[0]], key[1], self.limit) for key, s in self._sums.items()]
+        sums = [s.finding(self.catalogue[key[0]], key[1], self.of_a_rule) for key, s in self._sums.items()]
         return [*self._kept, *sums]
 
     def _fold(self) -> None:

@@ -24,6 +24,8 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
 
+NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
+
 
 def publish(audit: Audit, folder: Path) -> None:
     """Writes all results into a folder, and where asked for into the history.
@@ -122,7 +124,9 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "skipped": _skipped(audit),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit)],
-        "logs": [{k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs],
+        "logs": [
+            {k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs
+        ],
         "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,

@@ -27,7 +27,7 @@ from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules import registry
 from auditor.rules.finding import SEVERITIES, Finding
-from auditor.rules.floods import IN_ALL, Kept
+from auditor.rules.floods import Kept
 from auditor.rules.resolve import resolve
 from auditor.rules.view import Cluster
 
@@ -153,7 +153,7 @@ class Audit:
         copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
         rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "log", "open", "timeline")}
         limit = self.options.max_findings
-        found = Kept(registry.load(), limit * IN_ALL)
+        found = Kept(registry.load(), limit)
         with self.step("judge"):
             judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
             for kind, row in self.runner.judge(copies, clusters, judge):

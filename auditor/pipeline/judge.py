@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, is_unread
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference
 from auditor.rules import crash_recovery, registry
@@ -18,6 +18,7 @@ from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.view import Cluster, LogView
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
+DECODE_ERRORS = 1_000  # of one copy; the table decode_errors has all
 OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wait for
 
 
@@ -57,11 +58,24 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "dropped_events": copy.dropped_events or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in (*copy.errors, *_records_in_error(copy))],
+        "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy)])],
         "recovery": crash_recovery.both_runs(copy),
         "notes": [*_notes(copy), *_left_out(log, len(opened))],
         "open_transactions": Counter(t.klass for t in opened),
     }
+
+
+def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
+    """The first of many; of the others one a reason, which says how many there are."""
+    kept, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
+    firsts: dict[tuple[str, bool], DecodeError] = {}
+    for e in errors[DECODE_ERRORS:]:
+        kind = (e.reason, is_unread(e.reason, e.detail))
+        more[kind] += 1
+        firsts.setdefault(kind, e)
+    return kept + [
+        e._replace(detail=f"{e.detail} ({more[kind]} such errors from here on)") for kind, e in firsts.items()
+    ]
 
 
 def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
