@@ -11,7 +11,7 @@ from auditor.base.words import plural
 from auditor.rules import commands
 from auditor.rules.coordinator_history import SKEW_MS, Window
 from auditor.rules.finding import Finding, iso
-from auditor.rules.open_transactions import open_transactions
+from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     By,
@@ -80,6 +80,8 @@ def _at_marker(log: LogView, rule_id: str, severity: str, message: str, t: np.vo
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
     moving=True,
+    together="{count} transactions were decided and completed, but {log} has no markers of them: "
+    "its files may have been copied before those came",
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
@@ -123,7 +125,7 @@ def _missing(log: LogView, window: Window) -> Finding:
     assert complete is not None
     other = skew(log, prepare.partition) > 1_000
     in_flight = log.in_flight(window.end_time or -1, other_clock=other)
-    opened = [t for t in open_transactions(log) if int(t.row["producer_id"]) == window.producer_id]
+    opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(

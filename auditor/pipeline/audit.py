@@ -27,6 +27,7 @@ from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules import registry
 from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.floods import Kept
 from auditor.rules.resolve import resolve
 from auditor.rules.view import Cluster
 
@@ -151,9 +152,16 @@ class Audit:
         """What judging the logs gave: rows of kind finding, log, open (transactions) and timeline, in a fixed order."""
         copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
         rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "log", "open", "timeline")}
+        limit = self.options.max_findings
+        found = Kept(registry.load(), limit)
         with self.step("judge"):
-            for kind, row in self.runner.judge(copies, clusters, partial(judge_log, rule_ids=rule_ids)):
-                rows[kind].append(row)
+            judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
+            for kind, row in self.runner.judge(copies, clusters, judge):
+                if kind == "finding":
+                    found.add(Finding(**row))
+                else:
+                    rows[kind].append(row)
+            rows["finding"] = found.findings()
         for kind in ("log", "open", "timeline"):
             rows[kind].sort(key=_place)
         return rows
@@ -161,7 +169,7 @@ class Audit:
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        return resolve(Finding(**row) for row in self.judged["finding"])
+        return resolve(self.judged["finding"])
 
     # tables
 

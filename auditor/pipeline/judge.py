@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, is_unread
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.rules import crash_recovery, registry
 from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
+from auditor.rules.floods import OF_A_RULE, judge_bounded
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.view import Cluster, LogView
 
-TIMELINE_TRANSACTIONS = 400  # of one partition, the newest
+TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
+DECODE_ERRORS = 1_000  # of one copy; the table decode_errors has all
+OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wait for
 
 
-def judge_log(copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open and timeline about one log."""
+def judge_log(
+    copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str], max_findings: int = OF_A_RULE
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of kind finding, log, open and timeline about one log; ``max_findings``: of a rule."""
     log = LogView(copies, cluster)
     catalogue = registry.load()
-    for finding in registry.judge(log, (catalogue[i] for i in rule_ids)):
+    for finding in judge_bounded(log, (catalogue[i] for i in rule_ids), max_findings):
         yield "finding", finding.to_dict()
     opened = open_transactions(log)
     for copy in log.copies:
-        yield "log", _log_row(log, copy, opened)
-    for t in opened:
+        yield "log", _log_row(log, copy, opened if copy is log.leader else [])
+    for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
     if opened:
         yield "timeline", _timeline(log, opened)
 
 
 def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> dict[str, Any]:
-    starts = [max(int(t.row["first_offset"]), copy.log_start) for t in opened] if copy is log.leader else []
+    starts = [max(int(t.row["first_offset"]), copy.log_start) for t in opened]
     hw = copy.log_end if copy.high_watermark is None else copy.high_watermark
     return {
         "log_dir": copy.log_dir,
@@ -53,10 +59,24 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "dropped_events": copy.dropped_events or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in (*copy.errors, *_records_in_error(copy))],
+        "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy)])],
         "recovery": crash_recovery.both_runs(copy),
-        "notes": _notes(copy),
+        "notes": [*_notes(copy), *_left_out(log, len(opened))],
+        "open_transactions": Counter(t.klass for t in opened),
     }
+
+
+def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
+    """The first of many; of the others one a reason, which says how many there are."""
+    kept, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
+    firsts: dict[tuple[str, bool], DecodeError] = {}
+    for e in errors[DECODE_ERRORS:]:
+        kind = (e.reason, is_unread(e.reason, e.detail))
+        more[kind] += 1
+        firsts.setdefault(kind, e)
+    return kept + [
+        e._replace(detail=f"{e.detail} ({more[kind]} such errors from here on)") for kind, e in firsts.items()
+    ]
 
 
 def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
@@ -77,6 +97,12 @@ def _notes(copy: CopyFacts) -> list[str]:
     if copy.may_be_cleaned and not copy.topic.startswith("__"):
         notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
     return notes
+
+
+def _left_out(log: LogView, opened: int) -> list[str]:
+    if opened <= OPEN_TRANSACTIONS:
+        return []
+    return [f"{log.name}: {opened} transactions are open; the report has the first {OPEN_TRANSACTIONS} of them"]
 
 
 def accounting(copy: CopyFacts) -> dict[str, int]:
@@ -149,7 +175,8 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
     rows = log.leader.transactions
     closed = rows[(rows["marker_offset"] >= log.leader.log_start) & (rows["first_offset"] >= 0)]
     shown = closed[np.argsort(closed["marker_offset"])][-TIMELINE_TRANSACTIONS:]
-    classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t for t in opened}
+    first = opened[:TIMELINE_TRANSACTIONS]
+    classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t for t in first}
     bars = [_bar(log, row, None) for row in shown] + [_bar(log, t.row, t) for t in classes.values()]
     lso = min(max(int(t.row["first_offset"]), log.leader.log_start) for t in opened)
     return {
@@ -160,7 +187,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
         "log_end": log.leader.log_end,
         "lso": min(lso, log.high_watermark),
         "transactions": bars,
-        "truncated": len(closed) - len(shown),
+        "truncated": len(closed) - len(shown) + len(opened) - len(first),
     }
 
 
