@@ -102,9 +102,25 @@ def _passes_over(aborted: Commit, c: Commit) -> bool:
 
 
 @dataclass(slots=True)
+class Committers:
+    """Watches who commits in transactions: ``first`` holds each producer's first commit, by group."""
+
+    first: dict[str, dict[int, Commit]] = field(default_factory=dict)
+
+    def live(self, commit: Commit) -> None:
+        """Takes note of a producer that is new to the group."""
+        if not commit.plain:
+            self.first.setdefault(commit.place.group, {}).setdefault(commit.producer_id, commit)
+
+    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+        """Nothing to see here: who wrote matters, not when it was decided."""
+
+
+@dataclass(slots=True)
 class Watched:
     """What one pass over a ``__consumer_offsets`` partition brought out."""
 
+    committers: Committers
     rivals: Rivals
     values: Values
     story: Story
@@ -116,7 +132,7 @@ def watched(log: LogView) -> Watched | None:
         return None
     known = log.cache.get("watched_offsets")
     if not isinstance(known, Watched):
-        rivals, values = Rivals(), Values()
-        known = Watched(rivals, values, tell(log, rivals, values))
+        committers, rivals, values = Committers(), Rivals(), Values()
+        known = Watched(committers, rivals, values, tell(log, committers, rivals, values))
         log.cache["watched_offsets"] = known
     return known

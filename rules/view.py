@@ -55,7 +55,8 @@ class Cluster:
     ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
     ``releases``: what the input shows of each broker's release, by broker id.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
-    directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
+    directory. ``open_from`` tells of each producer id where it has an open transaction (topic-partition, first offset).
+    ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     """
 
     as_of: int
@@ -73,6 +74,7 @@ class Cluster:
     next_producer_id: int | None = None
     metadata_time: int = -1
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
+    open_from: dict[int, dict[str, int]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
@@ -110,6 +112,13 @@ class Cluster:
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""
         return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS
+
+    def waiting_margin(self, timeout_ms: int = 0) -> int:
+        """That slack where somebody waits: never more than an hour, whatever time-out the client asked for.
+
+        A prepared transaction has no time-out at all (2147483647 ms). Source: KIP-939.
+        """
+        return min(self.margin(timeout_ms), HOUR_MS)
 
 
 @dataclass(slots=True)

@@ -36,6 +36,7 @@ class Brief:
     transaction_log: pa.Table | None = None
     broken_at: int | None = None
     sums: dict[str, int] = field(default_factory=dict)
+    open_from: dict[int, int] = field(default_factory=dict)  # producer id -> first offset of its open transaction
 
 
 def brief(facts: CopyFacts) -> Brief:
@@ -48,12 +49,14 @@ def brief(facts: CopyFacts) -> Brief:
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
     broken += [facts.log_end] * facts.cut_short
+    begun = facts.transactions[(facts.transactions["marker_offset"] < 0) & (facts.transactions["first_offset"] >= 0)]
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.ends_early, facts.tables.get("transaction_log"),
         max(broken, default=None), facts.sums,
+        dict(zip(begun["producer_id"].tolist(), begun["first_offset"].tolist(), strict=True)),
     )  # fmt: skip
 
 
@@ -99,6 +102,9 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
+    for (topic, partition), b in leading.items():
+        for producer_id, offset in b.open_from.items():
+            cluster.open_from.setdefault(producer_id, {})[f"{topic}-{partition}"] = offset
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
