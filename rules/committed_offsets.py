@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,9 @@ from auditor.rules.view import LogView, arrived
 
 FAMILY = "consumer offsets"
 SHOWN = 20  # partitions or groups that a finding lists
+# Transactional ids of Kafka Streams: of a task (exactly_once), of a thread (exactly_once_v2; since 2.6)
+TASK_ID = re.compile(r".+-[0-9]+_[0-9]+")
+THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
 
 
 def _at(log: LogView, rule_id: str, severity: str, c: Commit, message: str, **more: Any) -> Finding:
@@ -73,7 +77,7 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """Committed offsets wait for a transaction that does not end
 
     Checks: a transaction with offset commits that is open in __consumer_offsets and hangs, or is older than its
-    time-out and a margin.
+    time-out and a margin, an hour at most.
     Why it matters: members that fetch stable offsets get UNSTABLE_OFFSET_COMMIT for these partitions and cannot start
     to read them, from now until somebody writes the marker.
     Can be wrong: files copied from a running broker at different times (then it is said as in flight).
@@ -83,7 +87,7 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     seen = watched(log)
     for t in open_transactions(log) if seen is not None else ():
         hangs = t.klass in ("hanging", "orphan")
-        old = t.klass in ("late", "undecidable") and t.age_ms > log.cluster.margin(t.timeout_ms)
+        old = t.klass != "ghost" and t.age_ms > log.cluster.waiting_margin(t.timeout_ms)
         pending = seen.pending.get(int(t.row["producer_id"]), []) if seen is not None else []
         if pending and (hangs or old):
             yield _blocked(log, t, pending)
@@ -328,4 +332,41 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
             remedy=commands.reset_offset(
                 c.place.group, c.topic, c.partition, bounds.log_end if above else bounds.log_start
             ),
+        )
+
+
+@rule("mixed-processing-guarantees", family=FAMILY, severity="warning", prevented_by=(GROUP_METADATA,))
+def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
+    """A group commits with both kinds of exactly-once ids
+
+    Checks: in one group, offset commits in transactions by ids of a Streams task (<app>-<n>_<n>, exactly_once) and by
+    ids of a Streams thread (<app>-<uuid>-<n>, exactly_once_v2).
+    Why it matters: the older kind is fenced by its id, the newer by the group's generation. Neither fences the other: a
+    task that moves from one to the other can be processed by both, its records written twice.
+    Can be wrong: an upgrade from one to the other that is over, as far as the log still shows both; ids of other
+    applications that look alike.
+    What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide.
+    Source: KIP-447, Upgrade path
+    """
+    seen = watched(log)
+    for group, first in sorted(seen.committers.items()) if seen is not None else ():
+        named = [(log.owner(producer_id) or "", commit) for producer_id, commit in first.items()]
+        tasks = [(name, c) for name, c in named if TASK_ID.fullmatch(name)]
+        threads = [(name, c) for name, c in named if THREAD_ID.fullmatch(name)]
+        if not tasks or not threads:
+            continue
+        (task, a), (thread, b) = tasks[0], threads[0]
+        yield _at(
+            log,
+            "mixed-processing-guarantees",
+            "warning",
+            max(a, b, key=lambda c: c.record_offset),
+            f"Group {group} commits offsets as {task} (exactly_once) and as {thread} (exactly_once_v2): neither kind "
+            "fences the other",
+            evidence={
+                "task_ids": [name for name, _ in tasks][:SHOWN],
+                "thread_ids": [name for name, _ in threads][:SHOWN],
+                "first_by_a_task": a.record_offset,
+                "first_by_a_thread": b.record_offset,
+            },
         )

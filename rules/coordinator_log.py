@@ -18,6 +18,8 @@ from auditor.rules.state_records import TOPIC, commit_offsets, last_records, rec
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import LogView
 
+SHOWN = 5  # partitions named in a sentence
+
 
 def last_entries(log: LogView, *states: int) -> Iterator[Entry]:
     """The last record of every id whose partition this is, where it is in one of these states."""
@@ -40,7 +42,8 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     Checks: the last record of an id is PrepareCommit or PrepareAbort and older than the margin.
     Why it matters: some partition did not take its marker: consumers stand still there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
-    Can be wrong: the coordinator was down for long; the copy is much older than --as-of.
+    Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
+    marker is known of those in the input that have data of it; one that was added and never written to is not seen.
     What to do: repair the partitions without marker, then move leadership of the owning __transaction_state partition,
     so that its markers are sent again. Never abort a PrepareCommit.
     Source: KIP-98; semantics 3.7
@@ -49,18 +52,23 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
         age = log.cluster.as_of - entry.time
         if age <= log.cluster.margin(entry.timeout_ms):
             continue
+        begun = log.cluster.open_from.get(entry.producer_id, {})
+        lacking = {name: begun[name] for name in sorted(entry.partitions) if name in begun}
+        here = {f"{topic}-{partition}" for topic, partition in log.cluster.bounds}
+        where = ", ".join([*lacking][:SHOWN]) + (" and others" if len(lacking) > SHOWN else "")
         yield at_entry(
             log,
             "stuck-prepare",
             "critical",
-            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: a "
-            f"partition "
-            "of it has not taken its marker",
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: "
+            f"{where or 'a partition of it'} {'have' if len(lacking) > 1 else 'has'} not taken its marker",
             entry,
             evidence={
                 "state": entry.state,
                 "age_ms": age,
                 "partitions": sorted(entry.partitions),
+                "without_marker": lacking or None,
+                "not_in_input": sorted(entry.partitions - here) or None,
                 "decided": iso(entry.time),
             },
             remedy="kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions ; then move leadership of "
@@ -125,7 +133,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
 
-    Checks: a time-out of ten minutes or more; of more than one minute for an id that also commits offsets.
+    Checks: a time-out of ten minutes or more; of one minute or more, the client's default, for an id that also
+    commits offsets.
     Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
     Can be wrong: batch jobs that need the time.
     What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s.
@@ -134,7 +143,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     (columns, there), found = last_records(log), records(log)
     if found is None:
         return
-    long = np.flatnonzero(there & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] > 60_000))
+    long = np.flatnonzero(there & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
     having = commit_offsets(found, log.leader.log_start) if len(long) else there
     for number, last in zip(long.tolist(), found.entries(columns, long), strict=True):
         tid, offsets = last.transactional_id, bool(having[number])

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Story, Watcher
-from auditor.model.offset_watch import Rivals, Values
+from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID
 from auditor.rules.view import LogView
 
@@ -23,13 +23,14 @@ def watched(log: LogView) -> WatchedOffsets | None:
     if log.topic != CONSUMER_OFFSETS:
         return None
     if log.leader.watched_offsets is None:
-        rivals, values = Rivals(), Values()
-        story = tell(log, rivals, values)
+        committers, rivals, values = Committers(), Rivals(), Values()
+        story = tell(log, committers, rivals, values)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
         groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
         log.leader.watched_offsets = WatchedOffsets(
-            rivals.zombies, rivals.interleaved, values.falls(), values.skips, pending, in_force_of(story.in_force()),
+            rivals.zombies, rivals.interleaved, values.falls(), values.skips, committers.first, pending,
+            in_force_of(story.in_force()),
             [group for group in dict.fromkeys(groups) if group is not None],
         )  # fmt: skip
     return log.leader.watched_offsets

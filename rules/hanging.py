@@ -161,11 +161,12 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset stands still
 
     Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset, or the batch at the first
-    unstable offset is older than the margin.
+    unstable offset is older than the margin, which is an hour at most, whatever time-out the transaction has.
     Why it matters: read_committed consumers stop at the last stable offset, and cleaning stops there too.
-    Can be wrong: a busy partition with long transactions by design.
-    What to do: resolve the transaction that the evidence names.
-    Source: KIP-447
+    Can be wrong: a busy partition with long transactions by design; a prepared transaction (two-phase commit has no
+    time-out) that its transaction manager is about to decide.
+    What to do: resolve the transaction that the evidence names; one of two-phase commit by its transaction manager.
+    Source: KIP-447, KIP-939
     """
     opened = open_transactions(log)
     if not opened or opened[0].end_unknown:
@@ -173,7 +174,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     t = opened[0]
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
     held = log.high_watermark - lso
-    old = t.age_ms > log.cluster.margin(t.timeout_ms)
+    old = t.age_ms > log.cluster.waiting_margin(t.timeout_ms)
     if not old and held <= STUCK_RECORDS:
         return
     critical = (t.age_ms > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL

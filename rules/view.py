@@ -58,7 +58,8 @@ class Cluster:
     ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
     producer id not given out by then, each None where nothing says so.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
-    directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
+    directory. ``open_from`` tells of each producer id where it has an open transaction (topic-partition, first offset).
+    ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     """
 
     as_of: int
@@ -77,6 +78,7 @@ class Cluster:
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
+    open_from: dict[int, dict[str, int]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
@@ -117,6 +119,13 @@ class Cluster:
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""
         return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS
+
+    def waiting_margin(self, timeout_ms: int = 0) -> int:
+        """That slack where somebody waits: never more than an hour, whatever time-out the client asked for.
+
+        A prepared transaction has no time-out at all (2147483647 ms). Source: KIP-939.
+        """
+        return min(self.margin(timeout_ms), HOUR_MS)
 
 
 @dataclass(slots=True)

@@ -57,6 +57,7 @@ class InForce:
 class WatchedOffsets:
     """See :class:`auditor.model.offset_watch.Rivals` and :class:`auditor.model.offset_watch.Values` for the first four.
 
+    ``committers``: of each group every producer's first commit in a transaction.
     ``pending``: values that wait for the end of a producer's transaction. ``groups``: all that have a record.
     """
 
@@ -64,6 +65,7 @@ class WatchedOffsets:
     interleaved: list[tuple[Commit, Commit, Commit]]
     falls: list[tuple[Commit, Commit, int]]
     skips: list[tuple[Commit, Commit, Commit]]
+    committers: dict[str, dict[int, Commit]]
     pending: dict[int, list[Commit]]
     in_force: InForce
     groups: list[str] = field(default_factory=list)

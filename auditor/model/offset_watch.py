@@ -109,3 +109,18 @@ def _passes_over(aborted: Commit, c: Commit) -> bool:
     if c.plain:
         return same_generation or bool(c.generation and c.generation.empty)
     return c.producer_id != aborted.producer_id and same_generation and c.generation is not None
+
+
+@dataclass(slots=True)
+class Committers:
+    """Watches who commits in transactions: ``first`` holds each producer's first commit, by group."""
+
+    first: dict[str, dict[int, Commit]] = field(default_factory=dict)
+
+    def live(self, commit: Commit) -> None:
+        """Takes note of a producer that is new to the group."""
+        if not commit.plain:
+            self.first.setdefault(commit.place.group, {}).setdefault(commit.producer_id, commit)
+
+    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
+        """Nothing to see here: who wrote matters, not when it was decided."""

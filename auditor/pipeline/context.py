@@ -37,6 +37,7 @@ class Brief:
     coordinator_log: CoordinatorLog | None = None
     broken_at: int | None = None
     sums: dict[str, int] = field(default_factory=dict)
+    open_from: dict[int, int] = field(default_factory=dict)  # producer id -> first offset of its open transaction
 
 
 def brief(facts: CopyFacts) -> Brief:
@@ -50,12 +51,14 @@ def brief(facts: CopyFacts) -> Brief:
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
     broken += [facts.log_end] * facts.cut_short
     broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
+    begun = facts.transactions[(facts.transactions["marker_offset"] < 0) & (facts.transactions["first_offset"] >= 0)]
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.ends_early, _coordinator_log(facts),
         max((b for b in broken if b >= 0), default=None), facts.sums,
+        dict(zip(begun["producer_id"].tolist(), begun["first_offset"].tolist(), strict=True)),
     )  # fmt: skip
 
 
@@ -102,6 +105,9 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
+    for (topic, partition), b in leading.items():
+        for producer_id, offset in b.open_from.items():
+            cluster.open_from.setdefault(producer_id, {})[f"{topic}-{partition}"] = offset
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])

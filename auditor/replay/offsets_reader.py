@@ -40,7 +40,7 @@ from auditor.connectors.internal import RecordProblems
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
-from auditor.model.offset_watch import Rivals, Values
+from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
 
 DICTIONARY_BYTES = 128 * MIB
@@ -146,8 +146,8 @@ class OffsetsReader(RecordProblems):
         self.generations: dict[Generation, int] = {}
         self.known_generations: list[Generation] = []
         self.names: dict[int, str] = {}  # of groups that the story knows
-        self.rivals, self.watch = Rivals(), Values()
-        self.story = Story((self.rivals, self.watch))
+        self.committers, self.rivals, self.watch = Committers(), Rivals(), Values()
+        self.story = Story((self.committers, self.rivals, self.watch))
         self.files: list[str] = []
         self.markers: list[tuple[int, int, bool]] = []  # of the chunk at hand: offset, producer id, commit
         self.batch_bytes = np.empty(0, np.int64)  # of the chunk being read
@@ -348,8 +348,8 @@ class OffsetsReader(RecordProblems):
         table = np.concatenate([table, told], axis=1)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         return WatchedOffsets(
-            self.rivals.zombies, self.rivals.interleaved, self.watch.falls(), self.watch.skips, pending,
-            in_force(table, groups, topics, self.files, self.known_generations), groups,
+            self.rivals.zombies, self.rivals.interleaved, self.watch.falls(), self.watch.skips,
+            self.committers.first, pending, in_force(table, groups, topics, self.files, self.known_generations), groups,
         )  # fmt: skip
 
     def _told(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:

@@ -205,6 +205,9 @@ def test_transaction_prepared_not_completed(tmp_path: Path, state: str) -> None:
     f = the_only(bank.findings(decided + 16 * MINUTE_MS), "stuck-prepare")
     assert at(f, bank.coordinator.log, record) == ("critical", *BUSY_PRODUCER, BUSY)
     assert f.evidence["partitions"] == ["bank.audit-1"]
+    first = bank.lab.log("bank.audit-1").data(BUSY_PRODUCER[0])[0]["base_offset"]
+    assert f.evidence["without_marker"] == {"bank.audit-1": first}
+    assert "bank.audit-1 has not taken its marker" in f.message
 
 
 def test_markers_take_a_moment(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.model.offsets import GroupPartition
-from auditor.rules.coordinator_history import Entry, build_history
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.finding import Finding
 from auditor.rules.group_offsets import tell
 from auditor.rules.view import Bounds, Cluster, LogView
@@ -381,3 +381,41 @@ def test_corpora_hold_offsets_in_transactions() -> None:
     assert {c.plain for c in commits} == {True, False}
     ends = [int(t["commit"]) for log in offsets for t in log.leader.transactions if t["marker_offset"] >= 0]
     assert set(ends) == {0, 1}
+
+
+# --- both kinds of exactly-once ids -------------------------------------------------------------------------------
+
+TASK, THREAD = "app-0_1", "app-3b0f4a52-9c1e-4f6b-8a7d-2f1e0c9b8a76-1"
+
+
+def committers(*names: str) -> CoordinatorHistory:
+    """Ids that own the producer ids 1, 2, ..."""
+    return build_history(1, [
+        Entry(0, k, 0, 0, name, "Empty", k + 1, 0, 60_000, frozenset(), True, 0, -1, 0, "0.log", 0, 0)
+        for k, name in enumerate(names)
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((TASK, THREAD), [("mixed-processing-guarantees", "warning")]),
+        ((THREAD, TASK), [("mixed-processing-guarantees", "warning")]),
+        ((TASK, "app-0_2"), []),
+        ((THREAD, THREAD[:-1] + "2"), []),
+        ((TASK, "app-tx-1"), []),
+    ],
+)
+def test_both_kinds_of_exactly_once_ids_in_one_group(
+    names: tuple[str, ...], expected: list[tuple[str, str]]
+) -> None:  # fmt: skip
+    """Ids as StreamsProducer makes them: of a task, or of the process and a thread (KIP-447)."""
+    commits = [commit(k, 10 * k, pid=k, consumed_partition=k) for k in range(1, len(names) + 1)]
+    view = log_of(commits, ends=[ended(1, 8), ended(2, 9)], coordinator=committers(*names))
+    assert said(view, "mixed-processing-guarantees") == expected
+
+
+def test_kinds_in_different_groups_are_not_mixed() -> None:
+    commits = [commit(1, 10, pid=1), commit(2, 20, pid=2, group_id="h")]
+    view = log_of(commits, ends=[ended(1, 8), ended(2, 9)], coordinator=committers(TASK, THREAD))
+    assert said(view, "mixed-processing-guarantees") == []

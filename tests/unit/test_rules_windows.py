@@ -136,3 +136,25 @@ def test_data_between_two_transactions_is_of_neither() -> None:
     entries = [*transaction(0, 300_000), *transaction(3, 600_000)]
     view = log(entries, own, {**late, "prev_marker_time": 300_015}, closed(30, 600_015))
     assert findings("split-decision", view) == []
+
+
+@pytest.mark.parametrize(("age", "severities"), [(3_500_000, []), (3_700_000, ["critical"])])
+def test_a_prepared_transaction_has_no_time_out_and_blocks_its_readers_all_the_same(
+    age: int, severities: list[str]
+) -> None:  # fmt: skip
+    """Two-phase commit asks for a time-out of 2147483647 ms (KIP-939)."""
+    begun = 500_000
+    row = {"first_offset": 5, "last_offset": 9, "first_time": begun, "last_time": begun, "batches": 1}
+    view = log([entry(0, "Ongoing", begun, start=begun, timeout=2**31 - 1)], row, log_end=30)
+    view.cluster.as_of = begun + age
+    assert findings("lso-stuck", view) == severities
+
+
+@pytest.mark.parametrize(("timeout", "expected"), [(59_999, 0), (60_000, 1)])
+def test_a_minute_is_too_long_for_an_id_that_commits_offsets(timeout: int, expected: int) -> None:
+    """60 s is the Java client's default, and what KIP-447 calls too long for them."""
+    one = entry(0, "Ongoing", 500_000, start=500_000, timeout=timeout)
+    history = build_history(1, [one._replace(partitions=frozenset({"__consumer_offsets-0"}))])
+    copy = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
+    view = LogView([copy], Cluster(NOW, NOW, coordinator=history))
+    assert findings("transaction-timeout-too-large", view) == ["info"] * expected
