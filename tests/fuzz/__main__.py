@@ -16,7 +16,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz import mutate, seeds
+from tests.fuzz import mutate, seeds, whole
 from tests.fuzz.targets import TARGETS
 
 # Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
@@ -32,16 +32,21 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first mutant's number, to go on where a run ended")
     parser.add_argument("--kind", choices=sorted(TARGETS), help="only mutants of one kind")
     parser.add_argument("--number", type=int, help="with --kind: only this mutant")
-    parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file")
+    parser.add_argument("--whole", action="store_true", help="mutants of log directories, through the whole audit")
+    parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file, or folder")
     parser.add_argument("--last", type=Path, help="a file that always says which mutant is at hand")
     args = parser.parse_args()
+    if args.whole and args.number is not None:
+        whole.run_one(args.seed, args.number, args.save)
+        return 0
     if args.number is not None:
         data = mutate.mutated(args.kind, seeds.by_kind()[args.kind], args.seed, args.number)
         if args.save:
             args.save.write_bytes(data)
         TARGETS[args.kind](data)
         return 0
-    return run(range(args.start, args.start + args.mutants), args.seed, args.kind, args.last)
+    numbers = range(args.start, args.start + args.mutants)
+    return run_whole(numbers, args.seed, args.last) if args.whole else run(numbers, args.seed, args.kind, args.last)
 
 
 def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
@@ -77,6 +82,29 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
     if slowest[0] > SLOW_S:
         print(f"too slow: {slowest}", file=sys.stderr)
     return int(bool(failed) or slowest[0] > SLOW_S)
+
+
+def run_whole(numbers: range, seed: int, last: Path | None) -> int:
+    """Mutated directories through the whole audit; 1 if any raises."""
+    failed = Counter[str]()
+    before, slowest = _memory(), (0.0, 0)
+    for number in numbers:
+        if last:
+            last.write_text(f"--whole {number}\n")
+        faulthandler.dump_traceback_later(300, exit=True)
+        began = time.process_time()
+        try:
+            whole.run_one(seed, number)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what this program looks for
+            if not failed[line := str(traceback.extract_tb(error.__traceback__)[-1])]:
+                traceback.print_exc()
+                print(f"python -m tests.fuzz --whole --seed {seed} --number {number}", file=sys.stderr)
+            failed[line] += 1
+        slowest = max(slowest, (time.process_time() - began, number))
+    faulthandler.cancel_dump_traceback_later()
+    print(f"{len(numbers)} directories, {failed.total()} failed, slowest {slowest[0]:.1f} s ({slowest[1]})")
+    print(f"memory grew by {(_memory() - before) >> 20} MiB")
+    return int(bool(failed))
 
 
 def _memory() -> int:

@@ -1,4 +1,6 @@
-"""Mutants in every test run, with numba's bounds checks on, as many as ``FUZZ_MUTANTS`` says; and all old finds."""
+"""Mutants in every test run, with numba's bounds checks on, as many as ``FUZZ_MUTANTS`` and (of whole directories)
+``FUZZ_DIRECTORIES`` say; and all old finds.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from tests import segments
-from tests.fuzz import coverage_guided, mutate, seeds
+from tests.fuzz import coverage_guided, mutate, seeds, whole
+from tests.fuzz.__main__ import run_whole
 from tests.fuzz.targets import TARGETS, told
 
 ROOT = Path(__file__).parents[2]
 FINDS = sorted(path for path in Path(__file__).with_name("finds").glob("*=*"))
 MUTANTS = os.environ.get("FUZZ_MUTANTS", "20000")
+DIRECTORIES = os.environ.get("FUZZ_DIRECTORIES", "40")
 
 
 def test_every_kind_has_seeds_and_a_target() -> None:
@@ -43,6 +47,30 @@ def test_no_mutant_makes_a_decoder_raise_or_leave_its_buffers(tmp_path: Path) ->
     assert ran.returncode == 0, f"{last.read_text()}\n{ran.stderr}"
     assert ran.stdout.startswith(f"{MUTANTS} mutants")
     assert int(ran.stdout.split("memory grew by ")[1].split()[0]) < 512
+
+
+def test_no_mutated_directory_makes_an_audit_raise(tmp_path: Path) -> None:
+    """From the listing of its files to the report, bounds checks on."""
+    last = tmp_path / "last"
+    command = [sys.executable, "-m", "tests.fuzz", "--whole", "--mutants", DIRECTORIES, "--last", str(last)]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_BOUNDSCHECK": "1"}
+    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
+    assert ran.returncode == 0, f"{last.read_text()}\n{ran.stderr}"
+    assert ran.stdout.startswith(f"{DIRECTORIES} directories, 0 failed")
+
+
+def test_an_audit_that_raises_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError
+
+    monkeypatch.setattr(whole, "audited", fails)
+    assert run_whole(range(3), 1, None) == 1
+
+
+def test_a_mutated_directory_is_its_number() -> None:
+    made = [whole.mutant(1, number) for number in range(20)]
+    assert made == [whole.mutant(1, number) for number in range(20)]
+    assert sum(tree not in whole.trees() for tree in made) > 15
 
 
 @pytest.mark.parametrize("path", FINDS, ids=lambda path: path.name)
