@@ -10,6 +10,7 @@ import numpy as np
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import Kind
 from auditor.rules import commands
+from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import unreadable_behind
@@ -19,7 +20,7 @@ from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
 from auditor.rules.view import LogView
-from auditor.rules.windows import marker_window, owner_complete, recorded, skew, window_after
+from auditor.rules.windows import SAME_CLOCK_MS, marker_window, owner_complete, recorded, skew, window_after
 
 
 def _judged(log: LogView) -> np.ndarray:
@@ -118,7 +119,8 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     """One marker closed the data of two transactions
 
     Checks: the data between two markers of a producer begins before the coordinator's transaction whose marker closes
-    it had this partition, by more than the clocks may differ, with no other transaction of the id to belong to.
+    it had this partition, by more than the clocks may differ, with no other transaction of the id to belong to. The
+    clocks may differ by 30 s, but where the topic is stamped by the broker that is the coordinator as well: by 1 s.
     Why it matters: the first part was committed or aborted together with data it has nothing to do with: atomicity is
     broken, and nothing else shows it.
     Can be wrong: clock skew; client time stamps far in the past; said only with the whole history of the id.
@@ -134,7 +136,8 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
         added = window.added.get(log.name) if window is not None else None
         if window is None or added is None or window.client_version >= 2:
             continue
-        begin, slack = log.time(t["first_time"]), max(skew(log, added.partition), 30_000)
+        one_clock = _stamped_by_brokers(log) and skew(log, added.partition) == SAME_CLOCK_MS
+        begin, slack = log.time(t["first_time"]), SAME_CLOCK_MS if one_clock else SKEW_MS
         previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
         if begin < 0 or begin >= added.time - slack or previous > begin or log.time(t["last_time"]) < added.time:
             continue
@@ -157,9 +160,15 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
                 "partition_added": iso(added.time),
                 "data_began": iso(begin),
                 "coordinator_offset": added.offset,
-                "confidence": "likely",
+                "confidence": "proved" if one_clock else "likely",
             },
         )
+
+
+def _stamped_by_brokers(log: LogView) -> bool:
+    name, broker = "message.timestamp.type", log.leader.broker_id
+    value = log.cluster.setting(log.topic, name) or log.cluster.broker_setting(broker, f"log.{name}")
+    return value == "LogAppendTime"
 
 
 @rule(

@@ -236,7 +236,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     "unknown-producer-first-sequence",
     family=FAMILY,
     severity="warning; info where retention explains it",
-    absorbed_by=OF_A_WRONG_BATCH,
+    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets)),
     prevented_by=(PRODUCER_EXPIRATION,),
     before_start=True,
 )

@@ -139,7 +139,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     "state-epoch-regression",
     family=FAMILY,
     severity="critical",
-    absorbed_by=(By("illegal-transition", same_record),),
+    absorbed_by=(By("illegal-transition", same_record), By("producer-id-reused", same_record)),
     prevented_by=(CLEAN_ELECTION,),
 )
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:

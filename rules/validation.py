@@ -10,6 +10,7 @@ from auditor.base.words import plural
 from auditor.connectors.codec import columns as col
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
+from auditor.model import releases
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -20,6 +21,7 @@ from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, run
 FAMILY = "record validation"
 HOUR_MS = 3_600_000
 TOLERANCE_MS = 300_000
+AFTER_SETTINGS = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
 
 LEGACY_FLAWS = {
@@ -242,8 +244,9 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     """Record timestamps are impossible or beyond the topic's limits
 
     Checks: CreateTime stamps below -1, or before the append by more than message.timestamp.before.max.ms, or after it
-    by more than message.timestamp.after.max.ms; the append is placed by the broker-written times around it, with five
-    minutes of grace.
+    by more than message.timestamp.after.max.ms; message.timestamp.difference.max.ms stands in for whichever is unset
+    (until 3.9; up to 3.5 it is the only limit). Too old is said by the newest broker-written time at or before the
+    batch, too far ahead by the next one behind it, with five minutes of grace.
     Why it matters: retention and look-up by time go wrong; leaders refuse them as INVALID_TIMESTAMP.
     Can be wrong: the limits were changed since; the time of the append is an estimate.
     What to do: correct the producers' clocks; set the limits.
@@ -266,12 +269,13 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
 
 
 def _after_limit(log: LogView) -> int | None:
-    """message.timestamp.after.max.ms: as set, else its default, which is an hour since 4.0 and nothing before."""
-    own = log.cluster.setting(log.topic, "message.timestamp.after.max.ms")
-    value = own or log.cluster.broker_setting(log.leader.broker_id, "log.message.timestamp.after.max.ms")
-    if value is not None:
-        return setting_number(value)
-    limit = log.policy().after_max_ms
+    """message.timestamp.after.max.ms: as set, else an hour since 4.0, and what the older setting says before."""
+    limit, broker = log.policy().after_max_ms, log.leader.broker_id
+    since_4_0 = limit >= 0 or log.cluster.releases.get(broker, releases.UNKNOWN).least >= (4, 0)
+    for name in AFTER_SETTINGS[:1] if since_4_0 else AFTER_SETTINGS:
+        value = log.cluster.setting(log.topic, name) or log.cluster.broker_setting(broker, f"log.{name}")
+        if value is not None:
+            return setting_number(value)
     return limit if limit >= 0 else None
 
 

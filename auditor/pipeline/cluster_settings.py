@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
+from auditor.base.numbers import setting_number
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
@@ -31,6 +32,7 @@ METADATA_TOPIC = "__cluster_metadata"
 BROKER_NAMES = {
     "cleanup.policy": "log.cleanup.policy",
     "message.timestamp.type": "log.message.timestamp.type",
+    "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "max.message.bytes": "message.max.bytes",
@@ -78,6 +80,19 @@ class ClusterSettings:
             if value is not None:
                 return value
         return None
+
+
+def timestamp_limit(cluster: ClusterSettings, side: str, topic: str, broker_id: int | None) -> int | None:
+    """How far in ms a CreateTime may lie before (``side`` "before") or after ("after") the append; None where unset.
+
+    Until 3.5 message.timestamp.difference.max.ms is the only limit; up to 3.9 it stands in for whichever of the two is
+    unset, 4.0 does not know it. Source: KIP-937.
+    """
+    names = [f"message.timestamp.{side}.max.ms"]
+    if cluster.releases.get(broker_id, releases.UNKNOWN).least < (4, 0):
+        names.append("message.timestamp.difference.max.ms")
+    values = (cluster.topic_setting(topic, name, broker_id) for name in names)
+    return setting_number(next((v for v in values if v is not None), None))
 
 
 class MetadataTask(NamedTuple):

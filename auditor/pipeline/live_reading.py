@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.limits import MIB
-from auditor.base.numbers import setting_number
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (
@@ -33,7 +32,7 @@ from auditor.connectors.live_cluster import (
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.copy_facts import CopyFacts
 from auditor.model.hashing import partition_for
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.live_copy import LiveReader, LiveTask
 from auditor.rules.coordinator_history import SKEW_MS
@@ -179,11 +178,10 @@ class Reading:
 
     def _read(self, log: Log, watch: Watch) -> CopyFacts:
         policy = self.settings.topic_setting(log.topic, "cleanup.policy", log.leader)
-        before = self.settings.topic_setting(log.topic, "message.timestamp.before.max.ms", log.leader)
         task = LiveTask(
             log.topic, log.partition, log.leader, f"broker-{log.leader}", self.cluster_id, self.join_key,
             self.first(log), self.ends.end[log.name], is_compacted(log.topic, policy, None),
-            self.settings.expiration_ms(log.leader), setting_number(before),
+            self.settings.expiration_ms(log.leader), timestamp_limit(self.settings, "before", log.topic, log.leader),
             self.options.records, self.options.tables and self.options.records, self.options.limits,
             cleaning_unknown=policy is None,
         )  # fmt: skip

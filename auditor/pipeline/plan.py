@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from auditor.base.numbers import setting_number
 from auditor.connectors.files import Copy, Inventory, LogDir
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
+from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import SegmentTask
@@ -52,7 +51,6 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
     topic = c.topic or ""
     at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
     policy = cluster.topic_setting(topic, "cleanup.policy", d.broker_id)
-    before = cluster.topic_setting(topic, "message.timestamp.before.max.ms", d.broker_id)
     return CopyTask(
         d.place,
         c,
@@ -68,7 +66,7 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         cleaning_unknown=policy is None and "cleaner" not in d.whole_checkpoints,
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=cluster.expiration_ms(d.broker_id),
-        before_ms=setting_number(before),
+        before_ms=timestamp_limit(cluster, "before", topic, d.broker_id),
         records=options.records and topic != METADATA_TOPIC,
         digests=replicated,
         limits=options.limits,

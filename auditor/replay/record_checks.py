@@ -12,6 +12,7 @@ from auditor.replay.copy_task import CopyTask
 
 APPEND_TIME, CONTROL, HORIZON = 0x08, 0x20, 0x40
 TOLERANCE_MS = 300_000
+_NEVER = 1 << 62  # Long.MAX_VALUE, the setting's default, would leave what 64 bits hold
 
 
 class Bounds(NamedTuple):
@@ -44,14 +45,16 @@ def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list
         "found_max_timestamp": s.max_timestamp, "found_base_timestamp": s.first_timestamp,
         "base_timestamp": b.base_timestamp,
     }))  # fmt: skip
-    before = at.broker_time
+    stamped = judged & ((b.attributes & APPEND_TIME != 0) | ~data) & (b.magic == 2)
+    before = np.maximum(np.maximum.accumulate(np.where(stamped, b.max_timestamp, -1)), at.broker_time)
     odd = judged & create_time & data & (s.present > 0) & (s.min_timestamp < -1)
-    if task.before_ms is not None and before >= 0:
-        oldest = before - task.before_ms - TOLERANCE_MS
-        odd |= judged & create_time & data & (s.present > 0) & (s.min_timestamp != -1) & (s.min_timestamp < oldest)
+    if task.before_ms is not None:
+        oldest = before - min(task.before_ms, _NEVER) - TOLERANCE_MS
+        old = (before >= 0) & (s.min_timestamp != -1) & (s.min_timestamp < oldest)
+        odd |= judged & create_time & data & (s.present > 0) & old
     out.append(_events(Kind.RECORD_TIMESTAMP, odd, b, at.segment, {
         "min_timestamp": s.min_timestamp, "max_timestamp": s.max_timestamp,
-        "broker_time": np.full(len(b.position), before),
+        "broker_time": before,
     }))  # fmt: skip
     return [events for events in out if len(events)]
 

@@ -218,6 +218,23 @@ def test_a_producer_without_id_may_be_ahead_too(tmp_path: Path) -> None:
     only(lab.findings(), "timestamp-out-of-range", log, batch, "warning")
 
 
+@pytest.mark.parametrize(("setting", "found"), [("difference", True), ("before", True), ("after", False)])
+def test_older_than_the_topic_allows(tmp_path: Path, setting: str, found: bool) -> None:
+    """By the marker right before the batch, in the same segment; the oldest setting was the only limit up to 3.5."""
+    lab = Lab(tmp_path, *LOGS["2.8"])
+    log = lab.log(LOGS["2.8"][1])
+    marker = log.markers()[0]
+    batch = next(b for b in log.data() if b["base_offset"] > marker["base_offset"])
+    settings = next(lab.broker().parent.glob("server-*.properties"), lab.broker().parent / "server-1.properties")
+    had = settings.read_text() if settings.exists() else ""
+    settings.write_text(f"{had}\nbroker.id=1\nlog.message.timestamp.{setting}.max.ms=3600000\n")
+    shift = batch["base_time"] - marker["max_time"] + DAY_MS
+    batch.set(max_time=batch["max_time"] - shift, base_time=batch["base_time"] - shift)
+    log.save()
+    rules = [f.offset for f in lab.findings() if f.rule == "timestamp-out-of-range" and f.severity == "warning"]
+    assert rules == [batch["base_offset"]] * found
+
+
 def test_nothing_is_ahead_of_brokers_whose_controllers_log_is_not_there(tmp_path: Path) -> None:
     """No marker lies behind the batch; that a broker wrote nothing as late, only the controller's log makes sure."""
     lab = Lab(tmp_path, *LOGS["4.1"])

@@ -6,6 +6,7 @@ import pytest
 
 from auditor.model import policies, releases
 from auditor.model.releases import DAY_MS, WEEK_MS, Shown, shown_by
+from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 
 OLD, NEW = "transactional.id.expiration.ms", "producer.id.expiration.ms"
 
@@ -77,3 +78,22 @@ def test_names_stand_for_policies() -> None:
     assert [name for name, policy in policies.POLICIES.items() if policy.is_draft] == ["latest-batch-only"]
     assert [name for name, policy in policies.POLICIES.items() if policy.verifies] == ["kip-890-p1", "kip-890-p2"]
     assert [name for name, p in policies.POLICIES.items() if p.bumps_each_transaction] == ["kip-890-p2"]
+
+
+@pytest.mark.parametrize(
+    ("least", "configs", "side", "expected"),
+    [
+        ((3, 5), {"message.timestamp.difference.max.ms": "5"}, "before", 5),
+        ((3, 5), {"message.timestamp.difference.max.ms": "5"}, "after", 5),
+        ((3, 6), {"message.timestamp.difference.max.ms": "5", "message.timestamp.before.max.ms": "7"}, "before", 7),
+        ((3, 6), {"message.timestamp.difference.max.ms": "5", "message.timestamp.before.max.ms": "7"}, "after", 5),
+        ((4, 0), {"message.timestamp.difference.max.ms": "5"}, "before", None),
+        ((3, 6), {}, "before", None),
+    ],
+)
+def test_which_setting_limits_timestamps(
+    least: tuple[int, int], configs: dict[str, str], side: str, expected: int | None
+) -> None:
+    """KIP-937: the old setting stands in for whichever new one is unset, until it is gone in 4.0."""
+    cluster = ClusterSettings(topic_configs={"t": configs}, releases={1: Shown(least)})
+    assert timestamp_limit(cluster, side, "t", 1) == expected

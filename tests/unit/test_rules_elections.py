@@ -13,6 +13,7 @@ from auditor.connectors.codec.metadata_records import MetadataRecord
 from auditor.pipeline.cluster_settings import elected
 from auditor.rules.elections import RECOVERING, Election, Elections
 from auditor.rules.finding import Finding
+from auditor.rules.resolve import resolve
 from tests import corpora
 from tests.facts import corpus_logs, judge, logs_below
 
@@ -128,3 +129,16 @@ def test_what_makes_an_election_unclean(before: PartitionState, changed: dict[st
 def test_the_only_replica_can_only_have_lost_its_own_tail() -> None:
     assert Election("", 1, 2, 1, (1,), (), (), (1,), True, False, 129, 0).only_its_own_tail
     assert not Election("", 2, 3, 1, (2,), (1,), (), (), True, False, 613, 0).only_its_own_tail
+
+
+def test_what_a_divergence_explains_goes_into_its_evidence() -> None:
+    """The new leader had never seen the producer whose batches it lost: its next one begins in the middle."""
+    lost = Finding("replica-divergence", "critical", 1, "t", 0, 20, 39, message="", evidence={"log_dir": "broker-1"})
+    first = Finding(
+        "unknown-producer-first-sequence", "warning", 2, "t", 0, 30, 39, message="", evidence={"log_dir": "broker-2"}
+    )
+    later = Finding(
+        "unknown-producer-first-sequence", "warning", 2, "t", 0, 60, 69, message="", evidence={"log_dir": "broker-2"}
+    )
+    assert [(f.rule, f.offset) for f in resolve([first, later, lost])] == [
+        ("replica-divergence", 20), ("unknown-producer-first-sequence", 60)]  # fmt: skip
