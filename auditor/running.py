@@ -38,19 +38,19 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     from auditor.spark.runner import SparkRunner
 
     if spark is not None:
-        return SparkRunner(lambda: spark)
+        return SparkRunner(lambda _: spark)
     if submitted:
-        return SparkRunner(lambda: session.start(None))
+        return SparkRunner(lambda _: session.start(None))
     has_spark = importlib.util.find_spec("pyspark") is not None
     if master is None:
         if has_spark and session.find_java() is not None:
-            return SparkRunner(lambda: session.start(INSTALLED))
+            return SparkRunner(lambda size: session.start(INSTALLED, input_bytes=size))
         missing = "Java" if has_spark else "pyspark"
         sys.stderr.write(f"auditor: no {missing} found, so this runs without Spark, as with --master inline\n")
         return _inline("inline")
     if not has_spark:
         raise AuditInputError(f"--master {master} needs pyspark, which is not installed; give --master inline")
-    return SparkRunner(lambda: session.start(master))
+    return SparkRunner(lambda size: session.start(master, input_bytes=size))
 
 
 def _inline(master: str) -> Runner:

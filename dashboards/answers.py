@@ -23,6 +23,7 @@ CLASSES = {
     "undecidable": "Hanging or merely slow: what would decide it was not among the inputs.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
+_PRODUCER = ("topic", "partition", "producer_id")
 _STUCK = ("hanging", "orphan", "ghost")
 
 
@@ -97,7 +98,7 @@ def open_transactions(
     """Every open transaction once (copies on several brokers joined), with its findings: worst class, oldest first."""
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs = _logs(summary)
-    about = _by_log(findings)
+    about = _by_producer(findings)
     found: dict[tuple[Any, ...], Open] = {}
     for row in transactions:
         cluster = clusters.get(row.get("log_dir"))
@@ -218,21 +219,17 @@ def _logs(summary: Mapping[str, Any]) -> dict[tuple[Any, ...], Mapping[str, Any]
     return {(row.get("log_dir"), row["topic"], row["partition"]): row for row in summary.get("logs", ())}
 
 
-def _by_log(findings: Iterable[Finding]) -> dict[tuple[Any, Any], list[Finding]]:
-    about: dict[tuple[Any, Any], list[Finding]] = {}
+def _by_producer(findings: Iterable[Finding]) -> dict[tuple[Any, ...], list[Finding]]:
+    about: dict[tuple[Any, ...], list[Finding]] = {}
     for finding in findings:
         if finding["producer_id"] is not None and finding["topic"] is not None:
-            about.setdefault((finding["topic"], finding["partition"]), []).append(finding)
+            about.setdefault(tuple(finding[key] for key in _PRODUCER), []).append(finding)
     return about
 
 
-def _about(row: Mapping[str, Any], about: Mapping[tuple[Any, Any], list[Finding]]) -> list[Finding]:
+def _about(row: Mapping[str, Any], about: Mapping[tuple[Any, ...], list[Finding]]) -> list[Finding]:
     """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
-    mine = [
-        f
-        for f in about.get((row["topic"], row["partition"]), ())
-        if f["producer_id"] == row["producer_id"] and _overlaps(f, row)
-    ]
+    mine = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
     return sorted(mine, key=lambda f: not _declared(f, "blocks"))
 
 

@@ -99,6 +99,7 @@ class Audit:
 
     def ready(self) -> None:
         """Waits until the runner has started."""
+        self.runner.input_bytes = sum(f.size for log_dir in self.inventory.log_dirs for f in log_dir.files())
         with self.step(f"start {self.runner.name}"):
             self.runner.ready()
 

@@ -97,9 +97,13 @@ class Audited(Protocol):
 
 
 class Runner(ABC):
-    """A way to run. ``pool``: processes of the driver's machine for what is read before all else."""
+    """A way to run. ``pool``: processes of the driver's machine for what is read before all else.
+
+    ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
+    """
 
     name: str
+    input_bytes = 0
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

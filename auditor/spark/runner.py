@@ -51,9 +51,9 @@ class SparkCopies(Copies):
 
 
 class SparkRunner(Runner):
-    """Runs on a session: the caller's, or one that is started when it is needed."""
+    """Runs on a session: the caller's, or one that is started, for an input of so many bytes, when it is needed."""
 
-    def __init__(self, start: Callable[[], SparkSession]) -> None:
+    def __init__(self, start: Callable[[int], SparkSession]) -> None:
         super().__init__(Pool(1))
         self._start = start
         self.name = "Spark"
@@ -65,7 +65,7 @@ class SparkRunner(Runner):
     @cached_property
     def spark(self) -> SparkSession:
         """The session."""
-        return self._start()
+        return self._start(self.input_bytes)
 
     def read(self, tasks: list[CopyTask | TextTask]) -> SparkCopies:
         """Plans the first job."""

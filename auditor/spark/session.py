@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
 SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
 NUMBA_CACHE = "NUMBA_CACHE_DIR"
+DRIVER_MEMORY = "SPARK_DRIVER_MEMORY"  # Spark's own way to set the driver's heap from outside
+GIB = 1 << 30
 
 
 def local_with_retries(master: str) -> str:
@@ -54,7 +57,27 @@ def require_java() -> None:
         )
 
 
-def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSession:
+def machine_bytes() -> int:
+    """The memory of this machine, or of the container around this process where it has less; 0 where nobody tells."""
+    known = []
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup versions 2 and 1
+        with contextlib.suppress(OSError, ValueError):
+            known.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
+    return min((size for size in known if size > 0), default=0)
+
+
+def heap_bytes(machine: int, input_bytes: int) -> int:
+    """The most that the driver's heap may grow to, in bytes of the machine's memory and of the input.
+
+    A GiB is Java's own where nothing is said, and enough for most; facts of large copies pass through the heap, three
+    times. Beyond 31 GiB Java's references double. Python's workers and the page cache need the rest of the machine.
+    """
+    return max(GIB, min(GIB + 4 * input_bytes, machine // 4, 31 * GIB))
+
+
+def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: int = 0) -> SparkSession:
     """The running session, or a new one. ``master`` None: whatever spark-submit or the environment says.
 
     Workers get this interpreter, so that they see the same packages; Arrow is on; the UI is off unless asked for. Under
@@ -78,6 +101,8 @@ def start(master: str | None, conf: dict[str, str] | None = None) -> SparkSessio
             require_java()
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     ours = {} if submitted else SETTINGS | {"spark.driver.extraJavaOptions": jvm.options(find_java())}
+    if not submitted and DRIVER_MEMORY not in os.environ:
+        ours |= {"spark.driver.memory": f"{heap_bytes(machine_bytes(), input_bytes) >> 20}m"}
     for key, value in (NEEDED | ours | (conf or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -67,6 +67,11 @@ def test_an_audit_that_raises_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_whole(range(3), 1, None) == 1
 
 
+@pytest.mark.parametrize("number", [1770])  # two commits at one offset
+def test_a_directory_that_made_an_audit_raise_is_audited(number: int) -> None:
+    whole.run_one(1, number)
+
+
 def test_a_mutated_directory_is_its_number() -> None:
     made = [whole.mutant(1, number) for number in range(20)]
     assert made == [whole.mutant(1, number) for number in range(20)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.spark import jvm
+from auditor.spark import jvm, session
 
 WRITES = ("-c", f"import os, pathlib; pathlib.Path(os.environ[{jvm.ARCHIVE!r}]).write_text('classes')")
 
@@ -61,3 +61,18 @@ def test_the_one_that_makes_it_does_not_use_it(java: str, monkeypatch: pytest.Mo
 def test_the_settings_of_the_logging_are_where_the_options_say() -> None:
     (option,) = [word.strip('"') for word in jvm.options(None).split() if "log4j2" in word]
     assert Path(option.partition("=file://")[2]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("machine", "size", "heap"),
+    [
+        (0, 0, 1 << 30),
+        (24 << 30, 10 << 20, (1 << 30) + (40 << 20)),
+        (24 << 30, 377 << 20, (1 << 30) + (1508 << 20)),
+        (24 << 30, 1 << 40, 6 << 30),
+        (2 << 30, 1 << 40, 1 << 30),
+        (1 << 40, 1 << 40, 31 << 30),
+    ],
+)
+def test_the_heap_is_chosen_by_machine_and_input(machine: int, size: int, heap: int) -> None:
+    assert session.heap_bytes(machine, size) == heap
