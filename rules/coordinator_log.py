@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditor.model.hashing import partition_for
-from auditor.rules import commands
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
+from auditor.rules import blocking, commands
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.transitions import FAMILY, TOPIC, at_entry, mine
 from auditor.rules.view import LogView
+
+SHOWN = 5  # partitions in a sentence
 
 
 def last_entries(log: LogView) -> Iterator[Entry]:
@@ -23,7 +25,7 @@ def last_entries(log: LogView) -> Iterator[Entry]:
 @rule(
     "stuck-prepare",
     family=FAMILY,
-    severity="critical",
+    severity="critical; error while it is young or a partition has no leader",
     time=True,
     blocks=Blocks.READERS,
     decided=True,
@@ -31,7 +33,8 @@ def last_entries(log: LogView) -> Iterator[Entry]:
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
 
-    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than the margin.
+    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out and 30 seconds, or a
+    partition of it has no leader by the metadata, or one that is fenced or shutting down.
     Why it matters: some partition did not take its marker: consumers stand still there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of.
@@ -41,20 +44,22 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """
     for entry in last_entries(log):
         age = log.cluster.as_of - entry.time
-        if entry.state not in ("PrepareCommit", "PrepareAbort") or age <= log.cluster.margin(entry.timeout_ms):
+        away = blocking.undeliverable(log.cluster, entry)
+        if entry.state not in DECIDING or (age <= entry.timeout_ms + blocking.LATE_MS and not away):
             continue
+        waits = f"nobody leads {_some(away)}" if away else f"one of {_some(sorted(entry.partitions))}"
         yield at_entry(
             log,
             "stuck-prepare",
-            "critical",
-            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: a "
-            f"partition "
-            "of it has not taken its marker",
+            "critical" if age > log.cluster.margin(entry.timeout_ms) else "error",
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: {waits} "
+            + ("to take its marker" if away else "has not taken its marker"),
             entry,
             evidence={
                 "state": entry.state,
                 "age_ms": age,
                 "partitions": sorted(entry.partitions),
+                "without_leader": away or None,
                 "decided": iso(entry.time),
             },
             remedy="kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions ; then move leadership of "
@@ -63,10 +68,15 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
         )
 
 
+def _some(partitions: list[str]) -> str:
+    """The first few of some partitions, and how many more there are."""
+    return ", ".join(partitions[:SHOWN]) + (f" and {len(partitions) - SHOWN} more" if len(partitions) > SHOWN else "")
+
+
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="warning; error beyond the margin",
+    severity="error; warning within 30 s",
     time=True,
     blocks=Blocks.READERS,
     prevented_by=(TRANSACTION_TIMEOUT,),
@@ -90,7 +100,7 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
         over = log.cluster.as_of - begin - entry.timeout_ms
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
-        error = over > log.cluster.margin(entry.timeout_ms)
+        error = over > blocking.LATE_MS
         yield at_entry(
             log,
             "timeout-not-enforced",

@@ -55,6 +55,9 @@ class Cluster:
     ``releases``: what the input shows of each broker's release, by broker id.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
+    ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
+    the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
+    fenced or shutting down while others are up.
     """
 
     as_of: int
@@ -70,6 +73,9 @@ class Cluster:
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
     metadata_time: int = -1
+    clock_given: bool = True
+    away: frozenset[str] = frozenset()
+    in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
 

@@ -33,7 +33,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     p.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
     p.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
-    p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
+    p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
     add_master(p)
     p.add_argument(
         "--split-size", type=int, default=128 << 20, metavar="BYTES", help="tables: bytes of a segment a task reads"
@@ -50,6 +50,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     p.add_argument("--alert-on", default="error", choices=LEVELS[:-1], help="alert at this severity or above")
     p.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
     p.add_argument("--format", default="table", choices=("table", "json"), help="what is printed of the findings")
+    p.add_argument("--verbose", action="store_true", help="print every finding, not only their causes")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 

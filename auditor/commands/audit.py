@@ -23,6 +23,7 @@ def run(args: argparse.Namespace) -> int:
     options = audit_options(args, args.paths)
     with running.runner(options) as runner:
         return running.command(
-            Audit(options, runner), quiet=args.quiet, as_json=args.format == "json", alert=args.alert,
+            Audit(options, runner), quiet=args.quiet, as_json=args.format == "json", verbose=args.verbose,
+            alert=args.alert,
             alert_on=args.alert_on,
         )  # fmt: skip

@@ -7,6 +7,7 @@ what it needs. Nothing is done before it is asked for, and nothing twice.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -107,7 +108,11 @@ class Audit:
         tasks, copies = self.tasks, self.copies
         with self.step("read and replay"):
             self.say(f"reading {len(tasks)} partition copies, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
-            return copies.briefs()
+            found = copies.briefs()
+        for glob in self.options.topics:
+            if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
+                raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
+        return found
 
     # judge
 
@@ -137,7 +142,7 @@ class Audit:
         for name in (*options.rules, *options.skip_rules):
             if name not in catalogue:
                 raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
-        return [
+        chosen = [
             r.id
             for r in catalogue.values()
             if (not options.rules or r.id in options.rules)
@@ -145,18 +150,26 @@ class Audit:
             and not r.what_if
             and (options.records or not r.records)
         ]
+        if (options.rules or options.skip_rules) and not chosen:
+            raise AuditInputError("--rule and --skip-rule leave no rule to run; some need --records ('auditor rules')")
+        return chosen
 
     @cached_property
     def judged(self) -> dict[str, list[Any]]:
-        """What judging the logs gave: rows of kind finding, log, open (transactions) and timeline, in a fixed order."""
+        """What judging the logs gave: rows of kind finding, log, open (transactions), blocked, timeline, in order."""
         copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
-        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "log", "open", "timeline")}
+        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "log", "open", "blocked", "timeline")}
         with self.step("judge"):
             for kind, row in self.runner.judge(copies, clusters, partial(judge_log, rule_ids=rule_ids)):
                 rows[kind].append(row)
-        for kind in ("log", "open", "timeline"):
+        for kind in ("log", "open", "blocked", "timeline"):
             rows[kind].sort(key=_place)
         return rows
+
+    @property
+    def blocked(self) -> list[dict[str, Any]]:
+        """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``."""
+        return self.judged["blocked"]
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -248,4 +261,4 @@ class Audit:
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset", 0))
+    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)

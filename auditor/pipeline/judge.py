@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference
-from auditor.rules import crash_recovery, registry
+from auditor.rules import blocking, crash_recovery, registry, safety
 from auditor.rules.finding import iso
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.view import Cluster, LogView
@@ -19,7 +19,7 @@ TIMELINE_TRANSACTIONS = 400  # of one partition, the newest
 
 
 def judge_log(copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open and timeline about one log."""
+    """Rows of kind finding, log, open, blocked and timeline about one log."""
     log = LogView(copies, cluster)
     catalogue = registry.load()
     for finding in registry.judge(log, (catalogue[i] for i in rule_ids)):
@@ -29,6 +29,9 @@ def judge_log(copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str]) ->
         yield "log", _log_row(log, copy, opened)
     for t in opened:
         yield "open", _open_row(log, t)
+    advice = {int(t.row["first_offset"]): safety.advise(log, t).row() for t in opened}
+    for row in blocking.blocked(log, opened):
+        yield "blocked", row | {"advice": advice.get(row["first_offset"])}
     if opened:
         yield "timeline", _timeline(log, opened)
 
@@ -130,6 +133,8 @@ def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
         "transactional_id": t.owner,
         "class": t.klass,
         "why": t.reason,
+        "standing": blocking.standing(log, t).value,
+        "advice": safety.advise(log, t).row(),
         "in_flight": t.in_flight,
         "first_offset": int(t.row["first_offset"]),
         "last_offset": int(t.row["last_offset"]),

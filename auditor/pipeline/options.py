@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,13 +58,15 @@ class AuditOptions:
 
 
 def parse_time(text: str) -> int:
-    """ISO-8601 (UTC unless it says otherwise) or epoch milliseconds, as ms."""
+    """ISO-8601 (UTC unless it says otherwise), epoch milliseconds, or ``now``, as ms."""
+    if text == "now":
+        return int(time.time() * 1000)
     if text.lstrip("-").isdigit():
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise AuditInputError(
-            f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z or epoch milliseconds"
+            f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z, epoch milliseconds or now"
         ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

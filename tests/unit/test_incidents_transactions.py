@@ -163,7 +163,7 @@ def test_a_transaction_pinned_at_the_log_start(tmp_path: Path) -> None:
 # Past the time-out, prepared and not completed
 
 
-@pytest.mark.parametrize(("over", "severity"), [(60_000, "warning"), (20 * MINUTE_MS, "error")])
+@pytest.mark.parametrize(("over", "severity"), [(25_000, "warning"), (60_000, "error"), (20 * MINUTE_MS, "error")])
 def test_transaction_past_timeout(tmp_path: Path, over: int, severity: str) -> None:
     bank = Bank(tmp_path, "bank.audit-1")
     f = the_only(bank.findings(BUSY_SINCE + BUSY_TIMEOUT + over), "timeout-not-enforced")
