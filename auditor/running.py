@@ -169,6 +169,7 @@ def show(done: Audit, as_json: bool, verbose: bool = False) -> None:
     """Prints what came of an audit: the answer and the findings for people, or the lines of findings.jsonl."""
     from auditor.dashboards.terminal import print_findings
     from auditor.outputs.publish import summarise
+    from auditor.pipeline import results
     from auditor.rules import registry
 
     if as_json:
@@ -177,7 +178,8 @@ def show(done: Audit, as_json: bool, verbose: bool = False) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     report = str(done.options.out / "report.html")
-    rows = registry.described(f.to_dict() for f in done.findings)
+    names = results.fingerprints(done)
+    rows = registry.described(f.to_dict() | {"fingerprint": name} for f, name in zip(done.findings, names, strict=True))
     now = datetime.datetime.now(datetime.UTC)
     print_findings(rows, summarise(done), sys.stdout, width, color, report, verbose, now)
 

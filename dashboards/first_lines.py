@@ -10,7 +10,18 @@ from typing import Any
 from auditor.base.words import plural
 from auditor.dashboards import answers, verdict
 from auditor.dashboards.columns import wrap
-from auditor.dashboards.wording import SEVERITIES, Finding, clip, instant, log_name, pieces, visible, who
+from auditor.dashboards.wording import (
+    SEVERITIES,
+    Finding,
+    clip,
+    instant,
+    log_name,
+    offsets,
+    pieces,
+    value,
+    visible,
+    who,
+)
 
 SHOWN, NAMED, OWNERS = 5, 10, 8
 
@@ -60,6 +71,30 @@ def causes(findings: Sequence[Finding]) -> list[Cause]:
         else:
             found.append(Cause(f"{len(owners):,} producers or groups", [f for mine in owners.values() for f in mine]))
     return found
+
+
+def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> list[str]:
+    """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
+    and sections, empty for a rule of the past; ``width`` in columns."""
+    lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
+    span = offsets(row["offset"], row["last_offset"])
+    broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
+    place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
+    file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
+    for name, text in (("Where", place), ("File", file), ("Who", who(row)), ("When", row["timestamp"] or ""),
+                       ("What", row["message"])):  # fmt: skip
+        lines += [f"{name}:", *_indented(text, width, 2)] if text else []
+    lines.append("Evidence:")
+    for name, fact in sorted((row["evidence"] or {}).items()):
+        lines += _indented(f"{name}: {value(fact)}", width, 2) if fact is not None else []
+    lines.append("What to do:")
+    for kind, text in pieces(row["remedy"] or ""):
+        lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)
+    for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
+        lines += (
+            [f"{'The rule' if name == 'Title' else name}:", *_indented(page[name], width, 2)] if name in page else []
+        )
+    return lines
 
 
 def _held(row: answers.Blocked, width: int) -> list[str]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from shlex import quote
 
+PLACE = "--bootstrap-server B "
 TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
+
+
+def addressed(text: str, bootstrap: str | None) -> str:
+    """A remedy whose commands go to this ``host:port`` in place of the letter B."""
+    return text if bootstrap is None else text.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
 
 
 def abort(topic: str, partition: int, offset: int) -> str:

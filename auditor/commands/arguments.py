@@ -26,6 +26,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
+        p.add_argument("--bootstrap-server", metavar="H:P", help="put into the commands that remedies print")
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     p.add_argument("--policy", default=AUTO, choices=CHOICES, help="which brokers' rules the log was written under")
     p.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
@@ -68,5 +69,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
     return AuditOptions(
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
-        limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
+        limits, args.tables, args.expectations, args.include_payload, args.history, run_id, args.bootstrap_server,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
-from auditor.rules import registry
+from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.resolve import resolve
 from auditor.rules.view import Cluster
@@ -174,7 +174,10 @@ class Audit:
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        return resolve(Finding(**row) for row in self.judged["finding"])
+        found = resolve(Finding(**row) for row in self.judged["finding"])
+        for finding in found:
+            finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
+        return found
 
     # tables
 

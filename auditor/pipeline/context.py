@@ -98,9 +98,8 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
             cluster.in_sync[(state.topic, state.partition)] = state.isr
-        if any(
-            not (b.fenced or b.in_controlled_shutdown) for b in metadata.brokers.values()
-        ):  # it was not stopped whole
+        # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
+        if any(not (b.fenced or b.in_controlled_shutdown) for b in metadata.brokers.values()):
             away = (p for p in metadata.partitions.values() if _away(metadata, p))
             cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time

@@ -20,6 +20,7 @@ DEFAULT_SPLIT_BYTES = 128 << 20
 class AuditOptions:
     """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
 
+    ``bootstrap``: ``host:port`` that commands of remedies are given.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -40,6 +41,7 @@ class AuditOptions:
     include_payload: bool = False
     history: Path | None = None
     run_id: str | None = None
+    bootstrap: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in CHOICES:
