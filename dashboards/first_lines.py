@@ -107,6 +107,9 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
     lines += _indented(f"by {who(holder.row) or 'an unknown producer'}{others}", width, 4)
     since = f" (since {instant(holder.row['since'])})" if holder.row.get("since") else ""
     lines += _indented(f"{verdict.held_for(holder.row)}{since}: {verdict.STANDINGS[holder.standing]}", width, 4)
+    if readers := holder.row.get("readers"):
+        more = f" and {len(readers) - SHOWN} more" if len(readers) > SHOWN else ""
+        lines += _indented(f"groups that read this topic: {', '.join(readers[:SHOWN])}{more}", width, 4)
     if row.groups:
         lines += _indented(f"groups that cannot start: {', '.join(row.groups[:SHOWN])}", width, 4)
     advice = holder.advice

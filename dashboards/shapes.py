@@ -16,7 +16,7 @@ FINDING = (
 TRANSACTION = (
     "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
     "first_offset", "last_offset", "since", "age_ms", "state", "batches", "records", "bytes", "standing",
-    "at_least", "advice",
+    "at_least", "advice", "readers",
 )  # fmt: skip
 TIMELINE = ("topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
@@ -57,6 +57,7 @@ _LISTS = {
         "records",
         "bytes",
         "advice",
+        "readers",
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
 }

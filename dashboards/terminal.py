@@ -143,6 +143,8 @@ def _closing(findings: Sequence[Finding], summary: Mapping[str, Any], report: st
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:5]]
     if len(summary["notes"]) > 5:
         lines.append(f"Note: {len(summary['notes']) - 5:,} more, see summary.json")
+    if findings and any(f.get("fingerprint") for f in findings):
+        lines.append("One finding with its evidence: auditor explain FINGERPRINT --out DIR")
     return [*lines, f"Report: {visible(report)}"] if report else lines
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.runner import Copies, Runner
 
+KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: transactions; readers: of a topic
 Say = Callable[[str], None]
 
 
@@ -156,20 +157,26 @@ class Audit:
 
     @cached_property
     def judged(self) -> dict[str, list[Any]]:
-        """What judging the logs gave: rows of kind finding, log, open (transactions), blocked, timeline, in order."""
+        """What judging the logs gave: rows of each of :data:`KINDS`, in a fixed order."""
         copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
-        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "log", "open", "blocked", "timeline")}
+        rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         with self.step("judge"):
             for kind, row in self.runner.judge(copies, clusters, partial(judge_log, rule_ids=rule_ids)):
                 rows[kind].append(row)
-        for kind in ("log", "open", "blocked", "timeline"):
+        for kind in KINDS[1:]:
             rows[kind].sort(key=_place)
         return rows
 
     @property
     def blocked(self) -> list[dict[str, Any]]:
-        """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``."""
-        return self.judged["blocked"]
+        """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``.
+
+        ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names.
+        """
+        groups: dict[str, set[str]] = {}
+        for row in self.judged["readers"]:
+            groups.setdefault(row["topic"], set()).update(row["groups"])
+        return [row | {"readers": sorted(groups.get(row["topic"], ()))} for row in self.judged["blocked"]]
 
     @cached_property
     def findings(self) -> list[Finding]:

@@ -13,13 +13,14 @@ from auditor.facts.snapshot_links import Difference
 from auditor.rules import blocking, crash_recovery, registry, safety
 from auditor.rules.finding import iso
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest
 
 
 def judge_log(copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open, blocked and timeline about one log."""
+    """Rows of kind finding, log, open, blocked, readers and timeline about one log."""
     log = LogView(copies, cluster)
     catalogue = registry.load()
     for finding in registry.judge(log, (catalogue[i] for i in rule_ids)):
@@ -32,6 +33,8 @@ def judge_log(copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str]) ->
     advice = {int(t.row["first_offset"]): safety.advise(log, t).row() for t in opened}
     for row in blocking.blocked(log, opened):
         yield "blocked", row | {"advice": advice.get(row["first_offset"])}
+    for row in readers(log):
+        yield "readers", row
     if opened:
         yield "timeline", _timeline(log, opened)
 

@@ -16,11 +16,13 @@ from auditor.outputs.publish import summarise
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import parse_time
 from auditor.rules import registry
+from auditor.rules.readers import readers
 from tests import corpora
 from tests.coordinator_log import Coordinator
 from tests.facts import opened
 from tests.forge import Lab
 from tests.unit.report_samples import finding
+from tests.unit.test_rules_offsets import commit, log_of
 
 BUSY, PARTITION = "bank-busy", "bank.audit-1"
 
@@ -131,3 +133,9 @@ def test_the_clock_and_the_age_of_the_copy_are_said() -> None:
     said = verdict.clock(summary | {"as_of_given": False, "as_of": summary["newest"]}, wall)
     assert said.startswith("As of 2026-11-21 01:59:00 UTC (the newest time")
     assert said.endswith("the copy is 3 d old")
+
+
+def test_the_groups_that_read_a_blocked_topic_are_named() -> None:
+    """One commit of group g in t-0, made by hand: see ``test_rules_offsets``."""
+    log = log_of([commit(4, 20)])
+    assert readers(log) == [{"topic": "t", "partition": 0, "groups": ["g"], "more": 0}]
