@@ -13,6 +13,7 @@ from auditor.rules.finding import iso
 from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction
 from auditor.rules.transitions import TOPIC, mine
 from auditor.rules.view import Cluster, LogView
+from auditor.rules.windows import owner_complete
 
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
@@ -33,18 +34,27 @@ ORDER = tuple(Standing)
 def since(log: LogView, t: OpenTransaction) -> int:
     """When the transaction began here, in ms: the producer's time within what brokers wrote before and behind it.
 
-    Markers carry the clock of a broker. A producer's time that contradicts them by more than two brokers' clocks may
-    is not believed; -1 where nothing tells.
+    Markers carry the clock of a broker, and no data is older than the first record of its producer id at the
+    coordinator. A producer's time that contradicts them by more than two brokers' clocks may is not believed; -1 where
+    nothing tells.
     """
     rows = log.leader.transactions
     rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
     before = rows["marker_timestamp"][rows["marker_offset"] < t.row["first_offset"]]
     behind = rows["marker_timestamp"][rows["marker_offset"] > t.row["first_offset"]]
-    earliest = int(before.max()) if len(before) else -1
+    earliest = max(int(before.max()) if len(before) else -1, _known_from(log, int(t.row["producer_id"])))
     latest = int(behind.min()) if len(behind) else -1
     if 0 <= t.since < earliest - SKEW_MS:
         return earliest
     return latest if 0 <= latest < t.since - SKEW_MS else t.since
+
+
+def _known_from(log: LogView, producer_id: int) -> int:
+    """When the coordinator first wrote of a producer id, in ms; -1 where its history is not whole."""
+    history = log.cluster.coordinator
+    if history is None or not owner_complete(log, producer_id):
+        return -1
+    return min((entry.time for entry in history.by_producer.get(producer_id, ())), default=-1)
 
 
 def age(log: LogView, t: OpenTransaction) -> int:

@@ -132,7 +132,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
             severity,
             t,
             f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
-            f"{t.age_ms / 1000:.0f} s: {t.reason}",
+            f"{blocking.age(log, t) / 1000:.0f} s: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
             remedy=safety.advise(log, t).remedy,
         )
@@ -179,7 +179,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         "critical" if critical else "error",
         t,
         f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
-        f"for {t.age_ms / 1000:.0f} s",
+        f"for {blocking.age(log, t) / 1000:.0f} s",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,
     )
