@@ -122,17 +122,18 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
         if t.klass in ("hanging", "orphan", "ghost", "active"):
             continue
         over = blocking.overdue(log, t)
-        old = t.age_ms > log.cluster.margin(t.timeout_ms) and not t.end_unknown and not blocking.alone(log.cluster)
+        age = blocking.age(log, t)
+        old = age > log.cluster.margin(t.timeout_ms) and not t.end_unknown and not blocking.alone(log.cluster)
         if t.klass == "late" and not (old or over):
             continue
-        severity = "error" if over or (old and t.age_ms > HOUR_MS) else "warning" if old else "info"
+        severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
         yield _open_finding(
             log,
             "long-open-transaction",
             severity,
             t,
             f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
-            f"{blocking.age(log, t) / 1000:.0f} s: {t.reason}",
+            f"{age / 1000:.0f} s: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
             remedy=safety.advise(log, t).remedy,
         )
@@ -169,17 +170,18 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     t = opened[0]
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
     held = log.high_watermark - lso
-    old = t.age_ms > log.cluster.margin(t.timeout_ms) and not blocking.alone(log.cluster)
+    age = blocking.age(log, t)
+    old = age > log.cluster.margin(t.timeout_ms) and not blocking.alone(log.cluster)
     if not old and held <= STUCK_RECORDS:
         return
-    critical = (t.age_ms > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL
+    critical = (age > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL
     yield _open_finding(
         log,
         "lso-stuck",
         "critical" if critical else "error",
         t,
         f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
-        f"for {blocking.age(log, t) / 1000:.0f} s",
+        f"for {age / 1000:.0f} s",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,
     )
