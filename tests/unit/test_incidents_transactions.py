@@ -149,7 +149,7 @@ def test_a_marker_that_never_came(tmp_path: Path, name: str, live: bool) -> None
     assert at(f, log, mine[0], mine[-1])[:2] == ("critical", producer)
     assert f.evidence["decided"] == "COMMIT"
     assert [a["rule"] for a in f.evidence["also"]] == ["missing-marker"]
-    assert "do not abort" in f.remedy
+    assert "Do not abort" in f.remedy
 
 
 def test_a_transaction_pinned_at_the_log_start(tmp_path: Path) -> None:
