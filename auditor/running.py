@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from auditor.base.errors import AuditFailure, AuditInputError
-from auditor.pipeline.audit import Audit, Say, nobody
-from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Done = TypeVar("Done", bound=Audit)
+    from auditor.pipeline.audit import Audit, Say
+    from auditor.pipeline.options import AuditOptions
+    from auditor.pipeline.runner import Runner
+
+Done = TypeVar("Done", bound="Audit")
 INSTALLED = "local[*]"  # the master where none is named
 
 
@@ -32,11 +33,15 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     Errors: :class:`AuditInputError` for a master that is none, or Spark's where it is not installed.
     """
     from auditor.spark import session
+
+    submitted = bool(os.environ.get(session.SUBMITTED))
+    if master is not None and master.startswith("inline") and spark is None and not submitted:
+        return _inline(master)
     from auditor.spark.runner import SparkRunner
 
     if spark is not None:
         return SparkRunner(lambda: spark)
-    if os.environ.get(session.SUBMITTED):
+    if submitted:
         return SparkRunner(lambda: session.start(None))
     has_spark = importlib.util.find_spec("pyspark") is not None
     if master is None:
@@ -44,14 +49,21 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
             return SparkRunner(lambda: session.start(INSTALLED))
         missing = "Java" if has_spark else "pyspark"
         sys.stderr.write(f"auditor: no {missing} found, so this runs without Spark, as with --master inline\n")
-        master = "inline"
-    if master.startswith("inline"):
-        from auditor.inline.runner import InlineRunner, processes_of
-
-        return InlineRunner(processes_of(master))
+        return _inline("inline")
     if not has_spark:
         raise AuditInputError(f"--master {master} needs pyspark, which is not installed; give --master inline")
     return SparkRunner(lambda: session.start(master))
+
+
+def _inline(master: str) -> Runner:
+    from auditor.inline.masters import processes_of
+    from auditor.pipeline.isolation import Pool
+
+    pool = Pool(processes_of(master))
+    pool.start()  # it loads what workers need while this process loads what the driver needs
+    from auditor.inline.runner import InlineRunner
+
+    return InlineRunner(pool)
 
 
 @contextlib.contextmanager
@@ -59,19 +71,20 @@ def runner(options: AuditOptions, spark: SparkSession | None = None) -> Iterator
     """The way to run that options ask for, from its start to its end. The caller's session stays open."""
     chosen = runner_for(options.master, spark)
     try:
-        chosen.start()
         yield chosen
     finally:
         chosen.close()
 
 
-def audit(options: AuditOptions, say: Say = nobody, spark: SparkSession | None = None) -> Audit:
+def audit(options: AuditOptions, say: Say | None = None, spark: SparkSession | None = None) -> Audit:
     """Audits ``options.paths`` and writes everything under ``options.out``; returns what was found.
 
     Errors: :class:`AuditInputError` for a wrong call, :class:`AuditFailure` where the audit itself failed.
     """
     with runner(options, spark) as chosen:
-        done = Audit(options, chosen, say)
+        from auditor.pipeline.audit import Audit, nobody
+
+        done = Audit(options, chosen, say or nobody)
         write(done)
         return done
 

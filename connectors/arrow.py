@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors.schema import LOG_KEY
+from auditor.base.errors import DecodeError
+from auditor.connectors.schema import DECODE_ERRORS, LOG_KEY
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
 KEPT_ROWS = 1 << 16  # of a column of one value that is kept for later; of a long text less
@@ -88,6 +89,11 @@ def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any
     arrays = [repeated(v, f.type, len(given)) for v, f in zip(key, schema, strict=False)]
     arrays += [_column(values, field.type) for values, field in zip(columns, rest, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def from_errors(key: Key, errors: Iterable[DecodeError]) -> pa.RecordBatch:
+    """Rows of the table ``decode_errors``."""
+    return from_rows(DECODE_ERRORS, key, [error[:5] for error in errors])
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

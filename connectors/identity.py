@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
-from auditor.base.limits import Limits
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.numbers import parse_int, setting_number
 from auditor.connectors import names, storage
 from auditor.connectors.codec.checkpoint import MetaProperties, decode_meta_properties, decode_offset_checkpoint
 from auditor.connectors.codec.settings import may_show
-from auditor.connectors.codec.text_lines import decode_properties, parse_int
+from auditor.connectors.codec.text_lines import decode_properties
 from auditor.connectors.files import BrokerSettings, DataFile, LogDir
 from auditor.connectors.naming import is_above
 from auditor.connectors.storage import Place
 
-_MAX_PROPERTIES_BYTES = 1 << 20
+_NUMBERS = re.compile(r"\.(?:ms|bytes|hours|minutes|partitions)\Z")
 
 
 class Identity(NamedTuple):
@@ -37,7 +39,7 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
     meta = None
     checkpoints, whole = {}, set()
     for name in sorted(small.keys() - {names.CLEAN_SHUTDOWN}):
-        data = storage.read_file(place, name, limit=limits.max_small_file_bytes)
+        data = storage.read_file(place, name, limit=limits.small_file(name))
         if isinstance(data, DecodeError):
             errors.append(data)
         elif name == names.META:
@@ -59,11 +61,14 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
 
 def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
     """The settings in a ``server.properties`` that matter to logs, none of them sensitive."""
-    data = storage.read_file(where, limit=_MAX_PROPERTIES_BYTES)
+    data = storage.read_file(where, limit=DEFAULT_LIMITS.max_properties_bytes)
     if isinstance(data, DecodeError):
         return BrokerSettings(file, size, None, {}), [data._replace(file=file)]
     values, errors = decode_properties(data, file)
     kept = {key: value for key, value in sorted(values.items()) if may_show(key)}
+    for key in [key for key, value in kept.items() if _NUMBERS.search(key) and setting_number(value, -1) is None]:
+        del kept[key]
+        errors.append(DecodeError(file, 0, size, "bad_value", f"{key} is no number that Kafka takes: left out"))
     return BrokerSettings(file, size, parse_int(values.get("node.id", values.get("broker.id", "")), 32), kept), errors
 
 

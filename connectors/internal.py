@@ -31,24 +31,43 @@ TABLES = {
     SHARE_GROUP_STATE: frozenset({"share_group_state"}),
     REMOTE_LOG_METADATA: frozenset({"remote_log_metadata"}),
 }
+PACKED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})  # topics that an audit reads by column
 
 
-class InternalRows:
-    """Collects the decoded records of one copy of an internal topic.
+class RecordProblems:
+    """Records of an internal topic that could not be decoded.
 
-    ``unreadable`` are records whose key or value could not be decoded: they stop a coordinator's load, so they are
-    told apart from damaged bytes; each with its offset and the position of its batch. ``unknown`` are records of key
-    types that nobody knows yet, which a coordinator skips. The errors' length is that of the batch, in bytes.
-    ``payload``: also what clients alone chose.
+    ``unreadable`` are those whose key or value is not as it should be: they stop a coordinator's load, so they are kept
+    apart from damaged bytes; each with its offset and the position of its batch. ``unknown`` are records of key types
+    that nobody knows yet, which a coordinator skips. The errors' length is that of the batch, in bytes.
     """
 
+    def __init__(self) -> None:
+        self.unreadable: list[tuple[int, int, DecodeError]] = []
+        self.unknown: list[DecodeError] = []
+
+    def note(self, batch: tuple[str, int, int], offset: int, problem: Problem) -> None:
+        """Adds one; ``batch``: its file, position and size in bytes."""
+        error = DecodeError(*batch, problem.reason, f"{RECORD_AT} {offset}: {problem.detail}")
+        if problem.reason == "unknown_key_type":
+            self.unknown.append(error)
+        else:
+            self.unreadable.append((offset, batch[1], error))
+
+    def errors(self) -> list[DecodeError]:
+        """All of them as errors."""
+        return [error for _offset, _position, error in self.unreadable] + self.unknown
+
+
+class InternalRows(RecordProblems):
+    """Collects the decoded records of one copy of an internal topic. ``payload``: also what clients alone chose."""
+
     def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
+        super().__init__()
         self.topic = topic
         self.limits = limits
         self.payload = payload
         self.rows: dict[str, list[tuple[Any, ...]]] = {}
-        self.unreadable: list[tuple[int, int, DecodeError]] = []
-        self.unknown: list[DecodeError] = []
 
     def add(self, file: str, chunk: Chunk) -> list[DecodeError]:
         """Decodes the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
@@ -72,7 +91,7 @@ class InternalRows:
             if values is not None:
                 self.rows.setdefault(table, []).append((file, position, record.offset, record.timestamp, *values))
             elif problem is not None:
-                self._problem((file, position, int(chosen.size[row])), record.offset, problem)
+                self.note((file, position, int(chosen.size[row])), record.offset, problem)
         return errors
 
     def _decode(
@@ -93,17 +112,6 @@ class InternalRows:
         if isinstance(row, OffsetCommitRow):
             return "offset_commits", (*row, *batch[1:]), problem
         return "group_metadata", row, problem
-
-    def _problem(self, batch: tuple[str, int, int], offset: int, problem: Problem) -> None:
-        error = DecodeError(*batch, problem.reason, f"{RECORD_AT} {offset}: {problem.detail}")
-        if problem.reason == "unknown_key_type":
-            self.unknown.append(error)
-        else:
-            self.unreadable.append((offset, batch[1], error))
-
-    def errors(self) -> list[DecodeError]:
-        """All records that gave no row, as errors."""
-        return [error for _offset, _position, error in self.unreadable] + self.unknown
 
     def tables(self, key: Key) -> dict[str, pa.Table]:
         """The tables of contract section 4 with what was collected, the copy's key in front."""

@@ -41,7 +41,9 @@ def history(place: Place, key: Key, copy: Copy, limits: Limits) -> Iterator[pa.R
         rows.clear()
         return batch
 
-    metadata = _beginning(reading, rows)
+    metadata, changes = beginning(reading)
+    rows += [row_of(change, metadata.snapshot_timestamp) for change in changes]
+    metadata.on_change = lambda change: rows.append(row_of(change, metadata.snapshot_timestamp))
     for entry in reading.log():
         metadata.log_entry(entry)
         if len(rows) >= _ROWS:
@@ -50,22 +52,21 @@ def history(place: Place, key: Key, copy: Copy, limits: Limits) -> Iterator[pa.R
         yield drained()
 
 
-def _beginning(reading: MetadataLog, rows: list[tuple[Any, ...]]) -> ClusterMetadata:
-    """The state before the first record of the log, its rows in ``rows``, where those of the log will go, too."""
+def beginning(reading: MetadataLog) -> tuple[ClusterMetadata, list[Change]]:
+    """The state before the first record of the log that is still there, and the changes of the snapshot it comes from.
 
-    def take(change: Change) -> None:
-        rows.append(row_of(change, metadata.snapshot_timestamp))
-
+    Nothing listens to the state yet.
+    """
     first = reading.copy.segments[0].base_offset if reading.copy.segments else 0
     for file in reversed(reading.snapshots()) if first > 0 else ():
-        metadata = ClusterMetadata(file.offset, take)
+        changes: list[Change] = []
+        metadata = ClusterMetadata(file.offset, changes.append)
         for entry in reading.snapshot(file) if file.offset >= first else ():
             metadata.snapshot_entry(entry)
         if metadata.snapshot_complete:
-            return metadata
-        rows.clear()
-    metadata = ClusterMetadata(max(first, 0), take)
-    return metadata
+            metadata.on_change = None
+            return metadata, changes
+    return ClusterMetadata(max(first, 0)), []
 
 
 def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:

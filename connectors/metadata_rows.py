@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from auditor.base.errors import RECORD_AT, DecodeError
 from auditor.connectors import names
-from auditor.connectors.arrow import from_rows
+from auditor.connectors.arrow import from_errors, from_rows
 from auditor.connectors.batch_rows import CONTROL
 from auditor.connectors.codec import checkpoint
 from auditor.connectors.codec.cluster_metadata import BROKER_RESOURCE
@@ -26,7 +26,7 @@ from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.struct_json import as_printed
 from auditor.connectors.codec.structs import Problem
 from auditor.connectors.rows import FilePiece, How, Rows
-from auditor.connectors.schema import DECODE_ERRORS, JSON, LOG_KEY, TIME
+from auditor.connectors.schema import JSON, LOG_KEY, TIME
 from auditor.connectors.storage import open_file, read_file
 
 FIELDS = pa.field("fields", pa.string(), metadata=JSON)
@@ -45,7 +45,7 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
     """
     opened = open_file(piece.place, piece.file.name)
     if isinstance(opened, DecodeError):
-        yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, [opened])
+        yield "decode_errors", from_errors(piece.key, [opened])
         return
     try:
         for chunk in read_segment(opened, piece.file.size, file=piece.file.name, limits=how.limits, raw=True):
@@ -67,7 +67,7 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
                     fields = json.dumps(_shown(said, how.payload), ensure_ascii=False)
                     rows.append((*place, record.offset, record.timestamp, said.name, said.version, fields))
             yield "metadata_records", from_rows(METADATA_RECORDS, piece.key, rows)
-            yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, errors)
+            yield "decode_errors", from_errors(piece.key, errors)
     finally:
         opened.close()
 
@@ -89,14 +89,14 @@ def _shown(record: MetadataRecord, payload: bool) -> dict[str, Any]:
 
 def properties(piece: FilePiece, how: How) -> Rows:
     """What one of the small files of :data:`PROPERTY_KINDS` says, in one row."""
-    data = read_file(piece.place, piece.file.name, limit=how.limits.max_small_file_bytes)
+    data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
     if isinstance(data, DecodeError):
-        yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, [data])
+        yield "decode_errors", from_errors(piece.key, [data])
         return
     fields, errors = _decode(piece.file.kind, data, piece.file.name)
     text = json.dumps(fields, ensure_ascii=False)
     yield "properties", from_rows(PROPERTIES, piece.key, [(piece.file.name, text)])
-    yield "decode_errors", from_rows(DECODE_ERRORS, piece.key, errors)
+    yield "decode_errors", from_errors(piece.key, errors)
 
 
 def _decode(kind: str, data: bytes, file: str) -> tuple[dict[str, Any], list[DecodeError]]:

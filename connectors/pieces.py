@@ -94,8 +94,9 @@ def _of_copy(log_dir: LogDir, copy: Copy, tables: frozenset[str], split_size: in
             continue
         count = 1 if file.kind != "log" or log_dir.place.uri else min(MAX_PIECES, -(-file.size // split_size))
         cuts = _cuts(log_dir, copy, file, count)
+        behind = next((s.base_offset for s in copy.segments if s.base_offset > file.offset), -1)
         for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
-            yield FilePiece(log_dir.place, key, file, start, stop)
+            yield FilePiece(log_dir.place, key, file, start, stop, behind)
 
 
 def _cuts(log_dir: LogDir, copy: Copy, file: DataFile, count: int) -> list[int]:

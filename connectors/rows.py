@@ -5,18 +5,22 @@ What Spark's data sources and ``auditor decode`` share. Nothing raises on bad by
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal, names, schema
-from auditor.connectors.arrow import Key, from_columns, from_rows
+from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
+from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import checkpoint, index
+from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
@@ -27,6 +31,8 @@ from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy
 
+PART_BYTES = 1 << 20
+
 Rows = Iterator[tuple[str, pa.RecordBatch]]  # table, and rows of it
 Content = tuple[pa.RecordBatch | None, list[DecodeError]]
 
@@ -36,6 +42,7 @@ class FilePiece:
     """A file of the log directory at ``place``, or of a segment the batches that begin in ``[start, stop)``.
 
     ``start`` and ``stop`` may be any bytes: what counts is where the walk from the segment's first batch comes to.
+    ``next_base`` is the base offset of the segment behind it, -1 where there is none or it is not known.
     """
 
     place: Place
@@ -43,6 +50,7 @@ class FilePiece:
     file: DataFile
     start: int = 0
     stop: int | None = None
+    next_base: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ def table_schema(table: str, payload: bool = False) -> pa.Schema:
 
 def _errors(key: Key, errors: tuple[DecodeError, ...] | list[DecodeError]) -> Rows:
     if errors:
-        yield "decode_errors", from_rows(schema.DECODE_ERRORS, key, errors)
+        yield "decode_errors", from_errors(key, errors)
 
 
 def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
@@ -124,17 +132,19 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
     needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))
     collected = InternalRows(topic, how.limits, payload=how.payload) if needed else None
     try:
+        start, offsets = _first_batch(opened, piece)
         chunks = read_segment(
             opened,
             piece.file.size,
             file=piece.file.name,
-            start=_first_batch(opened, piece),
+            start=start,
             stop=piece.stop,
             limits=how.limits,
             records=how.deep,
             raw=collected is not None,
             held="records" in wanted,
             crc="batches" in wanted,
+            offsets=offsets,
         )
         for chunk in chunks:
             yield from _chunk(piece, chunk, collected, wanted, how)
@@ -142,16 +152,18 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         opened.close()
 
 
-def _first_batch(opened: SeekableFile, piece: FilePiece) -> int:
-    """Where the first batch at or behind ``piece.start`` begins, as a walk over all headers before it finds it.
+def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int, int]]:
+    """Where the first batch at or behind ``piece.start`` begins, as a walk over all headers before it finds it, and the
+    offsets that are possible from there on.
 
     Nothing that an index says is trusted for this, so that no damage to one can change what is decoded.
     """
-    end = 0
+    end, offsets = 0, offset_range(piece.file.offset, piece.next_base)
     if piece.start:
-        for chunk in read_segment(opened, piece.file.size, file=piece.file.name, stop=piece.start, crc=False):
-            end = chunk.end
-    return end
+        walk = read_segment(opened, piece.file.size, file=piece.file.name, stop=piece.start, crc=False, offsets=offsets)
+        for chunk in walk:
+            end, offsets = chunk.end, (chunk.next_offset, offsets[1])
+    return end, offsets
 
 
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
@@ -162,19 +174,36 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
         runs = decode_stored(chunk.held, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
         for rows in record_rows(key, name, chunk.batches, runs, how.payload):
             yield "records", rows
-    bodies = chunk.body_errors
-    if collected is not None:
-        bodies = collected.add(name, chunk)  # the same, and records that do not parse
+    if collected is None:
+        yield from _errors(key, [*chunk.errors, *chunk.body_errors])
+        return
+    for part in parts(chunk):
+        bodies = collected.add(name, part)  # the errors of bodies, and records that do not parse
         bodies += collected.errors()
         collected.unreadable.clear()
         collected.unknown.clear()
         yield from collected.drain(key)
-    yield from _errors(key, [*chunk.errors, *bodies])
+        yield from _errors(key, bodies)
+    yield from _errors(key, chunk.errors)
+
+
+def parts(chunk: Chunk) -> Iterator[Chunk]:
+    """A chunk in pieces of about :data:`PART_BYTES` of records: rows of tables are larger than what they are made of.
+
+    What a compressed batch becomes nobody knows before, so each is a piece. The pieces have rows and raw bytes alone.
+    """
+    compressed = chunk.rows[:, walking.ATTRIBUTES] & walking.CODEC_MASK != 0
+    weight = np.where(compressed, PART_BYTES, chunk.rows[:, walking.SIZE])
+    number = (np.cumsum(weight) - weight) // PART_BYTES
+    cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+    for first, behind in itertools.pairwise(cuts):
+        raw = chunk.raw[first:behind] if chunk.raw is not None else None
+        yield replace(chunk, rows=chunk.rows[first:behind], raw=raw, errors=[], body_errors=[], summary=None)
 
 
 def _small(piece: FilePiece, how: How) -> Rows:
     """A file that is read whole: all but segments."""
-    data = read_file(piece.place, piece.file.name, limit=how.limits.max_small_file_bytes)
+    data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
     if isinstance(data, DecodeError):
         yield from _errors(piece.key, [data])
         return

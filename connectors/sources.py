@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.numbers import setting_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,9 +130,10 @@ class TableSource(DataSource):
 
     def _number(self, name: str, default: int, least: int) -> int:
         text = str(self.options.get(name, default))
-        if not text.isdigit() or int(text) < least:
+        number = setting_number(text, least)
+        if number is None:
             raise AuditInputError(f"option {name} is {text!r}; give a whole number of at least {least}")
-        return int(text)
+        return number
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Finding = Mapping[str, Any]
@@ -33,6 +33,14 @@ _DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)
 def visible(text: str) -> str:
     """``text`` with every control, direction-changing or invisible character as ``\\xNN`` or ``\\uNNNN``."""
     return _HIDDEN.sub(_escape, text)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of columns as wide as their widest cell, two spaces between; hidden characters become visible first."""
+    shown = [[visible(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
 
 
 def clip(text: str, limit: int) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, SKEW_MS, Entry
 from auditor.rules.finding import iso
 from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction
-from auditor.rules.transitions import TOPIC, mine
+from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import Cluster, LogView
 from auditor.rules.windows import owner_complete
 
@@ -54,7 +55,8 @@ def _known_from(log: LogView, producer_id: int) -> int:
     history = log.cluster.coordinator
     if history is None or not owner_complete(log, producer_id):
         return -1
-    return min((entry.time for entry in history.by_producer.get(producer_id, ())), default=-1)
+    owners = history.owners(producer_id)
+    return int(owners["first_time"].min()) if len(owners) else -1
 
 
 def age(log: LogView, t: OpenTransaction) -> int:
@@ -146,10 +148,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
 def _absent(log: LogView) -> list[dict[str, Any]]:
     """Partitions without a copy in the input that wait for a marker, as far as their coordinator tells."""
     rows = []
-    for tid, entries in mine(log) if log.topic == TOPIC else ():
-        last = entries[-1]
-        if last.state not in DECIDING:
-            continue
+    for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
         away = undeliverable(log.cluster, last)
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
@@ -158,7 +157,8 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 continue
             rows.append(dict.fromkeys(_HELD) | {
                 "topic": topic, "partition": int(number), "producer_id": last.producer_id,
-                "producer_epoch": last.producer_epoch, "transactional_id": tid, "since": iso(last.time),
+                "producer_epoch": last.producer_epoch, "transactional_id": last.transactional_id,
+                "since": iso(last.time),
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": last.timeout_ms if last.timeout_ms > 0 else None, "beyond_timeout": late,
                 "class": "late" if late else "active", "state": last.state,

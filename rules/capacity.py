@@ -10,7 +10,15 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
-from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
+from auditor.model import releases
+from auditor.model.policies import (
+    DUPLICATE_SEQUENCE_NUMBER,
+    ERRORS,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    POLICIES,
+    UNKNOWN_PRODUCER_ID,
+)
+from auditor.rules.expiry import counts_markers
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
 from auditor.rules.safeguards import PRODUCER_EXPIRATION
@@ -162,9 +170,12 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     Checks: producers all of whose batches lie below the log start, known from the file or a snapshot, that have not
     written since or began again at sequence 0 in the same epoch; and producers that still write and twice or more were
     idle for over 80 % of the expiration. Producers idle beyond the expiration are left out.
-    Why it matters: brokers before 2.4 forget a producer with its last batch and refuse its next one with
-    UNKNOWN_PRODUCER_ID; later ones keep it until it expires, but a new replica or a lost snapshot forgets it as well.
-    Can be wrong: CreateTime stamps; a producer that was closed and will never write again.
+    Why it matters: brokers before 2.4 forget a producer with its last batch, also where its end marker is retained, and
+    refuse its next one with UNKNOWN_PRODUCER_ID (0.11, which keeps it while the marker is there, with
+    OUT_OF_ORDER_SEQUENCE_NUMBER); later ones keep it until it expires, but a new replica or a lost snapshot forgets it
+    as well.
+    Can be wrong: CreateTime stamps; a producer that was closed and will never write again; 0.11 is taken for 1.0 where
+    no snapshot shows an end marker.
     What to do: set retention and producer.id.expiration.ms above the producer's idle time; upgrade brokers before 2.4.
     Source: KIP-360
     """
@@ -198,7 +209,8 @@ def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
         & (p["below_last_sequence"] >= 0)
         & (p["first_timestamp"] - p["below_timestamp"] < expiration_ms)
     )
-    found = p[below & (gone | restarted)]
+    kept = (p["markers"] > 0) & (counts_markers(log.leader))
+    found = p[below & (gone | restarted) & ~kept]
     yield from found[np.lexsort((found["producer_id"], found["below_last_offset"]))]
 
 
@@ -212,7 +224,10 @@ def _exposed(log: LogView, row: np.void) -> Finding:
         + (f"; it began again at sequence 0 at offset {row['first_offset']}" if restarted else "")
     )
     if old:
-        message += f": its next write {refused} refused with UNKNOWN_PRODUCER_ID"
+        by_snapshots = OUT_OF_ORDER_SEQUENCE_NUMBER if counts_markers(log.leader) else UNKNOWN_PRODUCER_ID
+        shown = releases.policy_at(log.policy_name(), log.cluster.release(log.leader.broker_id)).unknown_error
+        answer = ERRORS[by_snapshots if shown == UNKNOWN_PRODUCER_ID else shown]
+        message += f": its next write {refused} refused with {answer}"
     else:
         message += ": brokers of 2.4 or newer keep its state until it expires, a new replica knows nothing of it"
     return log.finding(

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
 from auditor.rules.finding import Finding
 from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
@@ -57,7 +58,7 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
         By("record-structure-invalid", snapshot_of_its_batch, when="span_in_doubt"),
         By("offsets-not-increasing", snapshot_of_its_batch),
         By("offset-hole", snapshot_of_the_missing),
-        By("producer-fields-inconsistent", snapshot_of_its_batch),
+        By("producer-fields-inconsistent", snapshot_of_its_batch, when="error_code"),
         By("epoch-regression", snapshot_before_its_marker),
         By("marker-without-decision", snapshot_before_its_marker),
         By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
@@ -72,16 +73,29 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     only one of the two has.
     Why it matters: the broker starts from the snapshot: it will refuse good batches, accept duplicates, or hold back
     consumers for a transaction that does not exist.
-    Can be wrong: producers that had expired; compacted topics are compared by epochs and open transactions alone.
+    Can be wrong: a producer that the snapshot lacks may have expired. That is no finding unless a broker-written time
+    proves the contrary, or the snapshot has another one that was idle for longer: brokers expire by their own clocks,
+    which stamps of clients say nothing about. It is one undecidable info of a log where the broker's settings are not
+    in the input (with the largest producer.id.expiration.ms that fits), and where a copy may have been made anew.
+    Brokers up to 2.3 drop a producer with its last data below the log start, and 0.11 stores the offset of an end
+    marker: neither is one. Compacted topics are compared by epochs and open transactions alone.
     What to do: with the broker stopped delete the wrong snapshot, so that an older one is loaded and the log replayed;
     if no older one is left, delete .kafka_cleanshutdown of the log directory too.
     Source: ProducerStateManager; semantics 1.14
     """
     for copy in log.copies:
+        in_doubt: list[tuple[SnapshotLink, list[Difference]]] = []
         for link in copy.snapshots:
-            differences = [d for d in link.differences if not _expired(log, copy, link, d)]
-            if link.comparable and differences and not _passes_a_gap(copy, link):
-                yield _mismatch(log, copy, link, differences)
+            judged = [(d, verdict(log, copy, link, d)) for d in link.differences]
+            wrong = [d for d, says in judged if says == PROVED]
+            if not link.comparable or _passes_a_gap(copy, link):
+                continue
+            if wrong:
+                yield _mismatch(log, copy, link, wrong)
+            elif doubtful := [d for d, says in judged if says == UNDECIDABLE]:
+                in_doubt.append((link, doubtful))
+        if in_doubt:
+            yield _undecidable(log, copy, in_doubt)
 
 
 def _passes_a_gap(copy: CopyFacts, link: SnapshotLink) -> bool:
@@ -89,20 +103,50 @@ def _passes_a_gap(copy: CopyFacts, link: SnapshotLink) -> bool:
     return any(start < link.offset and link.base < end for start, end in copy.absent)
 
 
-def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, difference: Difference) -> bool:
-    """Whether an entry that only the replay has may be gone because its producer had expired."""
-    if difference.name != "missing":
-        return False
-    taken_by = link.time if link.time >= 0 else log.cluster.as_of
-    if (
-        not log.policy(copy).marker_refreshes and difference.last_offset < 0
-    ):  # known from a marker alone: dropped at next check
-        return True
-    return taken_by - difference.replayed >= log.cluster.expiration_ms(copy.broker_id)
+def _undecidable(log: LogView, copy: CopyFacts, found: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
+    """Of all snapshots of a copy whose differences may be right, by what the input does not show."""
+    link, first = found[0]
+    expiry = [(each, [d for d in some if d.name == "missing"]) for each, some in found]
+    limit = largest_that_fits(log, expiry) if any(some for _, some in expiry) else None
+    if limit is None:
+        why, missing = "end markers count as batches in them, as on brokers of 0.11", "the broker's release"
+    elif settings_known(log, copy):
+        why, missing = "unless they had expired by its clock", "the clock of the broker when it took them"
+    else:
+        why = f"unless producer.id.expiration.ms is {limit} or less there"
+        missing = "server.properties (producer.id.expiration.ms)"
+    producers = {d.producer_id for _, some in found for d in some}
+    return log.finding(
+        "snapshot-replay-mismatch",
+        "info",
+        f"{len(found)} snapshot(s) of {log.name} disagree with the log about {len(producers)} producer(s), {why}",
+        copy=copy,
+        file=link.file,
+        offset=link.offset,
+        last_offset=found[-1][0].offset,
+        producer_id=first[0].producer_id,
+        evidence={
+            "snapshots": [each.file for each, _ in found[:TOP]],
+            "producers": sorted(producers)[:TOP],
+            "number": sum(len(some) for _, some in found),
+            "went_on": sorted({d.producer_id for each, some in found for d in some if d.producer_id in each.went_on})[
+                :TOP
+            ],
+            "largest_expiration_that_fits_ms": limit,
+            "differences": [
+                {"producer_id": d.producer_id, "field": d.name, "stored": d.stored, "replayed": d.replayed}
+                for d in first[:TOP]
+            ],
+            "confidence": "undecidable",
+            "missing": missing,
+        },
+        remedy="Audit again with server.properties of the broker beside its log directories",
+    )
 
 
 def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Difference]) -> Finding:
     pid, name, stored, replayed, last_offset = found[0]
+    name = "last_offset" if name == "marker_offset" else name
     open_differs = any(difference.name == "open" for difference in found)
     words = {
         "extra": "is in the snapshot, but the log has no batch of it",
@@ -122,7 +166,8 @@ def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Dif
         producer_id=pid,
         evidence={
             "differences": [
-                {"producer_id": p, "field": f, "stored": s, "replayed": r} for p, f, s, r, _ in found[:TOP]
+                {"producer_id": p, "field": "last_offset" if f == "marker_offset" else f, "stored": s, "replayed": r}
+                for p, f, s, r, _ in found[:TOP]
             ],
             "number": len(found) + link.extra_differences,
             "replayed_from": link.base,

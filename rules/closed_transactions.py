@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import Kind
 from auditor.rules import safety
 from auditor.rules.finding import Finding, iso
@@ -17,6 +17,7 @@ from auditor.rules.producer_state import OF_A_WRONG_BATCH
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
+from auditor.rules.state_records import decisions
 from auditor.rules.view import LogView
 from auditor.rules.windows import marker_window, owner_complete, recorded, skew, window_after
 
@@ -270,33 +271,27 @@ def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if log.topic != "__transaction_state" or history is None:
         return
-    for tid, entries in history.by_id.items():
-        if entries[0].partition != log.partition:
-            continue
-        windows = [w for p in dict.fromkeys(e.producer_id for e in entries) for w in history.windows(p)]
-        decided = [w for w in windows if w.prepare is not None and w.transactional_id == tid]
-        aborted = [w for w in decided if w.prepare is not None and not w.prepare.commit]
-        forced = [w for w in aborted if _forced(w.last_ongoing, w.prepare)]
-        if len(decided) < 20 or (len(aborted) * 5 < len(decided) and len(forced) * 20 < len(decided)):
-            continue
-        last = entries[-1]
-        yield log.finding(
-            "transaction-abort-rate",
-            "warning",
-            f"{len(aborted)} of {len(decided)} transactions of {tid} were aborted, {len(forced)} by the coordinator",
-            offset=entries[0].offset,
-            last_offset=last.offset,
-            producer_id=last.producer_id,
-            producer_epoch=last.producer_epoch,
-            transactional_id=tid,
-            time_ms=last.time,
-            file=last.file,
-            evidence={"decided": len(decided), "aborted": len(aborted), "by_coordinator": len(forced)},
-        )
+    for found, counts in history.whole_ids(log.partition):
+        decided, aborted, forced = decisions(found)
+        often = (decided >= 20) & ((aborted * 5 >= decided) | (forced * 20 >= decided))
+        for number in np.flatnonzero(counts & often).tolist():
+            yield _aborted_often(log, found, number, int(decided[number]), int(aborted[number]), int(forced[number]))
 
 
-def _forced(ongoing: Any, prepare: Any) -> bool:
-    if ongoing is None or prepare is None:
-        return False
-    rise = prepare.producer_epoch - ongoing.producer_epoch
-    return bool(rise >= 2 if prepare.client_version >= 2 else rise >= 1)
+def _aborted_often(
+    log: LogView, found: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
+) -> Finding:
+    first, last = next(found.entries_of(number)), found.last(number)
+    return log.finding(
+        "transaction-abort-rate",
+        "warning",
+        f"{aborted} of {decided} transactions of {last.transactional_id} were aborted, {forced} by the coordinator",
+        offset=first.offset,
+        last_offset=last.offset,
+        producer_id=last.producer_id,
+        producer_epoch=last.producer_epoch,
+        transactional_id=last.transactional_id,
+        time_ms=last.time,
+        file=last.file,
+        evidence={"decided": decided, "aborted": aborted, "by_coordinator": forced},
+    )

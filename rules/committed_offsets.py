@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.base.words import plural
+from auditor.model.group_story import Commit
 from auditor.model.offsets import GroupPartition
 from auditor.rules import commands, safety
 from auditor.rules.finding import Finding, lowered
-from auditor.rules.group_offsets import Commit
+from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
-from auditor.rules.offset_watch import watched
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.safeguards import GROUP_METADATA, LATE_WRITES
@@ -85,7 +85,7 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     for t in open_transactions(log) if seen is not None else ():
         hangs = t.klass in ("hanging", "orphan")
         old = t.klass in ("late", "undecidable") and t.age_ms > log.cluster.margin(t.timeout_ms)
-        pending = seen.story.pending(int(t.row["producer_id"])) if seen is not None else []
+        pending = seen.pending.get(int(t.row["producer_id"]), []) if seen is not None else []
         if pending and (hangs or old):
             yield _blocked(log, t, pending)
 
@@ -144,7 +144,7 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
-    for older, rival, c in seen.rivals.zombies if seen is not None else ():
+    for older, rival, c in seen.zombies if seen is not None else ():
         yield _at(
             log,
             "zombie-offset-commit",
@@ -180,7 +180,7 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
-    for first, other, c in seen.rivals.interleaved if seen is not None else ():
+    for first, other, c in seen.interleaved if seen is not None else ():
         yield _at(
             log,
             "interleaved-offset-producers",
@@ -215,12 +215,14 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
-    runs: dict[tuple[GroupPartition, int, str], list[tuple[Commit, Commit]]] = {}
-    for before, c in seen.values.back if seen is not None else ():
-        runs.setdefault((c.place, c.producer_id, _regression_severity(c)), []).append((before, c))
+    runs: dict[tuple[GroupPartition, int, str], list[tuple[Commit, Commit, int]]] = {}
+    for fall in seen.falls if seen is not None else ():
+        c = fall[1]
+        runs.setdefault((c.place, c.producer_id, _regression_severity(c)), []).append(fall)
     for (_, _, severity), run in runs.items():
-        before, c = run[0]
-        times = f" (and {len(run) - 1} times more)" if len(run) > 1 else ""
+        before, c, _ = min(run, key=lambda fall: fall[1].record_offset)
+        count = sum(times for _, _, times in run)
+        times = f" (and {count - 1} times more)" if count > 1 else ""
         yield _at(
             log,
             "offset-regression",
@@ -232,7 +234,7 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
                 "offset_after": c.value,
                 "record_offset_before": before.record_offset,
                 "producer_id_before": None if before.plain else before.producer_id,
-                "times": len(run),
+                "times": count,
             },
         )
 
@@ -257,7 +259,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
-    for start, aborted, c in seen.values.skips if seen is not None else ():
+    for start, aborted, c in seen.skips if seen is not None else ():
         if (
             not c.plain
             and log.owner(c.producer_id) is not None
@@ -295,10 +297,13 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     Source: UnknownProducerId and OutOfOrderSequence page
     """
     seen = watched(log)
-    for c in seen.story.in_force() if seen is not None else ():
-        bounds = log.cluster.bounds.get((c.topic, c.partition))
-        if bounds is None or bounds.log_start <= c.value <= bounds.log_end or c.value < 0:
-            continue
+
+    def limits(topic: str, partition: int) -> tuple[int, int] | None:
+        bounds = log.cluster.bounds.get((topic, partition))
+        return None if bounds is None else (bounds.log_start, bounds.log_end)
+
+    for c in seen.in_force.outside(limits) if seen is not None else ():
+        bounds = log.cluster.bounds[(c.topic, c.partition)]
         above = c.value > bounds.log_end
         other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
         late = above and not arrived(bounds.copy_time, bounds.clean_shutdown, c.time, other_clock=other)

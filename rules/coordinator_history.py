@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+import numpy as np
+
+from auditor.facts.coordinator_log import ONGOING, PAIR, CoordinatorLog, Entry, clocks, pack, windows_of
+
+__all__ = ["CoordinatorHistory", "Entry", "Named", "Window", "build_history", "build_windows", "join"]
 SKEW_MS = 30_000  # clocks of two brokers
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
 DECIDING = ("PrepareCommit", "PrepareAbort")
 DECIDED = ("CompleteCommit", "CompleteAbort")
-
-
-class Entry(NamedTuple):
-    """One record of ``__transaction_state``. Times are ms, -1 for none; ``state`` is None for a tombstone."""
-
-    partition: int
-    offset: int
-    record_time: int
-    leader_epoch: int
-    transactional_id: str
-    state: str | None
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    partitions: frozenset[str]
-    partitions_null: bool
-    last_update: int
-    start: int
-    client_version: int
-    file: str
-    position: int
-    status: int
-
-    @property
-    def time(self) -> int:
-        """When the coordinator decided this: its own clock, else the record's time."""
-        return self.last_update if self.last_update >= 0 else self.record_time
-
-    @property
-    def commit(self) -> bool:
-        """Whether a Prepare or Complete state decides for COMMIT."""
-        return self.state in ("PrepareCommit", "CompleteCommit")
 
 
 @dataclass(slots=True)
@@ -101,13 +75,26 @@ class Window:
         return self.start_time - SKEW_MS <= time and (end is None or time <= end + SKEW_MS)
 
 
+OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
+
+
+@dataclass(slots=True)
+class Named:
+    """What the coordinators wrote of one partition: by producer id the transactions that name it, in the order of the
+    log, and by producer id and epoch the times (ms, ascending) of the Ongoing records that do."""
+
+    windows: dict[int, list[Window]] = field(default_factory=dict)
+    ongoing: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+
+
 @dataclass
 class CoordinatorHistory:
     """All that ``__transaction_state`` of one cluster says, over every partition of it that is in the input.
 
     ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
     the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``times`` the newest
-    broker-written time in its file.
+    broker-written time in its file. ``logs`` are its records by partition, packed; those of ids that several partitions
+    have are in ``shared`` too, together, and count there (``ranks``: the place of each among all ids).
     """
 
     partition_count: int
@@ -118,24 +105,132 @@ class CoordinatorHistory:
     clean: dict[int, bool] = field(default_factory=dict)
     brokers: dict[int, int | None] = field(default_factory=dict)
     broken: dict[int, int] = field(default_factory=dict)  # partition -> last offset where a record could not be read
-    by_id: dict[str, list[Entry]] = field(default_factory=dict)
-    by_producer: dict[int, list[Entry]] = field(default_factory=dict)
-    windows_by_producer: dict[int, list[Window]] = field(default_factory=dict)
     whole_log: dict[int, bool] = field(default_factory=dict)  # partition -> intact from its very first offset
+    logs: dict[int, CoordinatorLog] = field(default_factory=dict)
+    shared: CoordinatorLog = field(default_factory=lambda: pack(()))
+    ranks: list[int] = field(default_factory=list)
+
+    def __getstate__(self) -> dict[str, object]:
+        names = self.__dataclass_fields__
+        return {name: value for name, value in self.__dict__.items() if name in names}
+
+    @functools.cached_property
+    def sources(self) -> list[tuple[CoordinatorLog, np.ndarray]]:
+        """Every id once: logs, and which of their ids count there."""
+        elsewhere = set(self.shared.ids)
+        out = []
+        for log in self.logs.values():
+            counts = np.ones(log.id_count, bool)
+            if elsewhere:
+                counts[[number for number, name in enumerate(log.ids) if name in elsewhere]] = False
+            out.append((log, counts))
+        return [*out, (self.shared, np.ones(self.shared.id_count, bool))]
+
+    @functools.cached_property
+    def _owners(self) -> np.ndarray:
+        """The pairs of all sources by producer id and rank."""
+        found = [np.empty(0, OWNED)]
+        for number, (log, counts) in enumerate(self.sources):
+            pairs = log.pairs[counts[log.pairs["id"]]]
+            rows = np.zeros(len(pairs), OWNED)
+            for name in PAIR.names or ():
+                rows[name] = pairs[name]
+            rows["source"], rows["rank"] = number, rows["id"].astype(np.int64) + (number << 32)
+            if log is self.shared:
+                rows["rank"] = np.array(self.ranks, np.int64)[rows["id"]]
+            found.append(rows)
+        rows = np.concatenate(found)
+        return rows[np.lexsort((rows["rank"], rows["producer_id"]))]
+
+    @functools.cached_property
+    def _producers(self) -> np.ndarray:
+        return np.ascontiguousarray(self._owners["producer_id"])
+
+    def owners(self, producer_id: int) -> np.ndarray:
+        """The ids that had a producer id, in the order in which the ids come: rows of :data:`OWNED`."""
+        first, last = np.searchsorted(self._producers, [producer_id, producer_id + 1])
+        return self._owners[first:last]
+
+    def name(self, owner: np.void) -> str:
+        """The transactional id of such a row."""
+        return self.sources[owner["source"]][0].ids[owner["id"]]
 
     def owner(self, producer_id: int) -> str | None:
         """The id that had this producer id last."""
-        entries = self.by_producer.get(producer_id)
-        return entries[-1].transactional_id if entries else None
+        owners = self.owners(producer_id)
+        return self.name(owners[-1]) if len(owners) else None
+
+    def first_owner(self, producer_id: int) -> str | None:
+        """The id that had this producer id first, by the clock."""
+        owners = self.owners(producer_id)
+        return self.name(owners[np.argmin(owners["first_time"])]) if len(owners) else None
+
+    def with_several_owners(self) -> np.ndarray:
+        """Producer ids that more than one id had."""
+        ids = self._producers
+        return np.unique(ids[1:][ids[1:] == ids[:-1]])
+
+    def highest_epoch(self, producer_id: int) -> int | None:
+        """The highest epoch of a producer id, None where it is not known."""
+        owners = self.owners(producer_id)
+        return int(owners["epoch"].max()) if len(owners) else None
+
+    def written_in(self, producer_id: int) -> int | None:
+        """The partition of the last record with this producer id."""
+        owners = self.owners(producer_id)
+        return int(owners[-1]["partition"]) if len(owners) else None
+
+    def last_of_producer(self, producer_id: int) -> Entry | None:
+        """The last record with this producer id."""
+        owners = self.owners(producer_id)
+        if not len(owners):
+            return None
+        return self.sources[owners[-1]["source"]][0].at(int(owners[-1]["piece"]), int(owners[-1]["row"]))
+
+    def last_ongoing(self, producer_id: int, epoch: int) -> Entry | None:
+        """The last Ongoing record with this producer id and epoch."""
+        for owner in self.owners(producer_id)[::-1]:
+            log = self.sources[owner["source"]][0]
+            for columns, span in list(log.rows_of(int(owner["id"])))[::-1]:
+                mine = (columns["producer_id"][span] == producer_id) & (columns["producer_epoch"][span] == epoch)
+                rows = np.flatnonzero(mine & (columns["state"][span] == ONGOING))
+                if len(rows):
+                    return next(log.entries(columns, rows[-1:] + span.start))
+        return None
+
+    def last_of_owner(self, producer_id: int) -> Entry | None:
+        """The last record of the id that had this producer id last."""
+        owners = self.owners(producer_id)
+        return self.sources[owners[-1]["source"]][0].last(int(owners[-1]["id"])) if len(owners) else None
 
     def last(self, transactional_id: str) -> Entry | None:
-        """The last record of an id."""
-        entries = self.by_id.get(transactional_id)
-        return entries[-1] if entries else None
+        """The last record of an id. Cost: the first call indexes all ids."""
+        source, number = self._numbers.get(transactional_id, (None, 0))
+        return None if source is None else source.last(number)
 
-    def windows(self, producer_id: int) -> list[Window]:
-        """The transactions of a producer id in the order of the log."""
-        return self.windows_by_producer.get(producer_id, [])
+    @functools.cached_property
+    def _numbers(self) -> dict[str, tuple[CoordinatorLog, int]]:
+        return {
+            log.ids[number]: (log, number) for log, counts in self.sources for number in np.flatnonzero(counts).tolist()
+        }
+
+    def whole_ids(self, partition: int) -> Iterator[tuple[CoordinatorLog, np.ndarray]]:
+        """The ids whose records begin in a partition, with all their records: logs, and which of their ids they are."""
+        if partition in self.logs:
+            yield self.sources[list(self.logs).index(partition)]
+        if self.shared.count:
+            yield self.shared, self.shared.first_partitions() == partition
+
+    def named(self, name: str) -> Named:
+        """What names a partition (``topic-N``). Cost: the pieces that do; memory: the transactions that do."""
+        out = Named()
+        for log, counts in self.sources:
+            pieces, sets = log.naming(name)
+            for number in pieces.tolist():
+                _name_in(log, log.piece(number), counts, sets, out)
+        for times in out.ongoing.values():
+            times.sort()
+        return out
 
     def complete(self, transactional_id: str) -> bool:
         """Whether the id's whole history is in the input: its partition is there and was never cleaned."""
@@ -165,6 +260,26 @@ class CoordinatorHistory:
     def intact(self, entry: Entry) -> bool:
         """Whether the log was never cleaned from this record on."""
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62)
+
+
+def _name_in(
+    log: CoordinatorLog, columns: dict[str, np.ndarray], counts: np.ndarray, sets: np.ndarray, out: Named
+) -> None:
+    """Adds what a piece says of a partition, which the ``sets`` have."""
+    naming = sets[columns["set"]] & counts[columns["id"]]
+    ongoing = naming & (columns["state"] == ONGOING)
+    producers, epochs = columns["producer_id"][ongoing].tolist(), columns["producer_epoch"][ongoing].tolist()
+    for producer, epoch, time in zip(producers, epochs, clocks(columns)[ongoing].tolist(), strict=True):
+        out.ongoing.setdefault((producer, epoch), []).append(time)
+    numbers = windows_of(columns)
+    wanted = np.zeros(int(numbers.max(initial=-1)) + 2, bool)
+    wanted[numbers[naming]] = True
+    wanted[-1] = False  # where those lie that are of no transaction
+    rows = np.flatnonzero(wanted[numbers])
+    entries = zip(numbers[rows].tolist(), log.entries(columns, rows), strict=True)
+    for _, mine in itertools.groupby(entries, key=lambda entry: entry[0]):
+        for producer, windows in build_windows(entry for _, entry in mine).items():
+            out.windows.setdefault(producer, []).extend(windows)
 
 
 def build_windows(entries: Iterable[Entry]) -> dict[int, list[Window]]:
@@ -201,13 +316,36 @@ def build_windows(entries: Iterable[Entry]) -> dict[int, list[Window]]:
 
 def build_history(partition_count: int, entries: Iterable[Entry]) -> CoordinatorHistory:
     """The history from entries in the order (partition, offset)."""
-    history = CoordinatorHistory(partition_count)
-    for entry in entries:
-        history.by_id.setdefault(entry.transactional_id, []).append(entry)
-    for records in history.by_id.values():
-        for entry in records:
-            if entry.state is not None:
-                history.by_producer.setdefault(entry.producer_id, []).append(entry)
-        for producer_id, windows in build_windows(records).items():
-            history.windows_by_producer.setdefault(producer_id, []).extend(windows)
+    by_partition = itertools.groupby(entries, key=lambda entry: entry.partition)
+    return join(partition_count, {partition: pack(mine) for partition, mine in by_partition})
+
+
+def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> CoordinatorHistory:
+    """The history from the logs of partitions, which are given in their order. Cost: a look at each id."""
+    history = CoordinatorHistory(partition_count, logs=dict(logs))
+    names = _in_several(logs.values())
+    if names:
+        places = [{name: number for number, name in enumerate(log.ids) if name in names} for log in logs.values()]
+        entries: list[Entry] = []
+        ranks: dict[str, int] = {}
+        for k, (log, numbers) in enumerate(zip(logs.values(), places, strict=True)):
+            for name, number in numbers.items():
+                ranks.setdefault(name, (k << 32) + number)
+                entries += log.entries_of(number)
+        history.shared = pack(entries)
+        history.ranks = [ranks[name] for name in history.shared.ids]
     return history
+
+
+def _in_several(logs: Iterable[CoordinatorLog]) -> set[str]:
+    """The ids that more than one log has; ids that lie where they belong cost 8 bytes each."""
+    hashes = [np.array([hash(name) for name in log.read_ids()], np.int64) for log in logs]
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
+    twice = np.unique(every[1:][every[1:] == every[:-1]])
+    found: dict[str, int] = defaultdict(int)
+    if len(twice):
+        for log, mine in zip(logs, hashes, strict=True):
+            names = log.read_ids()
+            for number in np.flatnonzero(np.isin(mine, twice)).tolist():
+                found[names[number]] += 1
+    return {name for name, count in found.items() if count > 1}

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
 from auditor.model.hashing import partition_for
 from auditor.rules import blocking, commands
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, Entry
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
+from auditor.rules.group_offsets import watched
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.safeguards import TRANSACTION_TIMEOUT
-from auditor.rules.transitions import FAMILY, TOPIC, at_entry, mine
+from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
+from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import LogView
 
 SHOWN = 5  # partitions in a sentence
-
-
-def last_entries(log: LogView) -> Iterator[Entry]:
-    """The last record of every id whose partition this is."""
-    for _, entries in mine(log):
-        yield entries[-1]
 
 
 @rule(
@@ -42,10 +41,10 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     so that its markers are sent again. Never abort a PrepareCommit.
     Source: KIP-98; semantics 3.7
     """
-    for entry in last_entries(log):
+    for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
         age = log.cluster.as_of - entry.time
         away = blocking.undeliverable(log.cluster, entry)
-        if entry.state not in DECIDING or (age <= entry.timeout_ms + blocking.LATE_MS and not away):
+        if age <= entry.timeout_ms + blocking.LATE_MS and not away:
             continue
         waits = f"nobody leads {_some(away)}" if away else f"one of {_some(sorted(entry.partitions))}"
         yield at_entry(
@@ -93,8 +92,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     errors (unreadable-transaction-record).
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
-    for entry in last_entries(log):
-        if entry.state != "Ongoing" or entry.timeout_ms <= 0:
+    for entry in last_entries(log, ONGOING):
+        if entry.timeout_ms <= 0:
             continue
         begin = entry.start if entry.start >= 0 else entry.time
         over = log.cluster.as_of - begin - entry.timeout_ms
@@ -135,10 +134,14 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s.
     Source: KIP-447
     """
-    for tid, entries in mine(log):
-        last = entries[-1]
-        offsets = any(name.startswith("__consumer_offsets-") for e in entries for name in e.partitions)
-        if last.state is None or not (last.timeout_ms >= 600_000 or (offsets and last.timeout_ms > 60_000)):
+    (columns, there), found = last_records(log), records(log)
+    if found is None:
+        return
+    long = np.flatnonzero(there & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] > 60_000))
+    having = commit_offsets(found, log.leader.log_start) if len(long) else there
+    for number, last in zip(long.tolist(), found.entries(columns, long), strict=True):
+        tid, offsets = last.transactional_id, bool(having[number])
+        if last.timeout_ms < 600_000 and not offsets:
             continue
         yield at_entry(
             log,
@@ -166,17 +169,17 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     if not log.cluster.knows_count(log.topic):
         return
     sure = log.cluster.has_metadata
-    if log.topic == TOPIC:
-        for tid, entries in mine(log):
-            owner = partition_for(tid, count)
+    if (found := records(log)) is not None:
+        for number in np.flatnonzero(last_records(log)[1]).tolist():
+            owner = partition_for(found.ids[number], count)
             if owner != log.partition:
-                yield _misplaced(log, tid, None, owner, count, sure, entries[0])
+                judged = (e for e in found.entries_of(number) if e.offset >= log.leader.log_start)
+                yield _misplaced(log, found.ids[number], None, owner, count, sure, next(judged))
     elif log.topic == "__consumer_offsets":
-        for name in ("offset_commits", "group_metadata"):
-            table = log.leader.tables.get(name)
-            for group in dict.fromkeys(table["group_id"].to_pylist() if table is not None else ()):
-                if group is not None and partition_for(group, count) != log.partition:
-                    yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
+        seen = watched(log)
+        for group in seen.groups if seen is not None else ():
+            if partition_for(group, count) != log.partition:
+                yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
 
 
 def _misplaced(

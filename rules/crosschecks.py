@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +15,7 @@ from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.view import LogView, arrived
-from auditor.rules.windows import marker_window, owner_complete, skew
+from auditor.rules.windows import marker_window, naming, owner_complete, skew
 
 
 @rule(
@@ -41,24 +42,26 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     for t in log.leader.transactions:
         if t["first_offset"] < log.leader.log_start or not owner_complete(log, t["producer_id"]):
             continue
-        ongoing = [e for e in history.by_producer.get(int(t["producer_id"]), []) if e.state == "Ongoing"]
-        same = [e for e in ongoing if e.producer_epoch == t["producer_epoch"]]
-        if not same or _named(log, same, t) or not _seen(log, history, t, same[-1]):
+        if _named(log, t):
+            continue
+        last = history.last_ongoing(int(t["producer_id"]), int(t["producer_epoch"]))
+        if last is None or not _seen(log, history, t, last):
             continue
         if t["marker_offset"] >= 0 and not t["commit"] and marker_window(log, t) is None:
             continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision tell
-        yield _not_in_transaction(log, t, same[-1])
+        yield _not_in_transaction(log, t, last)
 
 
-def _named(log: LogView, entries: list[Entry], t: np.void) -> bool:
+def _named(log: LogView, t: np.void) -> bool:
     """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
 
     What stands between the two markers tells when the data came; its own stamps may be of any time.
     """
     after = int(t["prev_marker_time"]) - SKEW_MS if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + SKEW_MS if t["marker_offset"] >= 0 else None
-    named = [e.time for e in entries if log.name in e.partitions]
-    return any(time >= after and (until is None or time <= until) for time in named)
+    named = naming(log).ongoing.get((int(t["producer_id"]), int(t["producer_epoch"])), [])
+    at = bisect.bisect_left(named, after)
+    return at < len(named) and (until is None or named[at] <= until)
 
 
 def _seen(log: LogView, history: CoordinatorHistory, t: np.void, entry: Entry) -> bool:
@@ -105,12 +108,13 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         return
     producers = log.leader.producers
     for p in producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]:
-        entries = history.by_producer.get(int(p["producer_id"]), [])
-        highest = max((e.producer_epoch for e in entries), default=-1)
-        if not entries or p["max_data_epoch"] <= highest:
+        highest = history.highest_epoch(int(p["producer_id"]))
+        if highest is None or p["max_data_epoch"] <= highest:
             continue
+        entry = history.last_of_producer(int(p["producer_id"]))
+        assert entry is not None
         time = log.time(p["max_data_epoch_time"])
-        partition = entries[-1].partition
+        partition = entry.partition
         other = skew(log, partition) > 1_000
         seen = arrived(history.times.get(partition, -1), history.clean.get(partition, False), time, other_clock=other)
         yield log.finding(
@@ -123,7 +127,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
             last_offset=p["data_last_offset"],
             producer_id=p["producer_id"],
             producer_epoch=p["max_data_epoch"],
-            transactional_id=entries[-1].transactional_id,
+            transactional_id=entry.transactional_id,
             time_ms=time,
             evidence={"expected": highest, "found": p["max_data_epoch"], "in_flight": None if seen else True},
         )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.facts.coordinator_log import CoordinatorLog, Entry
 from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION
+from auditor.rules.state_records import raised
 from auditor.rules.view import LogView, runs
 
 FAMILY = "epochs"
@@ -88,14 +91,20 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("epoch-near-exhaustion", family=FAMILY, severity="warning from 30000 on; error for transactional data at 32767")
+@rule(
+    "epoch-near-exhaustion",
+    family=FAMILY,
+    severity="warning from 30000 on, info in normal rotation; error for transactional data at 32767",
+)
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is about to run out
 
     Checks: a producer's data epoch is 30000 or higher; transactional data carries the reserved epoch 32767.
     Why it matters: the epoch has 16 bits. At the end the coordinator gives a new producer id, which is normal; a fast
-    climb is not, and 32767 is only for markers.
-    Can be wrong: idempotent producers may reach 32767 by themselves.
+    climb is not, and 32767 is only for markers. Info where the id has moved on to its next producer id, and for
+    transactions under transaction.version 2, which take an epoch each: there the climb is normal.
+    Can be wrong: idempotent producers may reach 32767 by themselves; without __transaction_state an id that has moved
+    on cannot be told from one that has not.
     What to do: nothing when it climbed slowly; otherwise see epoch-bump-storm.
     Source: KIP-360
     """
@@ -116,11 +125,20 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             yield _near(log, p)
 
 
+def _successor(log: LogView, producer_id: int) -> int | None:
+    """The producer id that the same transactional id has by now, None where it is this one or nobody knows."""
+    entry = log.last_entry(producer_id)
+    return entry.producer_id if entry is not None and entry.producer_id not in (-1, producer_id) else None
+
+
 def _near(log: LogView, p: np.void) -> Finding:
+    successor = _successor(log, int(p["producer_id"]))
+    climbs = log.policy().bumps_each_transaction and bool(p["transactional"])  # an epoch a transaction
     return log.finding(
         "epoch-near-exhaustion",
-        "warning",
-        f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767",
+        "info" if climbs or successor is not None else "warning",
+        f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767"
+        + (f"; its transactional id goes on as producer {successor}" if successor is not None else ""),
         offset=p["max_data_epoch_offset"],
         last_offset=p["data_last_offset"],
         producer_id=p["producer_id"],
@@ -131,6 +149,8 @@ def _near(log: LogView, p: np.void) -> Finding:
             "found": p["max_data_epoch"],
             "limit": RESERVED_EPOCH,
             "left": RESERVED_EPOCH - int(p["max_data_epoch"]),
+            "next_producer_id": successor,
+            "one_epoch_a_transaction": climbs or None,
         },
     )
 
@@ -161,32 +181,43 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
 
 def _coordinator_storms(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
-    for tid, entries in (history.by_id if history else {}).items():
-        if entries[0].partition != log.partition:
-            continue
-        bumps = [
-            new
-            for old, new in itertools.pairwise(entries)
-            if new.state in ("Empty", "PrepareAbort")
-            and new.producer_id == old.producer_id
-            and new.producer_epoch > old.producer_epoch
-            and not (new.state == "PrepareAbort" and new.client_version >= 2)
-        ]
-        for first, tenth in zip(bumps, bumps[9:], strict=False):
-            if 0 <= tenth.time - first.time <= 600_000:
-                yield log.finding(
-                    "epoch-bump-storm",
-                    "warning",
-                    f"The epoch of transactional id {tid} was raised 10 times within ten minutes other than by its own "
-                    "transactions: two instances may share it",
-                    offset=first.offset,
-                    last_offset=tenth.offset,
-                    producer_id=tenth.producer_id,
-                    producer_epoch=tenth.producer_epoch,
-                    transactional_id=tid,
-                    time_ms=first.time,
-                    file=first.file,
-                    position=first.position,
-                    evidence={"bumps": len(bumps), "first_epoch": first.producer_epoch, "window_ms": 600_000},
-                )
-                break
+    for found, counts in history.whole_ids(log.partition) if history is not None else ():
+        rises = np.zeros(found.id_count, np.int64)
+        for columns in found.neighbours():
+            rises += np.bincount(columns["id"][raised(columns)], minlength=found.id_count)
+        for number in np.flatnonzero(counts & (rises >= 10)).tolist():
+            yield from _storms(log, _rises(found, number), int(rises[number]))
+
+
+def _rises(found: CoordinatorLog, number: int) -> Iterator[Entry]:
+    """The records of an id that :func:`raised` names."""
+    for old, new in itertools.pairwise(found.entries_of(number)):
+        ended = new.state == "PrepareAbort" and new.client_version < 2
+        same = new.producer_id == old.producer_id
+        if (new.state == "Empty" or ended) and same and new.producer_epoch > old.producer_epoch:
+            yield new
+
+
+def _storms(log: LogView, rises: Iterator[Entry], count: int) -> Iterator[Finding]:
+    """The first ten rises of an epoch that lie within ten minutes."""
+    latest: deque[Entry] = deque(maxlen=10)
+    for tenth in rises:
+        latest.append(tenth)
+        first = latest[0]
+        if len(latest) == 10 and 0 <= tenth.time - first.time <= 600_000:
+            yield log.finding(
+                "epoch-bump-storm",
+                "warning",
+                f"The epoch of transactional id {tenth.transactional_id} was raised 10 times within ten minutes other "
+                "than by its own transactions: two instances may share it",
+                offset=first.offset,
+                last_offset=tenth.offset,
+                producer_id=tenth.producer_id,
+                producer_epoch=tenth.producer_epoch,
+                transactional_id=tenth.transactional_id,
+                time_ms=first.time,
+                file=first.file,
+                position=first.position,
+                evidence={"bumps": count, "first_epoch": first.producer_epoch, "window_ms": 600_000},
+            )
+            return

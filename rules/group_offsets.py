@@ -1,198 +1,38 @@
-"""The life of committed offsets in one ``__consumer_offsets`` partition: written, pending, then in force or dropped.
-
-Replays the records of the leader copy in log order over the reference model (semantics 5.1, KIP-447), and tells
-watchers what happens. One pass over the records; memory is that of the values in force and pending.
-"""
+"""Committed offsets of one ``__consumer_offsets`` partition: as the copy's reader left them, or replayed from rows."""
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
+from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
+from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Story, Watcher
+from auditor.model.offset_watch import Rivals, Values
+from auditor.model.offsets import NO_PRODUCER_ID
 from auditor.rules.view import LogView
 
 CONSUMER_OFFSETS = "__consumer_offsets"
-CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER = 2, 3, 5  # key types of group records
 
 
-class Generation(NamedTuple):
-    """What the last group record before a commit said. ``offset``: of the first record with this ``number``.
-
-    ``empty``: the group had no member then, None when the log does not tell.
-    """
-
-    offset: int
-    number: int
-    classic: bool
-    empty: bool | None
-
-
-class Commit(NamedTuple):
-    """One offset record: ``value`` is what the group will read next there. ``producer_id`` is -1 for a plain commit.
-
-    ``time`` is the record's, in ms, written by the broker; ``generation`` None where no group record came before.
-    """
-
-    place: GroupPartition
-    topic: str
-    partition: int
-    value: int
-    record_offset: int
-    time: int
-    producer_id: int
-    producer_epoch: int
-    file: str
-    position: int
-    generation: Generation | None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it was written outside a transaction."""
-        return self.producer_id == NO_PRODUCER_ID
-
-
-class Watcher(Protocol):
-    """Somebody who wants to know. Both are called in the order of the log, :meth:`live` in that of the records."""
-
-    def live(self, commit: Commit) -> None:
-        """A commit of a transaction that was not aborted (committed, or open at the log's end)."""
-
-    def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
-        """A commit came to be ``in force``, ``aborted`` or ``superseded``; ``before``: what was in force till then."""
-
-
-@dataclass(slots=True)
-class Story:
-    """Replays the records; afterwards ``in_force`` and ``pending`` hold what a coordinator would have in memory."""
-
-    watchers: tuple[Watcher, ...] = ()
-    model: GroupOffsets = field(default_factory=lambda: GroupOffsets({}))
-    generations: dict[str, Generation] = field(default_factory=dict)
-    members: dict[str, set[str]] = field(default_factory=dict)
-    commits: dict[int, Commit] = field(default_factory=dict)  # by record offset: those in force or pending
-    waiting: dict[GroupPartition, deque[Commit]] = field(default_factory=dict)  # from the first undecided one on
-    outcomes: dict[int, bool] = field(default_factory=dict)  # record offset -> committed, of those that wait
-    written: dict[int, list[Commit]] = field(default_factory=dict)  # by producer, in its open transaction
-
-    def in_force(self) -> Iterator[Commit]:
-        """The committed values, by group and partition."""
-        for place in sorted(self.model.committed):
-            yield self.commits[self.model.committed[place].record_offset]
-
-    def pending(self, producer_id: int) -> list[Commit]:
-        """The values that wait for the end of this producer's transaction, by group and partition."""
-        values = self.model.pending.get(producer_id, {})
-        return [self.commits[values[place].record_offset] for place in sorted(values)]
-
-    def group_record(self, offset: int, row: tuple[Any, ...]) -> None:
-        """A classic group's generation, or a KIP-848 group's epoch or member."""
-        group, key_type, tombstone, number, members = row
-        if key_type == KIP_848_MEMBER:
-            known = self.members.setdefault(group, set())
-            (known.difference_update if tombstone else known.update)(members or ())
-            number = self.generations[group].number if group in self.generations else None
-        if number is None or (tombstone and key_type != KIP_848_MEMBER):
-            return
-        last = self.generations.get(group)
-        first = last.offset if last is not None and last.number == number else offset
-        empty = not (members if key_type == CLASSIC else self.members.get(group))
-        self.generations[group] = Generation(first, number, key_type == CLASSIC, empty)
-
-    def offset_record(self, offset: int, row: tuple[Any, ...]) -> None:
-        """A commit, or the tombstone that takes all values of its place away."""
-        group, topic, partition, tombstone, value, time, producer_id, epoch, file, position = row
-        place = GroupPartition(group, f"{topic}-{partition}")
-        if tombstone or value is None:
-            for gone in self._values(place):
-                self.commits.pop(gone.record_offset, None)
-            self.model.replay_tombstone(place)
-            return
-        generation = self.generations.get(group)
-        c = Commit(
-            place=place,
-            topic=topic,
-            partition=partition,
-            value=value,
-            record_offset=offset,
-            time=time,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            file=file,
-            position=position,
-            generation=generation,
-        )
-        if c.plain:
-            before = self._before(place)
-            self._store(c, self.model.committed.get(place))
-            for watcher in self.watchers:
-                watcher.decided(c, "in force", before)
-        else:
-            self._store(c, self.model.pending.get(producer_id, {}).get(place))
-            if self.watchers:
-                self.written.setdefault(producer_id, []).append(c)
-                self.waiting.setdefault(place, deque()).append(c)
-
-    def _store(self, c: Commit, replaced: CommittedOffset | None) -> None:
-        if replaced is not None:
-            self.commits.pop(replaced.record_offset, None)
-        self.commits[c.record_offset] = c
-        self.model.replay(c.place, CommittedOffset(c.value, c.record_offset, c.time), c.producer_id)
-
-    def _values(self, place: GroupPartition) -> Iterator[CommittedOffset]:
-        if place in self.model.committed:
-            yield self.model.committed[place]
-        for values in self.model.pending.values():
-            if place in values:
-                yield values[place]
-
-    def _before(self, place: GroupPartition) -> Commit | None:
-        value = self.model.committed.get(place)
-        return None if value is None else self.commits[value.record_offset]
-
-    def marker(self, producer_id: int, commit: bool) -> None:
-        """The end of a producer's transaction."""
-        values = self.pending(producer_id)
-        before = {c.place: self._before(c.place) for c in values}
-        taken = set(self.model.replay_marker(producer_id, commit))
-        for c in values:
-            outcome = "aborted" if not commit else "in force" if c.place in taken else "superseded"
-            old = before[c.place]
-            gone = old if outcome == "in force" else c
-            if gone is not None:
-                self.commits.pop(gone.record_offset, None)
-            for watcher in self.watchers:
-                watcher.decided(c, outcome, old)
-        written = self.written.pop(producer_id, [])
-        self.outcomes |= {c.record_offset: commit for c in written}
-        for c in written:
-            self._settle(c.place)
-
-    def _settle(self, place: GroupPartition) -> None:
-        """Hands on the commits of a place, in the order of their records, as far as they are decided."""
-        waiting = self.waiting.get(place)
-        while waiting and waiting[0].record_offset in self.outcomes:
-            c = waiting.popleft()
-            if self.outcomes.pop(c.record_offset):
-                self._live(c)
-
-    def _live(self, c: Commit) -> None:
-        for watcher in self.watchers:
-            watcher.live(c)
-
-    def end(self) -> None:
-        """The log ends: what is open counts as written."""
-        for place in sorted(self.waiting):
-            for c in self.waiting[place]:
-                if self.outcomes.get(c.record_offset, True):
-                    self._live(c)
-        self.waiting.clear()
+def watched(log: LogView) -> WatchedOffsets | None:
+    """What one pass over the records brought out, made once; None for other topics."""
+    if log.topic != CONSUMER_OFFSETS:
+        return None
+    if log.leader.watched_offsets is None:
+        rivals, values = Rivals(), Values()
+        story = tell(log, rivals, values)
+        pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
+        tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
+        groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
+        log.leader.watched_offsets = WatchedOffsets(
+            rivals.zombies, rivals.interleaved, values.falls(), values.skips, pending, in_force_of(story.in_force()),
+            [group for group in dict.fromkeys(groups) if group is not None],
+        )  # fmt: skip
+    return log.leader.watched_offsets
 
 
 def tell(log: LogView, *watchers: Watcher) -> Story:

@@ -245,7 +245,9 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     time index entry with an earlier record that is later in time; entries that do not increase; a file with a partial
     entry.
     Why it matters: look-ups land in the middle of a batch or miss records.
-    Can be wrong: entries of a follower that took several batches at once carry the last one's offset (allowed for).
+    Can be wrong: entries of a follower that took several batches at once carry the last one's offset (allowed for). In
+    a file of a running or killed broker, which ends in zeros, the last entries may be what a truncation left behind the
+    index's end, at offsets that the log may have reached again: those that fit no batch are info.
     What to do: with the broker stopped delete the segment's .index and .timeindex; a missing .index makes the start
     recover the segment and rebuild both.
     Source: formats 6.1, 6.2; OffsetIndex, TimeIndex
@@ -254,7 +256,8 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     if (ahead := log.leader.ahead) is not None and is_ahead_of_all(log, ahead):
         explained.add(ahead.last_offset)
     for copy in log.copies:
-        for run in runs(log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, copy=copy), "kind", "segment", "fault"):
+        entries = log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, copy=copy)
+        for run in runs(entries, "kind", "segment", "fault", "maybe_cut_off"):
             time = run[0]["kind"] == Kind.TIME_INDEX_ENTRY
             left = [
                 e
@@ -277,17 +280,19 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) 
     file = log_file.removesuffix(".log") + (".timeindex" if time else ".index")
     entry = int(e["position"]) // (12 if time else 8)
     points = f"timestamp {e['entry_timestamp']}" if time else f"position {e['entry_position']}"
+    left_over = e["maybe_cut_off"] == 1 and not copy.clean_shutdown
     return log.finding(
         "index-mismatch",
-        "warning",
+        "info" if left_over else "warning",
         f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
-        f"{INDEX_FAULTS[e['fault']]}",
+        f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves them in a running broker's file" * left_over),
         copy=copy,
         file=file,
         position=e["position"],
         evidence={"entry": entry, "entry_offset": e["entry_offset"], "points_at": points,
                   "why": INDEX_FAULTS[e["fault"]], "entries": len(run),
-                  "segment_position": None if time else e["entry_position"]},
+                  "segment_position": None if time else e["entry_position"], "in_flight": left_over or None,
+                  **({"confidence": "undecidable", "missing": "the index's end in memory"} if left_over else {})},
         remedy=f"Stop broker {copy.broker_id}, delete {log_file.removesuffix('.log')}.index and .timeindex, start it",
     )  # fmt: skip
 

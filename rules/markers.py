@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.rules import safety
 from auditor.rules.coordinator_history import SKEW_MS, Window
 from auditor.rules.finding import Finding, iso
-from auditor.rules.open_transactions import open_transactions
+from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     By,
@@ -22,7 +23,15 @@ from auditor.rules.relations import (
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.view import LogView, arrived
-from auditor.rules.windows import contradicting_window, marker_window, owner_complete, skew, unmarked_windows
+from auditor.rules.windows import (
+    contradicting_window,
+    marker_window,
+    matching,
+    own_window,
+    owner_complete,
+    skew,
+    unmarked_windows,
+)
 
 FAMILY = "cross-checks"
 TOPIC = "__transaction_state"
@@ -71,6 +80,8 @@ def _at_marker(log: LogView, rule_id: str, severity: str, message: str, t: np.vo
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
     moving=True,
+    together="{count} transactions were decided and completed, but {log} has no markers of them: "
+    "its files may have been copied before those came",
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
@@ -86,7 +97,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
-    for window in unmarked_windows(log, history):
+    for window in unmarked_windows(log):
         if _must_have_marker(log, window):
             yield _missing(log, window)
 
@@ -114,7 +125,7 @@ def _missing(log: LogView, window: Window) -> Finding:
     assert complete is not None
     other = skew(log, prepare.partition) > 1_000
     in_flight = log.in_flight(window.end_time or -1, other_clock=other)
-    opened = [t for t in open_transactions(log) if int(t.row["producer_id"]) == window.producer_id]
+    opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
@@ -147,31 +158,63 @@ def _missing(log: LogView, window: Window) -> Finding:
     prevented_by=(CLEAN_ELECTION,),
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
-    """One transaction was committed in one partition and aborted in another
+    """A transaction was ended here otherwise than its coordinator decided
 
-    Checks: the markers of one transaction (under transaction.version 2 the same producer and epoch, before that the
-    same decision of the coordinator) differ in their result; reported at the partition that differs from the decision.
-    Why it matters: the transaction is not atomic any more.
-    Can be wrong: two short transactions taken for one (said only with the whole history of the id).
-    What to do: list both sides; look for aborts by hand; compensate downstream.
-    Source: KIP-98; semantics 3.14 X5
+    Checks: a marker that closed data with another result than the coordinator decided for the transaction which that
+    data belongs to (by producer id, epoch, and the order of markers), where no earlier marker in the partition had
+    carried the decision out; at any time before or after the decision, whoever wrote it. A later marker with the right
+    result finds the data closed and does not make it whole.
+    Why it matters: the transaction is not atomic any more: committed in one partition, aborted in another, or
+    acknowledged as committed and gone.
+    Can be wrong: clocks of two brokers more than 30 s apart, or records of clients that are stamped with another time
+    than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
+    never written to.
+    What to do: list both sides; look for aborts by hand; compensate downstream. Never abort by hand what the
+    coordinator has prepared to commit.
+    Source: KIP-98, KIP-664; semantics 3.14 X5
     """
+    if log.topic == TOPIC:
+        return
     for t in _judged_markers(log):
-        window = contradicting_window(log, t) if owner_complete(log, t["producer_id"]) else None
-        if window is None or t["first_offset"] < 0 or window.complete is None or len(window.partitions) < 2:
+        if t["first_offset"] < 0 or marker_window(log, t) is not None:
             continue
-        assert window.prepare is not None
+        window = own_window(log, t)
+        if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
+            continue
+        if not _only_it_can_be(log, window, t):
+            continue
+        others = sorted(window.partitions - {log.name})
+        decision = "COMMIT" if window.prepare.commit else "ABORT"
         yield _at_marker(
             log,
             "split-decision",
             "critical",
-            f"The transaction of {window.transactional_id} was decided "
-            f"{'COMMIT' if window.prepare.commit else 'ABORT'} "
-            f"for {len(window.partitions)} partitions, but {log.name} has {'COMMIT' if t['commit'] else 'ABORT'}",
+            f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has "
+            f"{'COMMIT' if t['commit'] else 'ABORT'} for its data from offset {t['first_offset']} on"
+            + (f"; {decision} in {plural(len(others), 'other partition')}" if others else ""),
             t,
+            expected=decision,
             partitions=sorted(window.partitions),
             prepare_offset=window.prepare.offset,
+            decided=iso(window.prepare.time),
+            before_the_decision=True if t["marker_timestamp"] < window.prepare.time else None,
         )
+
+
+def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
+    """Whether no transaction that nobody knows of any more can be the data's, and no marker that is gone was its own.
+
+    A later marker that closed data of the same epoch shows the window's own data there, unless the id's whole history
+    is known.
+    """
+    if not owner_complete(log, t["producer_id"]) and window.client_version < 2:
+        matched, rows = matching(log, int(t["producer_id"])).of_marker, log.leader.transactions
+        later = rows[(rows["producer_id"] == t["producer_id"]) & (rows["marker_offset"] > t["marker_offset"])]
+        if any(int(row["marker_offset"]) in matched for row in later[later["first_offset"] >= 0]):
+            return False
+    copy = log.leader
+    whole = copy.log_start <= 0 and copy.intact_from <= 0 and not (copy.starts_late or copy.unreadable or copy.absent)
+    return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
 
 
 @rule(
@@ -257,8 +300,7 @@ def _decided(log: LogView, t: np.void) -> bool:
     history = log.cluster.coordinator
     if history is None or marker_window(log, t) is not None or t["repeated"]:
         return True
-    entries = history.by_producer.get(int(t["producer_id"]), [])
-    partition = entries[-1].partition if entries else None
+    partition = history.written_in(int(t["producer_id"]))
     times = [history.times.get(partition, -1)] if partition is not None else list(history.times.values())
     clean = [history.clean.get(partition, False)] if partition is not None else list(history.clean.values())
     stamp = int(t["marker_timestamp"])
@@ -281,13 +323,12 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         return
     told: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
-        entries = history.by_producer.get(int(t["producer_id"]), [])
+        p = history.written_in(int(t["producer_id"]))
         at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
-        latest = history.leader_epochs.get(entries[-1].partition, -1) if entries else -1
-        if not entries or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
+        latest = -1 if p is None else history.leader_epochs.get(p, -1)
+        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
             continue
         told.add(at)
-        p = entries[-1].partition
         stamp = int(t["marker_timestamp"])
         seen = arrived(history.times.get(p, -1), history.clean.get(p, False), stamp, other_clock=True)
         yield _at_marker(

@@ -64,10 +64,24 @@ class OpenTransaction:
 
 
 def open_transactions(log: LogView) -> list[OpenTransaction]:
-    """The transactions open at the end of the leader copy, by first offset, each with its class."""
-    rows = log.leader.transactions
-    rows = rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
-    return [_classify(log, row) for row in np.sort(rows, order="first_offset")]
+    """The transactions open at the end of the leader copy, by first offset, each with its class. Made once a log."""
+    if "open" not in log.cache:
+        rows = log.leader.transactions
+        rows = rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
+        log.cache["open"] = [_classify(log, row) for row in np.sort(rows, order="first_offset")]
+    found: list[OpenTransaction] = log.cache["open"]
+    return found
+
+
+def open_of(log: LogView, producer_id: int) -> list[OpenTransaction]:
+    """Those of one producer, looked up once."""
+    if "open_of" not in log.cache:
+        by_producer: dict[int, list[OpenTransaction]] = {}
+        for t in open_transactions(log):
+            by_producer.setdefault(int(t.row["producer_id"]), []).append(t)
+        log.cache["open_of"] = by_producer
+    found: dict[int, list[OpenTransaction]] = log.cache["open_of"]
+    return found.get(producer_id, [])
 
 
 def _classify(log: LogView, row: np.void) -> OpenTransaction:

@@ -33,7 +33,9 @@ class Gap(NamedTuple):
 class Pair:
     """A copy and the leader copy. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
 
-    ``divergent`` counts batches below ``high`` that differ; they lie between ``first_offset`` and ``last_offset``.
+    ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
+    ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
+    lineage), ``lost_epoch`` the leader epoch under which the copy has batches there.
     """
 
     copy: CopyFacts
@@ -43,6 +45,8 @@ class Pair:
     divergent: int = 0
     first_offset: int = -1
     last_offset: int = -1
+    forked_at: int = -1
+    lost_epoch: int = -1
     gaps: list[Gap] = field(default_factory=list)
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
@@ -127,6 +131,7 @@ def _compare(log: LogView, copy: CopyFacts) -> Pair:
         odd.append((rows["base_offset"][touching], rows["last_offset"][touching]))
         lone = alone & ~_overlaps(rows, others) & (rows["base_offset"] >= low)
         pair.gaps += _gaps(rows, lone, in_leader, _undecidable(without))
+    odd.append(_forked(pair, ours, theirs))
     first, last = (np.concatenate(columns) for columns in zip(*odd, strict=True))
     if len(first):
         pair.divergent = len(np.unique(first))
@@ -143,6 +148,43 @@ def _differ(
         unequal = ours[name][at] != theirs[name][there]
         differ |= unequal & (ours["magic"][at] == 2) if name == "crc" else unequal
     return differ & (ours["crc_ok"][at] != 0) & (theirs["crc_ok"][there] != 0)
+
+
+def _forked(pair: Pair, ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """First and last offsets of the copy's batches that are not in the leader copy's lineage, whatever checkpoints say.
+
+    A batch of epoch E is not where the leader copy has a later epoch from that offset or an earlier one on, or none of
+    E at all. Epochs never come back, so this is proof. Source: KIP-101.
+    """
+    lineage = _lineage(pair.leader, theirs)
+    sound = (ours["crc_ok"] != 0) & (ours["magic"] == 2) & (ours["base_offset"] >= pair.low)
+    epochs = ours["partition_leader_epoch"]
+    if not lineage or not np.any(sound & (epochs >= 0)):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    known = np.array(sorted(lineage), np.int64)
+    starts = np.minimum.accumulate(np.array([lineage[e] for e in known], np.int64)[::-1])[::-1]
+    later = np.searchsorted(known, epochs, side="right")
+    ends = np.append(starts, np.iinfo(np.int64).max)[later]
+    foreign = ~np.isin(epochs, known) & (epochs < known[-1]) & (epochs > known[0])
+    outside = sound & (epochs >= 0) & ((ours["base_offset"] >= ends) | foreign)
+    if np.any(outside):
+        pair.forked_at = int(ours["base_offset"][outside].min())
+        pair.lost_epoch = int(epochs[outside].max())
+    return ours["base_offset"][outside], ours["last_offset"][outside]
+
+
+def _lineage(copy: CopyFacts, rows: dict[str, np.ndarray]) -> dict[int, int]:
+    """Leader epochs of a copy with their first offsets: by its batches, and its checkpoint where that begins earlier.
+
+    The checkpoint also knows epochs whose batches are gone; what it says behind the log end was never so.
+    """
+    sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (rows["partition_leader_epoch"] >= 0)
+    epochs, at = np.unique(rows["partition_leader_epoch"][sound], return_index=True)
+    lineage = dict(zip(epochs.tolist(), rows["base_offset"][sound][at].tolist(), strict=True))
+    for epoch, start in copy.leader_epochs:
+        if start <= copy.log_end:
+            lineage[epoch] = min(start, lineage.get(epoch, start))
+    return lineage
 
 
 def _within(pair: Pair, rows: dict[str, np.ndarray]) -> np.ndarray:

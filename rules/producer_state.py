@@ -19,11 +19,17 @@ from auditor.facts.events import (
     Kind,
 )
 from auditor.rules import commands
-from auditor.rules.finding import Finding, iso, lowered
+from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, beside_its_batch, in_or_right_behind_what_the_leader_lacks, within_its_offsets
-from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
-from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
+from auditor.rules.relations import (
+    By,
+    beside_its_batch,
+    in_or_right_behind_what_the_leader_lacks,
+    within_its_offsets,
+)
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
+from auditor.rules.view import LogView, runs
+from auditor.rules.windows import naming
 
 FAMILY = "producer state"
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
@@ -33,7 +39,7 @@ INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 OF_A_WRONG_BATCH = (
     By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
     By("offsets-not-increasing", beside_its_batch),
-    By("producer-fields-inconsistent", beside_its_batch),
+    By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
 )
 
 
@@ -48,7 +54,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
     Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned, whose sequences
-    do not continue and do not touch anything stored before.
+    do not continue and do not touch anything stored before. The first batch at the log start is held against the last
+    one below it, or against the producer snapshot that lies there.
     Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
     record that a broker acknowledged and lost, or that was written elsewhere, or was never written.
     Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it;
@@ -155,7 +162,9 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
     Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
-    partition, without a full turn of the sequence numbers between them.
+    partition, without a full turn of the sequence numbers between them; from sequence 0 on only the same bytes (length
+    and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
+    log start is held against the last one below it, or against the snapshot there.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
     Can be wrong: a raw segment was restored over a log that already had it.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
@@ -194,7 +203,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
 
     Checks: a data batch with base sequence 0 in the epoch of the producer's batch before it, whose last sequence was
-    not the largest there is.
+    not the largest there is, and which is not the same bytes as the earlier batch at sequence 0.
     Why it matters: clients before 2.5 renumber after UNKNOWN_PRODUCER_ID; retries from before are then not recognised,
     and new records shaped like cached ones are taken for duplicates and lost.
     Can be wrong: the wrap of the sequence numbers, when the batch that ended at 2147483647 was cleaned away.
@@ -203,7 +212,8 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """
     intact = log.intact_from()
     for e in log.events(Kind.SEQUENCE_RESET):
-        if e["context"] & AFTER_UNREADABLE:
+        evicted = log.policy().evicts_below_log_start and e["previous_last_offset"] < log.leader.log_start
+        if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
             continue
         severity = "warning" if e["previous_last_offset"] >= intact and log.leader.log_start_known else "info"
         yield log.at_event(
@@ -234,11 +244,13 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
     Checks: the first batch of a producer in the partition has a sequence above 0 although nothing was removed before
-    it: the log starts at 0, or a producer snapshot at or below the batch does not know the producer.
+    it: the log starts at 0, or a producer snapshot at or below the batch does not know the producer. Where a snapshot
+    at the log start, or a batch below it, does know it, the batch is judged as any other one and not named here.
     Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
     before the broker lost its state, or never existed.
     Can be wrong: an id older than the first snapshot that is kept; a partition mirrored from raw segments; a topic that
-    was deleted and created anew under a producer (info where the coordinator shows it).
+    was deleted and created anew under a producer (info where the coordinator shows it, or the metadata log: the name of
+    a removed topic, a producer id given out before, a batch within the time that brokers remember a producer).
     What to do: look for a leader change, DeleteRecords or an expiration just before; compare other replicas; treat the
     sequences below as possibly lost.
     Source: KIP-360, UnknownProducerId and OutOfOrderSequence page
@@ -276,20 +288,35 @@ def _created_anew(log: LogView, producer_id: int) -> bool:
     history, began = log.cluster.coordinator, log.leader.first_time
     if history is None or began < 0 or log.leader.log_start > 0:
         return False
-    windows = (w for w in history.windows(producer_id) if log.name in w.partitions)
+    windows = naming(log).windows.get(producer_id, [])
     return any(w.end_time is not None and w.end_time < began for w in windows)
+
+
+def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
+    """What the metadata log says of a topic that took a removed one's name under a producer that may have been there
+    before, within the time that brokers remember one; empty where that is not so."""
+    removed, created, next_id = log.cluster.made_anew.get(log.topic, (None, None, None))
+    if created is None or log.leader.log_start > 0:
+        return {}
+    younger = next_id is not None and e["producer_id"] >= next_id
+    late = e["time"] - created >= log.cluster.expiration_ms(log.leader.broker_id)
+    if younger or late:
+        return {}
+    return {"topic_removed": None if removed is None else iso(removed), "topic_created": iso(created)}
 
 
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
-    anew = not inherited and _created_anew(log, int(e["producer_id"]))
+    made = {} if inherited else _topic_made_anew(log, e)
+    anew = bool(made) or (not inherited and _created_anew(log, e["producer_id"]))
     if inherited:
         lost = f"below the log start {log.leader.log_start}" if log.leader.log_start else "that the cleaner took"
         message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
-        extra = {"confidence": "undecidable", "missing": f"offsets {lost}"} | log.unknown_start()
+        extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
+        extra |= log.unknown_start()
     elif anew:
         message = f"{who} begins at sequence {found} in this log: it wrote to one of this name before this one began"
-        extra = {"confidence": "likely", "missing": "the deleted topic of the same name"}
+        extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
     else:
         message = (
             f"{who} begins at sequence {found} in this log: the broker took it without knowing it, and sequences 0 to "
@@ -316,6 +343,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
     Checks: the first batch of a higher epoch of a producer has a base sequence other than 0, where nothing was cleaned.
+    It is the first one in the partition: what follows a fenced producer's batch is held against the epoch's own last.
     Why it matters: a new epoch restarts the numbering; a leader that knows the producer refuses anything else.
     Can be wrong: the leader had lost the producer's state and could not refuse it.
     What to do: as for sequence-gap; report the client library if it repeats.
@@ -373,85 +401,3 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
             remedy=f"{commands.describe_producers(log.topic, log.partition)}; stop the client that mixes both; watch "
             "ReplicaFetcherManager lag",
         )
-
-
-@rule(
-    "producer-expired-while-active",
-    family=FAMILY,
-    severity="warning",
-    time=True,
-    absorbed_by=(
-        By("batch-timestamp-mismatch", within_its_offsets),
-        By("timestamp-out-of-range", within_its_offsets),
-        By("producer-timestamp-skew", within_its_offsets),
-    ),
-    prevented_by=(PRODUCER_EXPIRATION,),
-)
-def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
-    """A producer was idle longer than the broker remembers it, and then went on
-
-    Checks: between two batches of a producer that continue each other lies more time than producer.id.expiration.ms
-    (before 3.4: transactional.id.expiration.ms), with no transaction open.
-    Why it matters: the broker had forgotten the producer: brokers before 2.4 refuse such a batch, newer ones take it
-    without protection against duplicates.
-    Can be wrong: CreateTime of replayed data; the setting is taken as one day where the input does not tell it.
-    What to do: keep producers longer than they are idle, with kafka-configs.sh --bootstrap-server B --entity-type
-    brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
-    Source: KIP-360
-    """
-    limit = log.cluster.expiration_ms(log.leader.broker_id)
-    for run in runs(log.events(Kind.IDLE_BEYOND_EXPIRY), "producer_id"):
-        e = run[0]
-        severity = "warning" if e["base_offset"] >= log.intact_from() else lowered("warning")
-        yield log.at_event(
-            "producer-expired-while-active",
-            severity,
-            f"Producer {e['producer_id']} was idle for {int(e['idle_ms']) / 3600000:.1f} h, longer than the "
-            f"{limit / 3600000:.1f} h that brokers remember it, and went on at sequence {e['found_sequence']}",
-            e,
-            last_offset=run[-1]["last_offset"],
-            evidence={
-                "idle_ms": e["idle_ms"],
-                "expiration_ms": limit,
-                "previous_last_offset": e["previous_last_offset"],
-                "times": len(run),
-                "confidence": "likely",
-            },
-        )
-
-
-@rule(
-    "producer-timestamp-skew",
-    family=FAMILY,
-    severity="warning",
-    absorbed_by=(By("batch-timestamp-mismatch", within_its_offsets), By("timestamp-out-of-range", within_its_offsets)),
-    prevented_by=(TIMESTAMP_LIMITS,),
-)
-def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
-    """A producer's clock is far from the brokers'
-
-    Checks: in a CreateTime topic, batches stamped earlier than a broker-written time before them by more than
-    producer.id.expiration.ms, or later than a broker-written time after them by more than an hour.
-    Why it matters: producers expire by their own stamps: old ones make the broker forget them at once, future ones hide
-    late transactions from kafka-transactions.sh find-hanging.
-    Can be wrong: back-fills that keep the original event times.
-    What to do: set message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms; correct
-    the clocks.
-    Source: KIP-360
-    """
-    for kind, word in ((Kind.TIMESTAMP_BEHIND, "behind"), (Kind.TIMESTAMP_AHEAD, "ahead of")):
-        for run in runs(log.events(kind), "producer_id"):
-            e = run[0]
-            who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
-            hours = abs(e["broker_time"] - e["timestamp"]) / 3600000
-            yield log.at_event(
-                "producer-timestamp-skew",
-                "warning",
-                f"{who} stamps records {hours:.1f} h {word} the broker's clock",
-                e,
-                last_offset=run[-1]["last_offset"],
-                evidence={"found": iso(e["timestamp"]), "broker_time": iso(e["broker_time"]), "batches": len(run)},
-            )
-    ahead = log.leader.ahead
-    if ahead is not None and is_ahead_of_all(log, ahead):
-        yield at_ahead(log, "producer-timestamp-skew", ahead)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from auditor.rules.offset_watch import watched
+from auditor.rules.group_offsets import watched
 from auditor.rules.view import LogView
 
 SHOWN = 20  # groups of a topic that are named
@@ -18,8 +18,8 @@ def readers(log: LogView) -> list[dict[str, Any]]:
     """
     seen = watched(log)
     by_topic: dict[str, set[str]] = {}
-    for commit in seen.story.in_force() if seen is not None else ():
-        by_topic.setdefault(commit.topic, set()).add(commit.place.group)
+    for topic, group in seen.in_force.topics_of_groups() if seen is not None else ():
+        by_topic.setdefault(topic, set()).add(group)
     return [
         {"topic": topic, "partition": log.partition, "groups": sorted(groups)[:SHOWN],
          "more": max(0, len(groups) - SHOWN)}

@@ -59,6 +59,7 @@ class Rule:
     abort would contradict it; ``prevented_by`` what would have prevented them. ``moving``: they may only have been
     seen in motion, so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the
     first offset, which is no news where reading began later. ``unverified``: why verification refuses such data.
+    ``together``: what is said, with ``{count}`` and ``{log}``, of several of a log that only may be in flight.
     ``loses``: critical ones say that acknowledged records are lost, or will be.
     """
 
@@ -79,6 +80,7 @@ class Rule:
     moving: bool = False
     before_start: bool = False
     unverified: Unverified | None = None
+    together: str | None = None
     loses: bool = False
 
     @property
@@ -120,6 +122,7 @@ def rule(
     moving: bool = False,
     before_start: bool = False,
     unverified: Unverified | None = None,
+    together: str | None = None,
     loses: bool = False,
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
@@ -136,6 +139,7 @@ def rule(
             id=id, family=family, severity=severity, title=title, sections=sections, check=check, records=records,
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, decided=decided,
             prevented_by=prevented_by, moving=moving, before_start=before_start, unverified=unverified,
+            together=together,
             loses=loses,
         )  # fmt: skip
         return check

@@ -81,6 +81,12 @@ def within_its_offsets(cause: Finding, other: Finding) -> bool:
     return cause.offset <= other.offset <= (cause.last_offset if cause.last_offset is not None else cause.offset)
 
 
+@relation("topic", "partition", "producer_id")
+def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
+    """It is of the same producer's batches, and no snapshot shows what their stamps say."""
+    return "snapshot" not in other.evidence and within_its_offsets.holds(cause, other)
+
+
 @relation("producer_id", "transactional_id")
 def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
     """A finding in a partition of the transaction that the coordinator's finding is about."""
@@ -217,3 +223,12 @@ def snapshot_of_another_coordinator(cause: Finding, other: Finding) -> bool:
     """A snapshot only has another coordinator epoch than the cause's marker gave the producer."""
     found = {(d["producer_id"], d["field"], d["replayed"]) for d in other.evidence["differences"]}
     return found == {(cause.producer_id, "coordinator_epoch", cause.evidence["found"])}
+
+
+@relation("topic", "partition")
+def of_unread_bytes(cause: Finding, other: Finding) -> bool:
+    """A range that a replica lacks because its bytes there are no batch."""
+    unread = cause.evidence.get("unread_offsets")
+    if unread is None or other.offset is None or other.last_offset is None:
+        return False
+    return bool(unread[0] <= other.offset and other.last_offset <= unread[1])

@@ -9,11 +9,12 @@ import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import safety
-from auditor.rules.finding import Finding
+from auditor.rules.elections import Election
+from auditor.rules.finding import Finding, iso
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of, watermark
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, from_there_on
+from auditor.rules.relations import By, from_there_on, of_unread_bytes
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
@@ -37,25 +38,141 @@ def _lineage(copy: CopyFacts) -> list[list[int]]:
 @rule(
     "replica-divergence",
     family=FAMILY,
-    severity="critical",
-    prevented_by=(CLEAN_ELECTION,),
+    severity="critical; warning for the tail of a crashed leader that a clean election left behind",
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=True,
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
 
-    Checks: below both high watermarks, where neither replica was cleaned, each batch of a replica against the leader's
-    at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a wrong checksum are left
-    out.
-    Why it matters: consumers saw one or the other, depending on who led: the log has no single truth any more.
-    Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on.
-    What to do: decide by the lineage of leader epochs which replica is right, then fetch the other one anew: stop its
-    broker, move the folder away, start it.
+    Checks: where neither replica was cleaned, two leader epochs at one offset, or batches of an epoch at or beyond
+    the offset where the leader copy's lineage ends it, whatever the high-watermark checkpoints say (a killed leader's
+    are seconds old); and below both high watermarks each batch against the leader's at the same offset: last offset,
+    checksum, producer fields, leader epoch. Batches with a wrong checksum are left out.
+    Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster; consumers
+    saw one or the other.
+    Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on. That
+    records were lost that somebody was promised is not proved: a checkpoint is only a lower bound of what was
+    committed. Where the metadata shows that every election since was clean, it is the tail of a crashed leader that
+    was never committed (then a warning).
+    What to do: keep the losing copy before its broker starts, which cuts it; read its records with kafka-dump-log.sh
+    and produce again what is missed. Two replicas of one lineage that differ: find out which is right, and fetch the
+    other one anew (stop its broker, move the folder away, start it).
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
     """
     for pair in replica_pairs(log):
         if pair.divergent:
             yield _diverging(log, pair)
+
+
+@rule(
+    "unclean-election",
+    family=FAMILY,
+    severity="critical; warning where the copies show that nothing was lost; info where nobody else can have had more",
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+)
+def unclean_election(log: LogView) -> Iterator[Finding]:
+    """A replica became leader that did not have to have everything
+
+    Checks: by __cluster_metadata, a leader that was neither in sync nor eligible (ELR) in the record before, or that
+    the controller marks as recovering. One that a reassignment brought in is none. Info where the leader is the only
+    last known eligible replica: it led last, so only its own unflushed tail can be gone.
+    Why it matters: what only the replicas before had, acknowledged or not, is lost when they follow the new leader, and
+    their offsets are given out again; consumers, groups and transactions refer to records that are no more.
+    Can be wrong: the new leader may have had everything by chance: a warning where the copy of the leader before, which
+    has not followed the new one yet, shows it.
+    What to do: before the old leader starts, keep its copy (its start cuts it), compare it with the new leader's
+    (replica-divergence names the offsets) and produce again what is missed; set unclean.leader.election.enable=false.
+    Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
+    """
+    for election in log.cluster.elected(log.topic, log.partition):
+        if not election.clean:
+            yield _unclean(log, election)
+
+
+def _unclean(log: LogView, election: Election) -> Finding:
+    pair = next((p for p in replica_pairs(log) if p.copy.broker_id == election.last_leader), None)
+    begins = next((at for epoch, at in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
+    # Only a copy that has not followed the new leader yet can show what there was.
+    as_it_was = pair if pair is not None and pair.copy.last_leader_epoch < election.leader_epoch else None
+    lost = _lost(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
+    whole = as_it_was is not None and lost is None and begins is not None and as_it_was.copy.log_end <= begins
+    severity, meaning = "critical", "what only the replicas before it had is lost"
+    if lost is not None:
+        meaning = f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
+    elif election.only_its_own_tail:
+        severity, meaning = "info", "it had led last, alone, so only its own unflushed tail can be gone"
+    elif whole:
+        severity, meaning = "warning", "the copy of the leader before it shows that nothing was lost"
+    return log.finding(
+        "unclean-election",
+        severity,
+        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch} without having been "
+        f"in sync (in sync were {list(election.isr_before)}): {meaning}",
+        offset=begins,
+        time_ms=election.time,
+        evidence={
+            "metadata_offset": election.offset,
+            "isr_before": list(election.isr_before),
+            "eligible_before": list(election.elr_before),
+            "last_known_eligible_before": list(election.last_known_elr_before),
+            "isr": list(election.isr),
+            "leader_before": election.last_leader,
+            "leader": election.leader,
+            "leader_epoch": election.leader_epoch,
+            "recovering": election.recovering,
+            "lost": lost,
+        },
+        remedy=_rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
+    )
+
+
+def _lost(log: LogView, pair: Pair) -> dict[str, Any]:
+    """What a copy has beside the leader copy's lineage: offsets, batches, times, producers and their transactions."""
+    d = pair.copy.digests
+    gone = np.asarray(d["base_offset"]) >= pair.forked_at
+    producers = np.unique(np.asarray(d["producer_id"])[gone])
+    times, last = np.asarray(d["max_timestamp"])[gone], int(np.asarray(d["last_offset"])[gone].max())
+    open_or_ended = pair.copy.transactions
+    theirs = open_or_ended[open_or_ended["last_offset"] >= pair.forked_at]
+    return {
+        "first_offset": pair.forked_at,
+        "last_offset": last,
+        "offsets": last - pair.forked_at + 1,
+        "batches": int(gone.sum()),
+        "leader_epoch": pair.lost_epoch,
+        "from": iso(int(times.min())),
+        "to": iso(int(times.max())),
+        "producers": [int(p) for p in producers if p >= 0][:TOP],
+        "transactions": [
+            {"producer_id": t["producer_id"], "first_offset": t["first_offset"], "last_offset": t["last_offset"],
+             "transactional_id": log.owner(t["producer_id"])}
+            for t in theirs[:TOP]
+        ],
+        "lies_on": {"broker_id": pair.copy.broker_id, "log_dir": pair.copy.log_dir, "folder": pair.copy.folder},
+    }  # fmt: skip
+
+
+def _rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
+    return (
+        f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
+        f"then): copy the folder away, read it with kafka-dump-log.sh --print-data-log --files, produce again what is "
+        f"missed; set unclean.leader.election.enable=false for {log.topic}"
+    )
+
+
+def _severity(log: LogView, pair: Pair) -> str:
+    """Critical, but where the lineages part at an election that was clean, as all since: a crashed leader's tail."""
+    since = [e for e in log.cluster.elected(log.topic, log.partition) if e.leader_epoch > pair.lost_epoch]
+    known = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
+    below = pair.forked_at < 0 or pair.forked_at > pair.first_offset
+    return "warning" if known and not below and all(e.clean for e in since) else "critical"
+
+
+def _epoch_at(log: LogView, pair: Pair) -> int:
+    """The leader copy's first epoch at or behind the offset where the lineages part; its last one if none is."""
+    later = [epoch for epoch, at in pair.leader.leader_epochs if epoch > pair.lost_epoch and at <= pair.forked_at]
+    return min(later, default=pair.leader.last_leader_epoch)
 
 
 def _diverging(log: LogView, pair: Pair) -> Finding:
@@ -67,11 +184,20 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     )
     fields = [name for name in COMPARED if ours.get(name) != theirs.get(name)]
     with_copy, with_leader = _sides(log, pair)
+    lost = _lost(log, pair) if pair.forked_at == first else None
+    severity = _severity(log, pair)
+    why = (
+        f"below their high watermark {pair.high}: they differ in {', '.join(fields)}"
+        if lost is None
+        else f"under leader epochs {ours['partition_leader_epoch']} and {theirs['partition_leader_epoch']}: offsets "
+        f"{first} to {lost['last_offset']} that a leader had appended are lost to the cluster"
+        + (", never committed, since every election since was clean" if severity == "warning" else "")
+    )
     return log.finding(
         "replica-divergence",
-        "critical",
+        severity,
         f"Broker {copy.broker_id} and broker {leader.broker_id} (leader) hold different batches of {log.name} "
-        f"from offset {first} on, below their high watermark {pair.high}: they differ in {', '.join(fields)}",
+        f"from offset {first} on, {why}",
         copy=copy,
         offset=first,
         last_offset=pair.last_offset,
@@ -89,11 +215,14 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "same_as_leader_copy": with_leader,
             "common_prefix_ends_at": first,
             "high_watermark": pair.high,
+            "lost": lost,
             "compared_from": pair.low,
             "leader_epochs": {"this_copy": _lineage(copy), "leader_copy": _lineage(leader)},
             "topic_ids": [copy.topic_id, leader.topic_id] if copy.topic_id != leader.topic_id else None,
         },
-        remedy=f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
+        remedy=_rescue(log, copy, first)
+        if lost is not None
+        else f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
         f"broker {leader.broker_id} is right, {safety.refetch(log, copy, leader)}",
     )
 
@@ -116,7 +245,7 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     "replica-missing-range",
     family=FAMILY,
     severity="critical below both high watermarks; warning where a follower is ahead; else info",
-    absorbed_by=(By("replica-divergence", from_there_on),),
+    absorbed_by=(By("replica-divergence", from_there_on), By("record-structure-invalid", of_unread_bytes)),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=True,
 )

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from auditor.rules import registry
-from auditor.rules.finding import Finding, highest
+from auditor.rules.finding import FIELDS, Finding, highest
+from auditor.rules.floods import SUMMED, is_summed
 from auditor.rules.registry import Rule
 from auditor.rules.relations import By
 
+SHOWN = 20  # transactional ids of a finding that stands for several
 Causes = dict[By, dict[Any, list[int]]]
 
 
@@ -30,7 +32,8 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
         found[number].evidence["also"].sort(
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
-    return sorted((f for number, f in enumerate(found) if number not in cause), key=Finding.sort_key)
+    stay = [f for number, f in enumerate(found) if number not in cause]
+    return sorted(_in_flight_together(stay, catalogue), key=Finding.sort_key)
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
@@ -52,18 +55,47 @@ def _explained(findings: list[Finding], catalogue: Mapping[str, Rule]) -> dict[i
         wanted[by.rule].append(by)
     causes: Causes = {by: defaultdict(list) for several in wanted.values() for by in several}
     for number, f in enumerate(findings):
-        for by in wanted.get(f.rule, ()):
+        for by in () if is_summed(f) else wanted.get(f.rule, ()):
             causes[by][by.relation.in_common(f)].append(number)
     out = {}
     for number, f in enumerate(findings):
-        for by in declared[f.rule]:
+        for by in () if is_summed(f) else declared[f.rule]:
             near = causes[by].get(by.relation.in_common(f), ())
             before = (n for n in near if by.rule != f.rule or n < number)  # of two alike the first stays
             first = next((n for n in before if by.explains(findings[n], f)), None)
             if first is not None:
                 out[number] = first
                 break
+    return out | _explained_by_sums(findings, catalogue, out)
+
+
+def _explained_by_sums(
+    findings: list[Finding], catalogue: Mapping[str, Rule], explained: Mapping[int, int]
+) -> dict[int, int]:
+    """Of what no listed finding explains, the sum that does: of a rule that would, over the same offsets of a log."""
+    sums = defaultdict(list)
+    for number, f in enumerate(findings):
+        if is_summed(f):
+            sums[f.rule, f.topic, f.partition, f.evidence.get("log_dir")].append(number)
+    out = {}
+    for number, f in enumerate(findings) if sums else ():
+        for by in catalogue[f.rule].absorbed_by if number not in explained and f.rule in catalogue else ():
+            near = sums.get((by.rule, f.topic, f.partition, f.evidence.get("log_dir")), ())
+            first = next((n for n in near if by.rule != f.rule and _overlap(findings[n], f)), None)
+            if first is not None and by.when is None:
+                out[number] = first
+                break
     return out
+
+
+def _overlap(cause: Finding, f: Finding) -> bool:
+    first, last = _offsets(f)
+    begin, end = _offsets(cause)
+    return None not in (first, begin) and first <= end and begin <= last
+
+
+def _offsets(f: Finding) -> tuple[Any, Any]:
+    return (f.evidence["first_offset"], f.evidence["last_offset"]) if is_summed(f) else (f.offset, f.offset)
 
 
 def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -88,3 +120,32 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
         "rule": f.rule, "severity": f.severity, "topic": f.topic, "partition": f.partition, "message": f.message,
     }  # fmt: skip
     head.evidence.setdefault("also", []).append(also)
+
+
+def _in_flight_together(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
+    """What a copy that was made too early lacks has one cause: one finding of such a rule for a log, with counts."""
+    out, groups = [], defaultdict(list)
+    for f in findings:
+        alone = f.rule not in catalogue or catalogue[f.rule].together is None
+        if alone or f.offset is not None or not f.evidence.get("in_flight"):
+            out.append(f)
+        else:
+            groups[f.rule, f.severity, f.topic, f.partition, f.evidence.get("log_dir")].append(f)
+    for (rule_id, *_), group in groups.items():
+        out.append(group[0] if len(group) == 1 else _one_of(group, catalogue[rule_id]))
+    return out
+
+
+def _one_of(group: list[Finding], each: Rule) -> Finding:
+    alike = {name: getattr(group[0], name) for name in FIELDS if len({str(getattr(f, name)) for f in group}) == 1}
+    count = sum(f.evidence.get(SUMMED, 1) for f in group)
+    times = sorted(f.timestamp for f in group if f.timestamp is not None)
+    ids = sorted({f.transactional_id for f in group if f.transactional_id is not None})
+    names = {"log_dir", "confidence", "in_flight", "listed_by"}
+    evidence = {name: value for f in group for name, value in f.evidence.items() if name in names}
+    evidence |= {"count": count, "transactional_ids": ids[:SHOWN], "transactional_ids_in_all": len(ids)}
+    evidence |= {"first_time": times[0], "last_time": times[-1]} if times else {}
+    if also := [other for f in group for other in f.evidence.get("also", ())]:
+        evidence["also"] = also
+    said = str(each.together).format(count=count, log=f"{group[0].topic}-{group[0].partition}")
+    return Finding(**alike | {"message": said, "evidence": evidence, "remedy": each.remedy})

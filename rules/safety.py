@@ -13,7 +13,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import blocking, commands
 from auditor.rules.coordinator_history import DECIDING, SKEW_MS, Entry, Window
 from auditor.rules.open_transactions import OpenTransaction, lost_ends
-from auditor.rules.transitions import TOPIC
+from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
 from auditor.rules.windows import owner_complete, unmarked_behind
 

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from auditor.model.transaction_states import TransactionState, TransactionValue, transition_problem, value_problem
+import numpy as np
+
+from auditor.facts.coordinator_log import STATES
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_record
 from auditor.rules.safeguards import CLEAN_ELECTION
+from auditor.rules.state_records import alone, producer_runs, records, steps
 from auditor.rules.view import LogView
 
 FAMILY = "coordinator"
-TOPIC = "__transaction_state"
 REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
-STATES = {state.value for state in TransactionState}
-
-
-def mine(log: LogView) -> list[tuple[str, list[Entry]]]:
-    """The ids of this partition of ``__transaction_state`` with their judged records; nothing for other logs."""
-    history = log.cluster.coordinator
-    if log.topic != TOPIC or history is None:
-        return []
-    out = []
-    for tid, entries in history.by_id.items():
-        own = [e for e in entries if e.partition == log.partition and e.offset >= log.leader.log_start]
-        if own:
-            out.append((tid, own))
-    return out
 
 
 def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Entry, **fields: Any) -> Finding:
@@ -49,34 +36,6 @@ def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Ent
         position=entry.position if entry.position >= 0 else None,
         **fields,
     )
-
-
-def value(entry: Entry) -> TransactionValue | None:
-    """A record as the model's value, None for a tombstone."""
-    if entry.state is None:
-        return None
-    return TransactionValue(
-        entry.producer_id,
-        entry.producer_epoch,
-        entry.timeout_ms,
-        TransactionState(entry.state),
-        entry.partitions,
-        entry.start,
-        entry.last_update,
-        client_tv=entry.client_version,
-    )
-
-
-def _steps(log: LogView) -> Iterator[tuple[Entry, Entry, list[str]]]:
-    """Neighbouring intact records of every id with what the model finds wrong in the step between them."""
-    history = log.cluster.coordinator
-    for _, entries in mine(log):
-        for old, new in itertools.pairwise(entries):
-            if history is None or not history.intact(old) or {old.state, new.state} - STATES - {None}:
-                continue
-            if old.state is None and new.state is None:
-                continue
-            yield old, new, transition_problem(value(old), value(new))
 
 
 def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
@@ -113,7 +72,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
     What to do: check elections of this __transaction_state partition; move its leadership so that it is loaded anew.
     Source: KIP-98, KIP-890; TransactionState.validPreviousStates
     """
-    for old, new, problems in _steps(log):
+    for old, new, problems in steps(log):
         if "illegal_state" in problems:
             yield at_entry(
                 log,
@@ -123,17 +82,16 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
                 new,
                 evidence=_facts(old, new, problems),
             )
-    for _, entries in mine(log):
-        for entry in entries:
-            if entry.state in ("Dead", "PrepareEpochFence") or entry.state not in STATES | {None}:
-                yield at_entry(
-                    log,
-                    "illegal-transition",
-                    "critical",
-                    f"A record of {entry.transactional_id} has state {entry.state}, which is never written",
-                    entry,
-                    evidence={"found": entry.state, "status": entry.status},
-                )
+    for entry, problems in alone(log):
+        if "state_never_written" in problems:
+            yield at_entry(
+                log,
+                "illegal-transition",
+                "critical",
+                f"A record of {entry.transactional_id} has state {entry.state}, which is never written",
+                entry,
+                evidence={"found": entry.state, "status": entry.status},
+            )
 
 
 @rule(
@@ -153,7 +111,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     What to do: as for illegal-transition.
     Source: TransactionMetadata.completeTransitionTo
     """
-    for old, new, problems in _steps(log):
+    for old, new, problems in steps(log):
         broken = [p for p in problems if p != "illegal_state" and p not in REGRESSIONS]
         if broken and "illegal_state" not in problems:
             yield at_entry(
@@ -164,21 +122,17 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
                 new,
                 evidence=_facts(old, new, broken),
             )
-    for _, entries in mine(log):
-        for entry in entries:
-            stored = value(entry) if entry.state in STATES else None
-            alone = [p for p in value_problem(stored) if p != "state_never_written"] if stored is not None else []
-            if entry.start < 0 and entry.record_time < 0:  # old text dumps print no start
-                alone = [p for p in alone if p != "start_missing"]
-            if alone:
-                yield at_entry(
-                    log,
-                    "transition-invariant-broken",
-                    "error",
-                    f"The record of {entry.transactional_id} at offset {entry.offset} is not sound: {', '.join(alone)}",
-                    entry,
-                    evidence={"state": entry.state, "problems": alone},
-                )
+    for entry, problems in alone(log):
+        broken = [p for p in problems if p != "state_never_written"]
+        if broken and entry.state in STATES:
+            yield at_entry(
+                log,
+                "transition-invariant-broken",
+                "error",
+                f"The record of {entry.transactional_id} at offset {entry.offset} is not sound: {', '.join(broken)}",
+                entry,
+                evidence={"state": entry.state, "problems": broken},
+            )
 
 
 @rule(
@@ -198,7 +152,7 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
     What to do: stop the producers of the id, compare with the epochs in the data.
     Source: KIP-360; TransactionMetadata
     """
-    for old, new, problems in _steps(log):
+    for old, new, problems in steps(log):
         broken = [p for p in problems if p in REGRESSIONS]
         if broken and "illegal_state" not in problems:
             yield at_entry(
@@ -223,24 +177,31 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
     What to do: check ProducerIdsRecord in __cluster_metadata: the allocator was reset.
     Source: KIP-98, KIP-730
     """
-    history = log.cluster.coordinator
-    for tid, entries in mine(log):
-        previous: list[int] = []
-        for entry in entries:
-            if entry.state is None or (previous and previous[-1] == entry.producer_id):
-                continue
-            if entry.producer_id in previous:
-                yield _reused(log, entry, tid, f"{tid} returned to producer id {entry.producer_id}")
-            elif (other := _other_owner(history, entry)) is not None:
-                yield _reused(log, entry, other, f"Producer id {entry.producer_id} belongs to {other} and to {tid}")
-            previous.append(entry.producer_id)
+    history, found = log.cluster.coordinator, records(log)
+    if history is None or found is None:
+        return
+    runs = producer_runs(found, log.leader.log_start)
+    pairs, times = np.unique(runs[:, :2], axis=0, return_counts=True)
+    odd = np.isin(runs[:, 0], pairs[times > 1, 0]) | np.isin(runs[:, 1], history.with_several_owners())
+    odd = np.isin(runs[:, 0], runs[odd, 0])
+    previous: set[int] = set()
+    last_id = -1
+    for number, producer_id, piece, row in runs[odd].tolist():
+        if number != last_id:
+            previous, last_id = set(), number
+        entry = found.at(piece, row)
+        tid = entry.transactional_id
+        if producer_id in previous:
+            yield _reused(log, entry, tid, f"{tid} returned to producer id {producer_id}")
+        elif (other := _other_owner(history, entry)) is not None:
+            yield _reused(log, entry, other, f"Producer id {producer_id} belongs to {other} and to {tid}")
+        previous.add(producer_id)
 
 
-def _other_owner(history: CoordinatorHistory | None, entry: Entry) -> str | None:
+def _other_owner(history: CoordinatorHistory, entry: Entry) -> str | None:
     """Another id that had this producer id first."""
-    entries = history.by_producer.get(entry.producer_id, []) if history is not None else []
-    owners = list(dict.fromkeys(e.transactional_id for e in sorted(entries, key=lambda e: e.time)))
-    return owners[0] if owners and owners[0] != entry.transactional_id else None
+    owner = history.first_owner(entry.producer_id)
+    return owner if owner != entry.transactional_id else None
 
 
 def _reused(log: LogView, entry: Entry, other: str, message: str) -> Finding:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any
 
+from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.codec import columns as col
+from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
@@ -52,7 +54,7 @@ CONTROL_FLAWS = {
     col.FLAW_CONTROL_COMPRESSED: "it is compressed",
 }
 PRODUCER_FLAWS = {
-    col.FLAW_NO_PRODUCER_FIELDS: "it has no producer id but an epoch, a sequence or the transactional bit",
+    col.FLAW_NO_PRODUCER_FIELDS: "it has no producer id but the transactional or the control bit",
     col.FLAW_PRODUCER_EPOCH: "it has a producer id but no epoch",
     col.FLAW_PRODUCER_SEQUENCE: "it has a producer id but no sequence",
 }
@@ -90,10 +92,15 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
 
     Checks: the records present differ from the declared count, bytes are left over, the body cannot be decompressed,
     offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
-    with --records); an unknown codec or magic, a declared count that the offsets deny (always).
+    with --records); an unknown codec or magic, a declared count that the offsets deny, bytes between sound batches that
+    are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
     Why it matters: leaders refuse such batches; one that is stored breaks consumers and followers when they read it.
-    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there).
-    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch.
+    Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
+    lies behind. The auditor looks for the next sound batch and goes on from it.
+    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
+    began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
+    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch. For bytes that
+    are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
     no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}
@@ -120,6 +127,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             more = {"declared": left[0]["record_count"], "span": left[0]["span"], "span_in_doubt": True}
             yield _invalid(log, left, what, "record-structure-invalid", **more)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
+    for copy in log.copies:  # each is damaged by itself
+        yield from _gaps(log, copy)
 
 
 def _place(e: Event) -> tuple[int, int]:
@@ -141,8 +150,30 @@ def _unknown_formats(log: LogView, told: set[int]) -> Iterator[Finding]:
             yield log.finding(
                 "record-structure-invalid", "error", f"A batch in {error.file} has an unknown {what}: {error.detail}",
                 file=error.file, position=error.position,
+                offset=error.first_offset if error.first_offset >= 0 else None,
                 evidence={"reason": error.reason, "at_log_end": at_end or None, **error_code("INVALID_RECORD")},
             )  # fmt: skip
+
+
+def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
+    """Bytes between sound batches that are no batch."""
+    for error in copy.errors:
+        if error.reason != "bad_size" or error.last_offset < 0 or error.file not in copy.segments:
+            continue
+        first, last = error.first_offset, error.last_offset
+        lost = f"offsets {first} to {last}" if last >= first else "no offset"
+        yield log.finding(
+            "record-structure-invalid",
+            "error",
+            f"{error.length} bytes of {error.file} from byte {error.position} on are no batch ({error.detail}): "
+            f"{lost} of {log.name} could not be read, and a broker reads nothing behind them in this segment",
+            copy=copy, file=error.file, position=error.position,
+            offset=first, last_offset=last if last >= first else None,
+            evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
+                      "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
+            remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
+            f"make sure first that another replica has {lost}",
+        )  # fmt: skip
 
 
 def _invalid(log: LogView, run: list[Event], what: list[str], rule_id: str, **evidence: Any) -> Finding:
@@ -239,7 +270,7 @@ def _after_limit(log: LogView) -> int | None:
     own = log.cluster.setting(log.topic, "message.timestamp.after.max.ms")
     value = own or log.cluster.broker_setting(log.leader.broker_id, "log.message.timestamp.after.max.ms")
     if value is not None:
-        return int(value) if value.isdigit() else None
+        return setting_number(value)
     limit = log.policy().after_max_ms
     return limit if limit >= 0 else None
 
@@ -262,7 +293,8 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 
     Checks: in a CreateTime batch that was never cleaned, the header's largest timestamp is not the largest of its
-    records, or its base timestamp not the first record's.
+    records. The base timestamp is what the records count from, and need not be the first one's: kafkajs writes the
+    smallest.
     Why it matters: the time index, retention and look-up by time rest on the header.
     Can be wrong: cleaned batches (nothing is said there).
     What to do: write the records again; report the client library.
@@ -337,17 +369,33 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
         yield _invalid(log, run, words(run[0]["flaws"], CONTROL_FLAWS), "malformed-control-batch")
 
 
-@rule("producer-fields-inconsistent", family=FAMILY, severity="error")
+@rule(
+    "producer-fields-inconsistent",
+    family=FAMILY,
+    severity="error; info for fields left by default clients",
+)
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other
 
-    Checks: an epoch, a sequence or the transactional bit without producer id; a producer id without epoch; data with a
-    producer id but without sequence, where sequences mean something.
-    Why it matters: leaders refuse such batches; replicas that replay one get a wrong producer state.
+    Checks: the transactional bit without producer id; a producer id without epoch; data with a producer id but without
+    sequence, where sequences mean something. An epoch or a sequence without producer id is info, and of a log only the
+    first such batch is shown.
+    Why it matters: leaders refuse the former; replicas that replay one get a wrong producer state. The latter is how
+    non-idempotent sarama, kafkajs and franz-go producers write (0 in place of -1): leaders look at neither field.
     Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
-    What to do: find the foreign writer.
+    What to do: find the foreign writer; nothing where it is info.
     Source: KIP-98, KIP-467; LogValidator
     """
+    for e in log.events(Kind.LEFTOVER_FIELDS):
+        yield log.at_event(
+            "producer-fields-inconsistent",
+            "info",
+            f"Batches of {log.name} from offset {e['base_offset']} on have an epoch or a sequence but no producer id, "
+            "as non-idempotent sarama, kafkajs and franz-go producers write them: leaders ignore these fields",
+            e,
+            evidence={"producer_epoch": e["producer_epoch"]},
+            remedy="Nothing",
+        )
     told = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
     for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, told):
         yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS), "producer-fields-inconsistent")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.base.numbers import setting_number
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
 from auditor.facts.events import Event, Kind, events_of
 from auditor.model import releases
@@ -21,6 +22,7 @@ from auditor.rules.coordinator_history import (
     CoordinatorHistory,
     Entry,
 )
+from auditor.rules.elections import Election, Elections
 from auditor.rules.finding import Finding, iso
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -53,6 +55,8 @@ class Cluster:
 
     ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
     ``releases``: what the input shows of each broker's release, by broker id.
+    ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
+    producer id not given out by then, each None where nothing says so.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
@@ -70,8 +74,10 @@ class Cluster:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     has_metadata: bool = False
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
+    elections: Elections = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
+    made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
     clock_given: bool = True
     away: frozenset[str] = frozenset()
@@ -92,10 +98,13 @@ class Cluster:
                     return value
         return None
 
+    def release(self, broker_id: int | None) -> Shown:
+        """What the input shows of a broker's release."""
+        return self.releases.get(broker_id, releases.UNKNOWN)
+
     def expiration_ms(self, broker_id: int | None) -> int:
         """How long the broker remembers an idle producer, ms, by its settings and the release that the input shows."""
-        shown = self.releases.get(broker_id, releases.UNKNOWN)
-        return releases.expiration_ms(shown, lambda name: self.broker_setting(broker_id, name))
+        return releases.expiration_ms(self.release(broker_id), lambda name: self.broker_setting(broker_id, name))
 
     def knows_count(self, topic: str) -> bool:
         """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
@@ -104,8 +113,12 @@ class Cluster:
             return True
         count = self.partition_counts.get(topic, 0)
         values = [broker.get(COUNT_SETTINGS.get(topic, "")) for broker in self.broker_configs.values()]
-        set_to = [int(value) for value in values if value is not None and value.isdigit()]
+        set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
+
+    def elected(self, topic: str, partition: int) -> list[Election]:
+        """The elections of a partition that the metadata still tells of, in order."""
+        return self.elections.get((topic, partition), [])
 
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""
@@ -187,8 +200,8 @@ class LogView:
 
     def last_entry(self, producer_id: int) -> Entry | None:
         """The last coordinator record of the id that had this producer id."""
-        owner, history = self.owner(producer_id), self.cluster.coordinator
-        return history.last(owner) if owner is not None and history is not None else None
+        history = self.cluster.coordinator
+        return history.last_of_owner(int(producer_id)) if history is not None else None
 
     def copy_time(self, copy: CopyFacts | None = None) -> int:
         """Newest broker-written time in the copy's files, else the newest time(b) in them."""

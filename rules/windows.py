@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Window
+from auditor.rules.coordinator_history import SKEW_MS, Named, Window
 from auditor.rules.view import LogView, arrived
 
 CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
@@ -69,6 +69,15 @@ def matching(log: LogView, producer_id: int) -> Matching:
     return made[producer_id]
 
 
+def naming(log: LogView) -> Named:
+    """What the coordinators wrote of this partition, looked up once a log."""
+    if "naming" not in log.cache:
+        history = log.cluster.coordinator
+        log.cache["naming"] = Named() if history is None else history.named(log.name)
+    found: Named = log.cache["naming"]
+    return found
+
+
 def _markers(log: LogView) -> dict[int, list[np.void]]:
     """The markers of every producer in the order of the log, looked up once."""
     if "markers" not in log.cache:
@@ -82,10 +91,7 @@ def _markers(log: LogView) -> dict[int, list[np.void]]:
 
 
 def _match(log: LogView, producer_id: int) -> Matching:
-    history = log.cluster.coordinator
-    if history is None:
-        return Matching([])
-    windows = [w for w in history.windows(producer_id) if log.name in w.partitions]
+    windows = naming(log).windows.get(producer_id, [])
     markers = _markers(log).get(producer_id, [])
     out = Matching(windows)
     # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
@@ -183,6 +189,32 @@ def contradicting_window(log: LogView, t: np.void) -> Window | None:
     return None
 
 
+def own_window(log: LogView, t: np.void) -> Window | None:
+    """The transaction that a closed stretch of data belongs to, of those that no marker before its end carried out.
+
+    Goes by the data, whenever and by whomever it was ended: the first transaction behind the marker before it that had
+    the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
+    """
+    found = matching(log, int(t["producer_id"]))
+    carried_out = {n for offset, n in found.of_marker.items() if offset < t["marker_offset"]}
+    data_time = log.time(t["first_time"])
+    for number, window in enumerate(found.windows):
+        decided = window.decided
+        if number in carried_out or (carried_out and number < max(carried_out)) or decided is None:
+            continue
+        entry = window.added.get(log.name)
+        if entry is None:  # its Ongoing records are gone; the decision may have raised the epoch (KIP-890, a time-out)
+            epochs, begun = {decided.producer_epoch, decided.producer_epoch - 1}, window.start_time
+        else:
+            epochs, begun = {entry.producer_epoch}, entry.time
+        slack = skew(log, decided.partition)
+        if int(t["producer_epoch"]) not in epochs or begun < 0:
+            continue
+        if begun <= min(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack) and data_time <= decided.time + slack:
+            return window
+    return None
+
+
 def unmarked_behind(log: LogView, t: np.void) -> list[Window]:
     """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
 
@@ -197,10 +229,10 @@ def unmarked_behind(log: LogView, t: np.void) -> list[Window]:
     return [w for _, w in windows if _may_follow(log, w, int(t["prev_marker_time"]))]
 
 
-def unmarked_windows(log: LogView, history: CoordinatorHistory) -> list[Window]:
+def unmarked_windows(log: LogView) -> list[Window]:
     """Complete windows that name this partition and of which no marker is found in the leader copy."""
     out = []
-    for producer_id in history.windows_by_producer:
+    for producer_id in naming(log).windows:
         found = matching(log, producer_id)
         windows = (found.windows[n] for n in found.unmarked)
         out += [w for w in windows if w.complete is not None and w.prepare is not None]

@@ -1,7 +1,7 @@
 """Real brokers' log directories with their ground truth: where they are and how a test gets at the files.
 
-Each folder of ``tests/data/corpora`` holds ``manifest.json`` and either ``data.tar.gz`` with ``oracle/`` beside it, or
-(text only) ``texts/``. See ``tests/data/corpora/README.md`` for what the manifests say.
+Each folder of ``tests/data/corpora`` holds ``manifest.json`` and either ``data.tar.gz``, mostly with ``oracle/`` beside
+it, or (text only) ``texts/``. See ``tests/data/corpora/README.md`` for what the manifests say.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ CONFORMANCE = Path(__file__).parent / "data" / "conformance"
 
 
 def names(*, text: bool = False) -> list[str]:
-    """The corpora that are log directories, sorted; with ``text``, those that are texts only."""
-    wanted = "texts" if text else "data.tar.gz"
+    """The log directories with what Kafka's tools said of every file, sorted; with ``text``, those of texts only."""
+    wanted = "texts" if text else "oracle"
     return sorted(path.parent.name for path in ROOT.glob(f"*/{wanted}"))
+
+
+def judged() -> list[str]:
+    """All that are log directories, sorted: also those of which the manifest alone tells what an audit has to find."""
+    return sorted(path.parent.name for path in ROOT.glob("*/data.tar.gz"))
 
 
 def campaigns() -> list[str]:

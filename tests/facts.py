@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.inline.runner import InlineRunner, KeptCopies
+from auditor.inline.kept_copies import KeptCopies
+from auditor.inline.runner import InlineRunner
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
@@ -35,9 +36,7 @@ class Here(Pool):
 
 def here() -> InlineRunner:
     """The way to run without Spark, in this process."""
-    runner = InlineRunner(1)
-    runner.pool = Here(1)
-    return runner
+    return InlineRunner(Here(1))
 
 
 def opened(path: Path, **options: object) -> Audit:

@@ -14,7 +14,9 @@ class DecodeError(NamedTuple):
     """A stretch of bytes that could not be decoded, and why.
 
     ``file`` is relative to its log directory; ``position`` and ``length`` are bytes (length -1: unknown, to the end);
-    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload.
+    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload. Of a segment's
+    bytes that sound batches follow, ``first_offset`` and ``last_offset`` are what they can have held; of a batch of an
+    unknown magic, the first is its own.
     """
 
     file: str
@@ -22,6 +24,8 @@ class DecodeError(NamedTuple):
     length: int
     reason: str
     detail: str
+    first_offset: int = -1
+    last_offset: int = -1
 
 
 REASONS = {

@@ -13,6 +13,13 @@ class Limits(NamedTuple):
     ``max_batch_bytes`` caps a batch as stored and as decompressed (``--max-batch-bytes``); ``max_batch_ratio`` caps
     decompressed over stored size (``--max-batch-ratio``), but never below ``ratio_floor_bytes``. ``max_records`` is
     of a batch whose records are handed out one by one; summing them up needs no such limit.
+
+    What is made of a small file is larger than the file, so each kind has a limit in entries beside that in bytes.
+    Checkpoints: a line a partition of the broker (Kafka's own guidance ends at some thousands) or a leader epoch of the
+    log; 200 000 are some 60 MB here. Indexes: an entry every 4 096 bytes of a segment, preallocated to 10 MiB;
+    2 Mi are 48 MiB here. Snapshots and transaction indexes: an entry a producer or aborted transaction; 4 Mi are
+    184 MiB. ``max_bad_lines`` of a text file are named one by one. ``max_small_file_bytes`` holds for what is not named
+    here, such as text dumps.
     """
 
     max_batch_bytes: int = 256 * MIB
@@ -21,8 +28,23 @@ class Limits(NamedTuple):
     max_records: int = 4_000_000
     max_headers: int = 100_000
     max_small_file_bytes: int = 1024 * MIB
+    max_properties_bytes: int = MIB
+    max_checkpoint_bytes: int = 64 * MIB
+    max_index_bytes: int = 256 * MIB
+    max_checkpoint_entries: int = 200_000
+    max_index_entries: int = 2 * MIB
+    max_producer_entries: int = 4 * MIB
+    max_bad_lines: int = 100
     max_files: int = 5_000_000
     max_path_length: int = 4096
+
+    def small_file(self, kind: str) -> int:
+        """Bytes that are read of a file of this kind or name."""
+        if kind in ("index", "timeindex", "txnindex", "snapshot"):
+            return self.max_index_bytes
+        if kind in ("meta.properties", "server.properties", "partition.metadata", "quorum-state"):
+            return self.max_properties_bytes
+        return self.max_checkpoint_bytes
 
     def decompressed_cap(self, stored: int) -> int:
         """Bytes that ``stored`` compressed bytes may become."""

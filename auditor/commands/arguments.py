@@ -10,6 +10,7 @@ from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import LEVELS, AuditOptions, parse_time
+from auditor.rules.floods import IN_ALL, OF_A_RULE
 
 
 def add_master(p: argparse.ArgumentParser) -> None:
@@ -34,6 +35,10 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     p.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
     p.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
+    p.add_argument(
+        "--max-findings", type=int, default=OF_A_RULE, metavar="N",
+        help=f"of a rule in a partition (default {OF_A_RULE}; {IN_ALL} times as many in all), those beyond are summed",
+    )  # fmt: skip
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
     add_master(p)
     p.add_argument(
@@ -69,5 +74,6 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
     return AuditOptions(
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
-        limits, args.tables, args.expectations, args.include_payload, args.history, run_id, args.bootstrap_server,
+        limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
+        args.max_findings, getattr(args, "bootstrap_server", None),
     )  # fmt: skip

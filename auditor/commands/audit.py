@@ -6,8 +6,6 @@ import argparse
 
 from auditor import running
 from auditor.commands.arguments import add_audit_options, audit_options
-from auditor.outputs import alerts
-from auditor.pipeline.audit import Audit
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,9 +17,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    alerts.check(args.alert)
     options = audit_options(args, args.paths)
     with running.runner(options) as runner:
+        from auditor.pipeline.audit import Audit  # only now: see running.runner
+
         return running.command(
             Audit(options, runner), quiet=args.quiet, as_json=args.format == "json", verbose=args.verbose,
             alert=args.alert,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from auditor import running
 from auditor.commands.arguments import add_master
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions, parse_time
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -31,4 +30,6 @@ def run(args: argparse.Namespace) -> int:
         (str(DEMO / "logs"),), out, records=True, as_of=parse_time(as_of), master=args.master, fail_on="never"
     )
     with running.runner(options) as runner:
+        from auditor.pipeline.audit import Audit  # only now: see running.runner
+
         return running.command(Audit(options, runner), quiet=args.quiet)

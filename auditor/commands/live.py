@@ -14,6 +14,7 @@ from typing import Any
 from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import MIB
+from auditor.base.numbers import setting_number
 from auditor.commands.arguments import add_audit_options, audit_options
 from auditor.connectors.live_cluster import CONNECTION_OPTIONS, Budget, LiveCluster
 from auditor.outputs import alerts
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     options = audit_options(args, ())
     if options.as_of is None:
         options = dataclasses.replace(options, as_of=int(time.time() * 1000))
-    if args.begin not in ("lso", "start") and not args.begin.isdigit():
+    if args.begin not in ("lso", "start") and setting_number(args.begin) is None:
         raise AuditInputError(f"--from {args.begin!r} is no place in a log; give lso, start, or an offset")
     if args.max_bytes < MIB or args.max_rate < 1024:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
@@ -74,7 +75,7 @@ def connection(args: argparse.Namespace) -> dict[str, Any]:
         config = _client_config(args.client_config)
     config |= {n: v for n in CONNECTION_OPTIONS if (v := getattr(args, n, None)) is not None}
     for name in NUMBERS:
-        if not str(config.get(name, 0)).isdigit():
+        if setting_number(str(config.get(name, 0))) is None:
             raise AuditInputError(f"{name} is a whole number of ms")
         if name in config:
             config[name] = int(config[name])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from auditor.connectors.schema import JSON
-from auditor.dashboards.wording import visible
+from auditor.dashboards.wording import aligned, visible
 
 MAX_CELL = 60  # characters of one value in a table for people
 
@@ -89,9 +89,7 @@ def table_lines(batch: pa.RecordBatch) -> Iterator[str]:
     """
     columns = zip(batch.schema.names, batch.columns, strict=True)
     cells = [[name, *_cells(column)] for name, column in columns if column.null_count < len(column) or not len(column)]
-    widths = [max(map(len, column)) for column in cells]
-    for row in zip(*cells, strict=True):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+    yield from aligned(list(zip(*cells, strict=True)))
 
 
 def _cells(column: pa.Array) -> list[str]:

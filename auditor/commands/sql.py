@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 0, or 3 when a part of the input could not be read."""
     from auditor import running
     from auditor.commands.rowtext import json_lines, table_lines
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.what_if_audit import AuditWithVerdicts
 
     options = AuditOptions(
         tuple(args.paths), Path(), records=args.records, topics=tuple(args.topic), master=args.master,
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         include_payload=args.include_payload,
     )  # fmt: skip
     with running.failures(), running.runner(options) as runner:
-        audit = Audit(options, runner)
+        audit = AuditWithVerdicts(options, runner)
         result = query(audit, args.query)
         status = 3 if audit.incomplete() else 0
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]

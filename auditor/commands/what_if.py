@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from auditor import running
 from auditor.commands.arguments import add_master
+from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs.publish import WHAT_IF, as_json, publish_what_if
 from auditor.pipeline.options import AuditOptions, parse_time
@@ -62,23 +63,13 @@ def show(result: Row, out: TextIO) -> None:
             by_error[e["error"]] = by_error.get(e["error"], 0) + e["runs"]
         answers = ", ".join(f"{error} {runs}" for error, runs in sorted(by_error.items())) or "all as stored"
         rows.append((p["policy"], str(p["runs"]), str(p["batches"]), str(p["producers"]), answers))
-    out.write("Stored batches that each policy would have answered otherwise:\n\n" + _table(rows))
+    out.write("Stored batches that each policy would have answered otherwise:\n\n")
+    out.writelines(aligned(rows))
     rows = [("BROKER", "POLICY", "PRODUCERS AT PEAK", "STATE AT PEAK", "STATE AT END")]
     for b in result["brokers"]:
-        for name, size in b["policies"].items():
+        for name, state in b["policies"].items():
             mark = " (now)" if name == b["policy_now"] else ""
-            sizes = (str(size["producers_peak"]), _kib(size["bytes_peak"]), _kib(size["bytes_end"]))
+            sizes = (str(state["producers_peak"]), size(state["bytes_peak"]), size(state["bytes_end"]))
             rows.append((b["log_dir"], name + mark, *sizes))
-    out.write("\nProducer state, estimated:\n\n" + _table(rows))
-
-
-def _kib(size: int) -> str:
-    return f"{size / 1024:.1f} KiB" if size < 1 << 20 else f"{size / 2**20:.1f} MiB"
-
-
-def _table(rows: list[tuple[str, str, str, str, str]]) -> str:
-    clean = [tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row) for row in rows]
-    widths = [max(len(row[k]) for row in clean) for k in range(5)]
-    return "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in clean
-    )
+    out.write("\nProducer state, estimated:\n\n")
+    out.writelines(aligned(rows))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
+from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import EVENT, Kind, events_of
 from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.policy_outcomes import PolicyOutcomes
@@ -21,6 +22,7 @@ from auditor.facts.producer_rows import PRODUCER
 from auditor.facts.segment_scans import SegmentScan
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.facts.transaction_rows import ABORTED, TRANSACTION
+from auditor.facts.watched_offsets import WatchedOffsets
 
 
 class Ahead(NamedTuple):
@@ -49,11 +51,12 @@ class CopyFacts:
     ``lost_at`` the same where they may have held batches. ``ahead`` is the producer time that nothing of a broker
     follows.
 
-    ``unreadable_records`` are records of an internal topic as (offset, position, error), ``unknown_records`` the
-    errors of those of a type that nobody knows yet. ``snapshot_producers`` are the producer ids by a snapshot's
-    offset, where replicas are compared. ``live``: from a running cluster. ``breaks_off``: reading, or the dump, ended
-    before the log. ``cannot_show`` names the columns that a dump does not print, ``may_be_cleaned`` says that a dump
-    has holes which cleaning would explain.
+    ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` is what those of
+    ``__consumer_offsets`` came to. ``unreadable_records`` are records of an internal topic as (offset, position,
+    error), ``unknown_records`` the errors of those of a type that nobody knows yet. ``snapshot_producers`` are the
+    producer ids by a snapshot's offset, where replicas are compared. ``live``: from a running cluster.
+    ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
+    print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain.
     """
 
     cluster_id: str | None
@@ -96,6 +99,8 @@ class CopyFacts:
     snapshots: list[SnapshotLink] = field(default_factory=list)
     errors: list[DecodeError] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
+    coordinator_log: CoordinatorLog | None = None
+    watched_offsets: WatchedOffsets | None = None
     digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
     snapshot_producers: dict[int, np.ndarray] = field(default_factory=dict)
     unreadable_records: list[tuple[int, int, DecodeError]] = field(default_factory=list)

@@ -38,6 +38,7 @@ class Kind(IntEnum):
     LEADER_EPOCH_CHECKPOINT = 25
     HEADER_FLAW = 26
     COUNT_BELOW_SPAN = 27
+    LEFTOVER_FIELDS = 28
     INDEX_ENTRY = 30
     TIME_INDEX_ENTRY = 31
     RECORD_FLAW = 40
@@ -93,6 +94,7 @@ class Event(TypedDict, total=False):
     entry_position: int
     entry_timestamp: int
     fault: int  # a number in INDEX_FAULTS
+    maybe_cut_off: int  # 1: the entry may lie behind the end of the index, where a truncation left its bytes; else 0
     larger_last_offset: int  # last offset of the batch with a larger timestamp
     # records
     record_index: int  # of the first culprit in its batch
@@ -131,8 +133,9 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.LEADER_EPOCH_CHECKPOINT: ("expected_leader_epoch",),
     Kind.HEADER_FLAW: ("flaws",),
     Kind.COUNT_BELOW_SPAN: ("record_count", "span"),
-    Kind.INDEX_ENTRY: ("entry_offset", "entry_position", "fault"),
-    Kind.TIME_INDEX_ENTRY: ("entry_offset", "entry_timestamp", "fault", "larger_last_offset"),
+    Kind.LEFTOVER_FIELDS: (),  # the log's first batch with an epoch or a sequence, but without producer id
+    Kind.INDEX_ENTRY: ("entry_offset", "entry_position", "fault", "maybe_cut_off"),
+    Kind.TIME_INDEX_ENTRY: ("entry_offset", "entry_timestamp", "fault", "maybe_cut_off", "larger_last_offset"),
     Kind.RECORD_FLAW: ("flaws", "record_index", "records_present", "records_declared"),
     Kind.NULL_KEY: ("null_keys", "record_index"),
     Kind.BATCH_TIMESTAMP: ("found_max_timestamp", "found_base_timestamp", "base_timestamp"),
@@ -160,7 +163,7 @@ PLACE = {
 NARROW = dict.fromkeys(
     ("expected_sequence", "found_sequence", "previous_leader_epoch", "previous_epoch", "known_epoch",
      "known_leader_epoch", "known_coordinator_epoch", "coordinator_epoch", "epochs", "first_epoch", "record_count",
-     "expected_leader_epoch", "context", "fault"),
+     "expected_leader_epoch", "context", "fault", "maybe_cut_off"),
     "i4",
 )  # fmt: skip
 # A table of events of all kinds has every column; those that a kind does not have are -1.

@@ -4,6 +4,7 @@ and columns of a row a batch, packed as they grow.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ WIDTHS = tuple((np.iinfo(t).min, np.iinfo(t).max, np.dtype(t)) for t in (np.int8
 _CODEC = pa.Codec("zstd", 1)
 _FAST = pa.Codec("lz4_raw")  # of steps, which are small already
 Packed = tuple[np.dtype, int, bytes]  # type of the steps, how many, compressed
+Compressed = tuple[str, int, int, bytes]  # type of the numbers or steps, the first number, how many, compressed
 
 
 class PackedRows:
@@ -82,6 +84,34 @@ def unpacked_column(packed: Packed, out: np.ndarray) -> None:
     np.cumsum(steps, dtype=np.int64, out=out)
 
 
+def compressed(column: np.ndarray, *, steps: bool = True) -> Compressed:
+    """Numbers at rest for long: as steps from each to the next where asked for, the like bytes of all of them together,
+    under zstd. Cost: some 5 ns a number; half the size of :func:`packed_column`."""
+    first = int(column[0]) if steps and len(column) else 0
+    if steps:
+        plain = np.diff(column.astype(np.int64, copy=False), prepend=first)
+        low, high = plain.min(initial=0), plain.max(initial=0)
+        plain = plain.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))
+    else:
+        plain = np.ascontiguousarray(column)
+    width = plain.dtype.itemsize
+    turned = np.ascontiguousarray(plain.view(np.uint8).reshape(-1, width).T)
+    return plain.dtype.str if steps else "u1", first, len(plain), bytes(_CODEC.compress(turned.data, asbytes=True))
+
+
+def decompressed(packed: Compressed) -> np.ndarray:
+    """Undoes :func:`compressed`: int64, or the bytes (uint8) of what was no steps."""
+    kind, first, length, data = packed
+    dtype = np.dtype(kind)
+    turned = np.frombuffer(_CODEC.decompress(data, length * dtype.itemsize, asbytes=True), np.uint8)
+    if dtype == np.uint8:
+        return turned
+    plain = np.ascontiguousarray(turned.reshape(dtype.itemsize, -1).T).view(dtype).reshape(-1)
+    out = np.cumsum(plain, dtype=np.int64)
+    out += first
+    return out
+
+
 class PackedColumns:
     """Columns of numbers that grow by some rows at a time, kept as compressed steps: of batches, about 10 bytes a row.
 
@@ -113,8 +143,15 @@ class PackedColumns:
 
     def __getitem__(self, name: str) -> np.ndarray:
         at, dtype = list(self.dtypes).index(name), self.dtypes[name]
-        packed = [self._unpacked(piece[at]).astype(dtype) for piece in self.pieces]
-        return np.concatenate([np.empty(0, dtype), *packed, *(rows[at].astype(dtype) for rows in self.waiting)])
+        parts = itertools.chain(
+            (self._unpacked(piece[at]) for piece in self.pieces), (rows[at] for rows in self.waiting)
+        )
+        out = np.empty(sum(piece[at][1] for piece in self.pieces) + sum(len(rows[at]) for rows in self.waiting), dtype)
+        end = 0
+        for part in parts:
+            out[end : end + len(part)] = part
+            end += len(part)
+        return out
 
     def _unpacked(self, packed: Packed) -> np.ndarray:
         out = np.empty(packed[1], np.int64)

@@ -9,7 +9,9 @@ from typing import NamedTuple
 class Difference(NamedTuple):
     """A field of a producer that the snapshot has as ``stored`` and the replay as ``replayed``; -1: not there.
 
-    ``name`` is that of a PRODUCER column, or "open", "missing", "extra"; ``last_offset`` the producer's last one.
+    ``name`` is that of a PRODUCER column, or "open", "missing" (only the replay has the producer), "extra" (only the
+    snapshot), "marker_offset" (stored as the last offset is that of the end marker, as 0.11 does); ``last_offset`` is
+    the producer's last one.
     """
 
     producer_id: int
@@ -25,7 +27,12 @@ class SnapshotLink:
 
     ``offset`` is the snapshot's; ``base`` the newest older snapshot's (or the log start); ``readable`` whether it could
     be decoded; ``comparable`` whether the log from ``base`` on was whole enough to say anything; ``entries`` how many;
-    ``differences`` at most a few hundred, ``extra_differences`` how many more; ``time`` (ms) of the first batch behind.
+    ``differences`` at most a few hundred, ``extra_differences`` how many more.
+
+    ``time`` (ms) is the first broker-written one in the log from ``offset`` on, ``next_time`` (ms) that of the next
+    batch, whoever wrote it. Of the producers missing, ``unexpired`` are those that cannot have expired, since others
+    idle for longer are still there, and ``went_on`` gives of those that wrote on in the same epoch the last offset
+    seen. ``by_data`` counts the producers stored with the offset of their last data although an end marker came behind.
     """
 
     file: str
@@ -37,3 +44,7 @@ class SnapshotLink:
     differences: list[Difference] = field(default_factory=list)
     extra_differences: int = 0
     time: int = -1
+    next_time: int = -1
+    unexpired: frozenset[int] = frozenset()
+    went_on: dict[int, int] = field(default_factory=dict)
+    by_data: int = 0

@@ -16,8 +16,8 @@ from auditor.rules.expectations.measures import MEASURES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.inline.runner import InlineRunner
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.isolation import Pool
+    from auditor.pipeline.runner import Audited
 
 # What Spark's SQL has and DuckDB calls otherwise, so that one text does for both.
 MACROS = (
@@ -51,7 +51,7 @@ def _view(connection: Any, name: str, folder: Path) -> None:
     connection.read_parquet(files).create_view(name)
 
 
-def query(runner: InlineRunner, audit: Audit, text: str, wanted: frozenset[str]) -> pa.Table:
+def query(pool: Pool, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
     from auditor.connectors import schema
 
@@ -59,7 +59,7 @@ def query(runner: InlineRunner, audit: Audit, text: str, wanted: frozenset[str])
     with tempfile.TemporaryDirectory(prefix="auditor-sql-") as folder, _connected() as connection:
         for name in tables.NAMES:
             if name in wanted:
-                writing.write(runner, audit, name, Path(folder, name))
+                writing.write(pool, audit, name, Path(folder, name))
                 _view(connection, name, Path(folder, name))
             elif name in schema.DECODED:  # SHOW TABLES and DESCRIBE know it
                 tables.write(schema.DECODED[name].empty_table(), Path(folder, name))

@@ -14,20 +14,19 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import pieces
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.rows import How, Piece, read_piece, table_schema
-from auditor.inline.runner import KeptCopies, Log
+from auditor.inline.kept_copies import KeptCopies, Log, lists
 from auditor.pipeline import tables
-from auditor.pipeline.isolation import KILLS
+from auditor.pipeline.isolation import KILLS, Pool
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:
-    from auditor.inline.runner import InlineRunner
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.runner import Audited
 
 LISTS_PER_PROCESS = 4
 Numbered = tuple[int, list[Piece]]
 
 
-def write(runner: InlineRunner, audit: Audit, table: str, folder: Path) -> None:
+def write(pool: Pool, audit: Audited, table: str, folder: Path) -> None:
     """Writes a table of an audit into a folder, in several parts. Files that kill their reader go to ``audit.fatal``.
 
     Cost: the table's files are read once more. Memory: a chunk of a segment a worker.
@@ -40,28 +39,28 @@ def write(runner: InlineRunner, audit: Audit, table: str, folder: Path) -> None:
     if table in tables.OF_FACTS:
         copies, clusters = audit.copies, audit.clusters
         assert isinstance(copies, KeptCopies)
-        lists = list(enumerate(runner.lists(copies))) or [(0, [])]
-        runner.pool.all(lists, partial(_write_derived, clusters, table, folder))
+        shares = list(enumerate(lists(copies, pool.size))) or [(0, [])]
+        pool.all(shares, partial(_write_derived, clusters, table, folder))
         return
-    _decode(runner, audit, table, folder)
+    _decode(pool, audit, table, folder)
     if table == "decode_errors" and audit.outside:
         tables.write(tables.outside(audit.inventory, audit.outside), folder, "part-outside.parquet")
 
 
-def _decode(runner: InlineRunner, audit: Audit, table: str, folder: Path) -> None:
+def _decode(pool: Pool, audit: Audited, table: str, folder: Path) -> None:
     options = audit.options
     how = How(options.limits, options.include_payload, options.records)
     refused = audit.refused()
     known = dict(refused)
     plan = partial(pieces.plan, audit.inventory, frozenset({table}), wants_topic=options.wants_topic)
-    ((_, found),) = runner.pool.map([options.split_size], plan, refused=refused)
-    lists = list(enumerate(pieces.spread(found, runner.processes * LISTS_PER_PROCESS))) or [(0, [])]
-    for _ in runner.pool.map(lists, partial(_write_decoded, table, how, folder), refused=refused):
+    ((_, found),) = pool.map([options.split_size], plan, refused=refused)
+    shares = list(enumerate(pieces.spread(found, pool.size * LISTS_PER_PROCESS))) or [(0, [])]
+    for _ in pool.map(shares, partial(_write_decoded, table, how, folder), refused=refused):
         pass  # a part is written
     audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
 
 
-def _named(audit: Audit, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
+def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
     """Files that killed, by log directory and name."""
     for log_dir in audit.inventory.log_dirs:
         for file in log_dir.files():

@@ -5,15 +5,13 @@ Sources: ProducerAppendInfo, AppendOrigin (KIP-98, KIP-360, KIP-890).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from auditor.model import producers as kernel
-from auditor.model.policies import ERRORS, OK
+from auditor.model.policies import ERRORS, OK, Policy
 from auditor.model.producers import NONE
 from auditor.model.transactions import Completed
-
-if TYPE_CHECKING:
-    from auditor.model.producer_state import ProducerState
+from auditor.model.verification import Verifications
 
 CLIENT, COORDINATOR, REPLICATION = "client", "coordinator", "replication"
 
@@ -85,10 +83,18 @@ def require(answer: int) -> None:
         raise Refused(ERRORS[answer])
 
 
+class State(Protocol):
+    """What an append is checked against: the map of one partition (:mod:`auditor.model.producer_state`)."""
+
+    policy: Policy
+    producers: kernel.Producers
+    verifications: Verifications
+
+
 class Pending:
     """What one append would do, item by item, on copies of the producers it concerns (ProducerAppendInfo)."""
 
-    def __init__(self, state: ProducerState, origin: str) -> None:
+    def __init__(self, state: State, origin: str) -> None:
         self.state = state
         self.origin = origin
         self.producers = kernel.new_producers(8, state.policy.cached_batches)

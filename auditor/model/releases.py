@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from auditor.base.numbers import setting_number
 from auditor.model.policies import (
     AS_WRITTEN,
     ASSUMED,
@@ -111,10 +112,10 @@ def shown_by(
 
 def parsed(text: str | None) -> Version | None:
     """The release that a protocol version such as 2.8-IV1 or 0.11.0 names; None for what is none."""
-    numbers = (text or "").partition("-")[0].split(".")
-    if len(numbers) < 2 or not all(n.isascii() and n.isdigit() for n in numbers[:2]):
+    numbers = [setting_number(part, bits=32) for part in (text or "").partition("-")[0].split(".")]
+    if len(numbers) < 2 or numbers[0] is None or numbers[1] is None:
         return None
-    return int(numbers[0]), int(numbers[1])
+    return numbers[0], numbers[1]
 
 
 def expiration_ms(shown: Shown, setting: Callable[[str], str | None]) -> int:
@@ -124,9 +125,9 @@ def expiration_ms(shown: Shown, setting: Callable[[str], str | None]) -> int:
     """
     rows = shown.rows
     for name in dict.fromkeys(r.expiration_setting for r in reversed(rows)):
-        value = setting(name)
-        if value is not None and value.isascii() and value.isdigit():
-            return int(value)
+        value = setting_number(setting(name), bits=32)
+        if value is not None:
+            return value
     return min(r.expiration_ms for r in rows)
 
 
@@ -135,9 +136,8 @@ def supposed_expiration_ms(name: str, setting: Callable[[str], str | None]) -> i
     first release does, or the newest one where it is no release's.
     """
     rows = [r for r in RELEASES if r.policy == name] or [RELEASES[-1]]
-    values = (setting(r) for r in (BY_ID, BY_TRANSACTIONAL_ID))
-    given = (int(v) for v in values if v is not None and v.isascii() and v.isdigit())
-    return next(given, rows[0].expiration_ms)
+    values = (setting_number(setting(name), bits=32) for name in (BY_ID, BY_TRANSACTIONAL_ID))
+    return next((value for value in values if value is not None), rows[0].expiration_ms)
 
 
 def policy_at(name: str, shown: Shown) -> Policy:

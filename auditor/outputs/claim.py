@@ -108,7 +108,8 @@ def failed(out: Path, error: BaseException) -> Path | None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a text file in one step: a reader sees the old one or the new one."""
+    """Writes a text file in one step: a reader sees the old one or the new one. No link is followed."""
     part = path.with_name(path.name + ".part")
+    remove(part)
     part.write_text(text, encoding="utf-8", errors="replace")
     os.replace(part, path)

@@ -44,6 +44,9 @@ class Journal:
         self.open: Open = {}
         self.size = 0
         self.folder.mkdir(parents=True, exist_ok=True)
+        for path in (self.path, folder / CHECKPOINT):
+            if path.is_symlink():  # whatever it leads to is not ours to write to
+                path.unlink()
         self._recover()
 
     def _recover(self) -> None:

@@ -24,6 +24,8 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
 
+NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
+
 
 def publish(audit: Audit, folder: Path) -> None:
     """Writes all results into a folder, and where asked for into the history.
@@ -72,6 +74,14 @@ def write_findings(findings: list[Finding], folder: Path) -> None:
     pq.write_table(results.contract_findings(findings), folder / "findings" / "part-0.parquet")
 
 
+def _open(audit: Audit) -> Counter[str]:
+    """How many transactions of each class are open, the report's and those that it leaves out."""
+    counts = Counter[str]()
+    for row in audit.judged["log"]:
+        counts.update(row["open_transactions"])
+    return counts
+
+
 def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None:
     """Publishes an audit's results under ``--history``; ``judged``: the expectations."""
     options = audit.options
@@ -117,9 +127,11 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "skipped": _skipped(audit),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit)],
-        "logs": [{k: v for k, v in row.items() if k not in ("errors", "sums", "notes")} for row in logs],
+        "logs": [
+            {k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs
+        ],
         "blocked": audit.blocked,
-        "open_transactions": dict(sorted(Counter(row["class"] for row in audit.judged["open"]).items())),
+        "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
         **audit.of_summary(),

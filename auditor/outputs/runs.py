@@ -87,13 +87,18 @@ def publish(history: Path, run_id: str, tables: Mapping[str, pa.Table], facts: M
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One publisher of a run at a time; the lock goes with its process, however that ends."""
-    with (folder / ".lock").open("w") as lock:
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _write(folder: Path, name: str, attempt: str, table: pa.Table) -> dict[str, Any]:
     path = folder / name / f"{attempt}.parquet"
+    if path.parent.is_symlink():  # whatever it leads to is not ours to write to
+        path.parent.unlink()
     path.parent.mkdir(exist_ok=True)
     marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
     pq.write_table(marked, path)
@@ -109,7 +114,7 @@ def _write(folder: Path, name: str, attempt: str, table: pa.Table) -> dict[str, 
 def _sweep(folder: Path, run: Run) -> None:
     """Removes what the manifest does not list."""
     listed = {folder / file["path"] for files in run.files.values() for file in files}
-    left = [path for path in folder.glob("*/*.parquet") if path not in listed]
+    left = [path for path in folder.glob("*/*.parquet") if path not in listed and not path.parent.is_symlink()]
     for path in (*left, *folder.glob(f".{MANIFEST}.*")):
         path.unlink()
 

@@ -28,6 +28,7 @@ from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.floods import Kept
 from auditor.rules.resolve import resolve
 from auditor.rules.view import Cluster
 
@@ -160,9 +161,16 @@ class Audit:
         """What judging the logs gave: rows of each of :data:`KINDS`, in a fixed order."""
         copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
         rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        limit = self.options.max_findings
+        found = Kept(registry.load(), limit)
         with self.step("judge"):
-            for kind, row in self.runner.judge(copies, clusters, partial(judge_log, rule_ids=rule_ids)):
-                rows[kind].append(row)
+            judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
+            for kind, row in self.runner.judge(copies, clusters, judge):
+                if kind == "finding":
+                    found.add(Finding(**row))
+                else:
+                    rows[kind].append(row)
+            rows["finding"] = found.findings()
         for kind in KINDS[1:]:
             rows[kind].sort(key=_place)
         return rows
@@ -181,7 +189,7 @@ class Audit:
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        found = resolve(Finding(**row) for row in self.judged["finding"])
+        found = resolve(self.judged["finding"])
         for finding in found:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
         return found
@@ -192,11 +200,6 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.contract_findings(self.findings)
-        if table == "verdicts":  # what a what-if over the same input gives
-            from auditor.pipeline.what_if_audit import WhatIfAudit
-
-            with contextlib.closing(WhatIfAudit(self.options, self.runner)) as what_if:
-                return what_if.held(table)
         return tables.of_metadata(self.settings, table) if table in tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:

@@ -15,13 +15,15 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState, fold_metadata
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
 from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.metadata_history import beginning
 from auditor.connectors.metadata_log import MetadataLog
 from auditor.connectors.storage import Place
 from auditor.model import releases
 from auditor.model.releases import Shown
 from auditor.pipeline.isolation import Pool
+from auditor.rules.elections import RECOVERING, Election, Elections
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -50,6 +52,7 @@ class ClusterSettings:
     whole: bool = False
     source: LogDir | None = None
     newest_time: int = -1
+    elections: Elections = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
@@ -86,12 +89,16 @@ class MetadataTask(NamedTuple):
 
 
 class MetadataRead(NamedTuple):
-    """What a copy of it tells: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors."""
+    """What a copy of it tells: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
+
+    ``elections``: the leaders that it tells of, by partition, also of topics that are gone.
+    """
 
     metadata: ClusterMetadata
     whole: bool
     newest_time: int
     errors: list[DecodeError]
+    elections: Elections
 
 
 def read_settings(
@@ -120,6 +127,9 @@ def read_settings(
 def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:
     if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+        topics = read.metadata.topics  # one that was made anew under its name has another past
+        of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
+        cluster.elections = {at: some for at, some in of_now.items() if some}
         cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole
 
 
@@ -127,8 +137,43 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     """Reads one copy: its newest snapshot that is complete, and the log behind it."""
     reading = MetadataLog(*task)
     snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
-    metadata, errors = fold_metadata(snapshots, reading.log())
-    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors)
+    elections: Elections = {}
+    earlier, changes = beginning(reading)
+    for change in changes:
+        elected(change, elections)
+    earlier.on_change = lambda change: elected(change, elections)
+    metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
+    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors, elections)
+
+
+def elected(change: Change, elections: Elections) -> None:
+    """Takes note of a change of a partition's leader, or of one that a snapshot shows to be recovering."""
+    state, before = change.partition, change.before
+    if state is None or state.leader < 0:
+        return
+    recovering = state.recovery_state == RECOVERING and (before is None or before.recovery_state != RECOVERING)
+    if before is not None and before.leader_epoch == state.leader_epoch and not recovering:
+        return
+    known = elections.setdefault((state.topic, state.partition), [])
+    same_topic = bool(known) and known[-1].topic_id == state.topic_id
+    if before is None:  # made, or of a snapshot, where of an election only the outcome is known
+        before = state._replace(isr=() if recovering else state.isr, elr=(), last_known_elr=(), adding=(), removing=())
+    known.append(
+        Election(
+            state.topic_id,
+            state.leader,
+            state.leader_epoch,
+            known[-1].leader if same_topic else before.leader,
+            state.isr,
+            before.isr,
+            before.elr,
+            before.last_known_elr,
+            recovering,
+            bool(before.adding or before.removing) and not (state.adding or state.removing),
+            change.offset,
+            change.timestamp,
+        )
+    )
 
 
 def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:

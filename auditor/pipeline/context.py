@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
+from auditor.facts.coordinator_log import CoordinatorLog, Entry, pack
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
+from auditor.rules.coordinator_history import CoordinatorHistory, join
 from auditor.rules.view import Bounds, Cluster
 
 TRANSACTION_STATE = "__transaction_state"
@@ -34,7 +35,7 @@ class Brief:
     first_offset: int
     text: bool
     ends_early: bool
-    transaction_log: pa.Table | None = None
+    coordinator_log: CoordinatorLog | None = None
     broken_at: int | None = None
     sums: dict[str, int] = field(default_factory=dict)
 
@@ -49,12 +50,13 @@ def brief(facts: CopyFacts) -> Brief:
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
     broken += [facts.log_end] * facts.cut_short
+    broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
-        facts.ends_early, facts.tables.get("transaction_log"),
-        max(broken, default=None), facts.sums,
+        facts.ends_early, _coordinator_log(facts),
+        max((b for b in broken if b >= 0), default=None), facts.sums,
     )  # fmt: skip
 
 
@@ -98,6 +100,8 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
             cluster.in_sync[(state.topic, state.partition)] = state.isr
+        cluster.made_anew = dict(metadata.made_anew)
+        cluster.elections = settings.elections
         # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
         if any(not (b.fenced or b.in_controlled_shutdown) for b in metadata.brokers.values()):
             away = (p for p in metadata.partitions.values() if _away(metadata, p))
@@ -121,8 +125,8 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
     if not briefs:
         return None
     briefs.sort(key=lambda b: b.partition)
-    rows = [entry for b in briefs if b.transaction_log is not None for entry in entries(b.transaction_log)]
-    history = build_history(cluster.partition_counts.get(TRANSACTION_STATE, 0), rows)
+    logs = {b.partition: b.coordinator_log for b in briefs if b.coordinator_log is not None}
+    history = join(cluster.partition_counts.get(TRANSACTION_STATE, 0), logs)
     history.count_known = cluster.knows_count(TRANSACTION_STATE)
     for b in briefs:
         p = b.partition
@@ -170,7 +174,17 @@ def _number(value: int | None, otherwise: int = -1) -> int:
     return otherwise if value is None else value
 
 
+def _coordinator_log(facts: CopyFacts) -> CoordinatorLog | None:
+    """What the copy holds of ``__transaction_state``; of texts, which are small, made from their table."""
+    table = facts.tables.get("transaction_log")
+    if facts.coordinator_log is not None or table is None:
+        return facts.coordinator_log
+    log = pack(entries(table))
+    log.version_1 = 1 in table["value_version"].unique().to_pylist()
+    return log
+
+
 def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
     """Whether some value in ``__transaction_state`` of this cluster has version 1, which 4.0 began to write."""
-    tables = [b.transaction_log for b in briefs if b.join_key == join_key and b.transaction_log is not None]
-    return any(1 in table["value_version"].unique().to_pylist() for table in tables)
+    mine = (b.coordinator_log for b in briefs if b.join_key == join_key)
+    return any(log is not None and log.version_1 for log in mine)

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, is_unread
 from auditor.facts.copy_facts import CopyFacts
-from auditor.facts.snapshot_links import Difference
+from auditor.facts.snapshot_links import SnapshotLink
 from auditor.rules import blocking, crash_recovery, registry, safety
+from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
+from auditor.rules.floods import OF_A_RULE, judge_bounded
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView
 
-TIMELINE_TRANSACTIONS = 400  # of one partition, the newest
+TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
+DECODE_ERRORS = 1_000  # of one copy; the table decode_errors has all
+OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wait for
 
 
-def judge_log(copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open, blocked, readers and timeline about one log."""
+def judge_log(
+    copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str], max_findings: int = OF_A_RULE
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a rule."""
     log = LogView(copies, cluster)
     catalogue = registry.load()
-    for finding in registry.judge(log, (catalogue[i] for i in rule_ids)):
+    for finding in judge_bounded(log, (catalogue[i] for i in rule_ids), max_findings):
         yield "finding", finding.to_dict()
     opened = open_transactions(log)
     for copy in log.copies:
-        yield "log", _log_row(log, copy, opened)
-    for t in opened:
+        yield "log", _log_row(log, copy, opened if copy is log.leader else [])
+    for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
     advice = {int(t.row["first_offset"]): safety.advise(log, t).row() for t in opened}
     for row in blocking.blocked(log, opened):
@@ -40,7 +47,7 @@ def judge_log(copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str]) ->
 
 
 def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> dict[str, Any]:
-    starts = [max(int(t.row["first_offset"]), copy.log_start) for t in opened] if copy is log.leader else []
+    starts = [max(int(t.row["first_offset"]), copy.log_start) for t in opened]
     hw = copy.log_end if copy.high_watermark is None else copy.high_watermark
     return {
         "log_dir": copy.log_dir,
@@ -54,14 +61,28 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "hw": hw,
         "lso": min([hw, *starts]),
         "offsets": accounting(copy),
-        "chain": chain(copy, cluster_time=log.cluster.as_of),
+        "chain": chain(log, copy),
         "dropped_events": copy.dropped_events or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in (*copy.errors, *_records_in_error(copy))],
+        "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy)])],
         "recovery": crash_recovery.both_runs(copy),
-        "notes": _notes(copy),
+        "notes": [*_notes(copy), *_left_out(log, len(opened))],
+        "open_transactions": Counter(t.klass for t in opened),
     }
+
+
+def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
+    """The first of many; of the others one a reason, which says how many there are."""
+    kept, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
+    firsts: dict[tuple[str, bool], DecodeError] = {}
+    for e in errors[DECODE_ERRORS:]:
+        kind = (e.reason, is_unread(e.reason, e.detail))
+        more[kind] += 1
+        firsts.setdefault(kind, e)
+    return kept + [
+        e._replace(detail=f"{e.detail} ({more[kind]} such errors from here on)") for kind, e in firsts.items()
+    ]
 
 
 def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
@@ -82,6 +103,12 @@ def _notes(copy: CopyFacts) -> list[str]:
     if copy.may_be_cleaned and not copy.topic.startswith("__"):
         notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
     return notes
+
+
+def _left_out(log: LogView, opened: int) -> list[str]:
+    if opened <= OPEN_TRANSACTIONS:
+        return []
+    return [f"{log.name}: {opened} transactions are open; the report has the first {OPEN_TRANSACTIONS} of them"]
 
 
 def accounting(copy: CopyFacts) -> dict[str, int]:
@@ -105,24 +132,25 @@ def accounting(copy: CopyFacts) -> dict[str, int]:
     return out
 
 
-def chain(copy: CopyFacts, cluster_time: int) -> dict[str, Any]:
+def chain(log: LogView, copy: CopyFacts) -> dict[str, Any]:
     """How much of the log is proved by its snapshots: each link replays from one snapshot to the next."""
     links = sorted(copy.snapshots, key=lambda link: link.offset)
-    sound = [link for link in links if link.comparable and not _broken(link.differences)]
+    sound = [link for link in links if link.comparable and not _broken(log, copy, link)]
     proved = sum(max(0, min(link.offset, copy.log_end) - max(link.base, copy.log_start)) for link in sound)
     length = copy.log_end - copy.log_start
     return {
         "snapshots": len(links),
         "proved_links": [link.offset for link in sound][:100],
         "proved": proved,
-        "broken": [link.file for link in links if link.comparable and _broken(link.differences)][:100],
+        "broken": [link.file for link in links if link.comparable and _broken(log, copy, link)][:100],
         "not_comparable": [link.file for link in links if not link.comparable][:100],
         "fraction": round(proved / length, 4) if length > 0 else None,
     }
 
 
-def _broken(differences: list[Difference]) -> bool:
-    return any(difference.name != "missing" for difference in differences)
+def _broken(log: LogView, copy: CopyFacts, link: SnapshotLink) -> bool:
+    """Whether the snapshot is wrong for sure in more than a producer that it lacks."""
+    return any(d.name != "missing" and verdict(log, copy, link, d) == PROVED for d in link.differences)
 
 
 def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
@@ -156,7 +184,8 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
     rows = log.leader.transactions
     closed = rows[(rows["marker_offset"] >= log.leader.log_start) & (rows["first_offset"] >= 0)]
     shown = closed[np.argsort(closed["marker_offset"])][-TIMELINE_TRANSACTIONS:]
-    classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t for t in opened}
+    first = opened[:TIMELINE_TRANSACTIONS]
+    classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t for t in first}
     bars = [_bar(log, row, None) for row in shown] + [_bar(log, t.row, t) for t in classes.values()]
     lso = min(max(int(t.row["first_offset"]), log.leader.log_start) for t in opened)
     return {
@@ -167,7 +196,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
         "log_end": log.leader.log_end,
         "lso": min(lso, log.high_watermark),
         "transactions": bars,
-        "truncated": len(closed) - len(shown),
+        "truncated": len(closed) - len(shown) + len(opened) - len(first),
     }
 
 

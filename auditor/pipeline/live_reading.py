@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auditor.base.limits import MIB
+from auditor.base.numbers import setting_number
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (
@@ -182,7 +183,7 @@ class Reading:
         task = LiveTask(
             log.topic, log.partition, log.leader, f"broker-{log.leader}", self.cluster_id, self.join_key,
             self.first(log), self.ends.end[log.name], is_compacted(log.topic, policy, None),
-            self.settings.expiration_ms(log.leader), int(before) if before and before.isdigit() else None,
+            self.settings.expiration_ms(log.leader), setting_number(before),
             self.options.records, self.options.tables and self.options.records, self.options.limits,
             cleaning_unknown=policy is None,
         )  # fmt: skip

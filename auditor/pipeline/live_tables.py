@@ -9,17 +9,19 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.connectors import schema
-from auditor.connectors.arrow import Key, for_spark, from_rows
+from auditor.connectors import internal, schema
+from auditor.connectors.arrow import Key, for_spark, from_errors
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.internal import InternalRows
 from auditor.connectors.rows import table_schema
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.live_copy import LiveTask
 
-PASSING = ("batches", "records")
+INTERNAL = ("transaction_log", "offset_commits", "group_metadata")
+PASSING = ("batches", *INTERNAL, "records")
 PART = "part-0.parquet"
 
 
@@ -33,7 +35,7 @@ class Tables:
 
     def __enter__(self) -> Self:
         if self.folder is not None:
-            for name in PASSING[: 1 + self.options.records]:
+            for name in PASSING if self.options.records else PASSING[:-1]:
                 rows = for_spark(pa.RecordBatch.from_pylist([], table_schema(name, self.options.include_payload)))
                 (self.folder / name).mkdir(parents=True)
                 self.writers[name] = pq.ParquetWriter(self.folder / name / PART, rows.schema)
@@ -49,7 +51,15 @@ class Tables:
             return None
         key: Key = (task.cluster_id, task.broker_id, task.log_dir, task.topic, task.partition)
 
+        decoded = InternalRows(task.topic, task.limits) if task.topic in internal.TABLES else None
+
         def show(chunk: Chunk) -> None:
+            if decoded is not None and chunk.raw is not None:
+                decoded.add(task.file, chunk)  # what could not be read the audit tells
+                decoded.unreadable.clear()
+                decoded.unknown.clear()
+                for name, batch in decoded.drain(key):
+                    self._write(name, batch)
             self._write("batches", batch_rows(key, task.file, chunk.batches))
             if "records" in self.writers and chunk.raw is not None:
                 payload = self.options.include_payload
@@ -71,7 +81,7 @@ def from_facts(copies: list[CopyFacts], table: str) -> pa.Table | None:
     wanted = schema.DECODED[table]
     found = [f.tables[table] for f in copies if table in f.tables]
     if table == "decode_errors":
-        found = [pa.Table.from_batches([from_rows(wanted, _key(f), f.errors)]) for f in copies if f.errors]
+        found = [pa.Table.from_batches([from_errors(_key(f), f.errors)]) for f in copies if f.errors]
     return pa.concat_tables([wanted.empty_table(), *found])
 
 

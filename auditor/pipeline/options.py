@@ -10,7 +10,9 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.numbers import parse_int
 from auditor.model.policies import AUTO, CHOICES
+from auditor.rules.floods import OF_A_RULE
 
 LEVELS = ("critical", "error", "warning", "info", "never")
 DEFAULT_SPLIT_BYTES = 128 << 20
@@ -20,6 +22,7 @@ DEFAULT_SPLIT_BYTES = 128 << 20
 class AuditOptions:
     """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
 
+    ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
     ``bootstrap``: ``host:port`` that commands of remedies are given.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
@@ -41,6 +44,7 @@ class AuditOptions:
     include_payload: bool = False
     history: Path | None = None
     run_id: str | None = None
+    max_findings: int = OF_A_RULE
     bootstrap: str | None = None
 
     def __post_init__(self) -> None:
@@ -50,6 +54,8 @@ class AuditOptions:
             raise AuditInputError(f"--fail-on {self.fail_on!r} is no severity; one of {', '.join(LEVELS)}")
         if self.split_size < 1 << 16:
             raise AuditInputError("--split-size is below 65536 bytes; give a larger one")
+        if self.max_findings < 1:
+            raise AuditInputError("--max-findings is at least 1")
         if self.run_id is not None and self.history is None:
             raise AuditInputError("--run-id names a run that is kept; give --history DIR too")
 
@@ -63,8 +69,8 @@ def parse_time(text: str) -> int:
     """ISO-8601 (UTC unless it says otherwise), epoch milliseconds, or ``now``, as ms."""
     if text == "now":
         return int(time.time() * 1000)
-    if text.lstrip("-").isdigit():
-        return int(text)
+    if (number := parse_int(text)) is not None:
+        return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
+from auditor.base.numbers import setting_number
 from auditor.connectors.files import Copy, Inventory, LogDir
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.options import AuditOptions
@@ -67,7 +68,7 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         cleaning_unknown=policy is None and "cleaner" not in d.whole_checkpoints,
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=cluster.expiration_ms(d.broker_id),
-        before_ms=int(before) if before is not None and before.isdigit() else None,
+        before_ms=setting_number(before),
         records=options.records and topic != METADATA_TOPIC,
         digests=replicated,
         limits=options.limits,

@@ -15,7 +15,7 @@ from auditor.rules.finding import FIELDS, SEVERITIES, Finding
 from auditor.rules.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.runner import Audited
 
 INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
@@ -62,19 +62,19 @@ def _table(rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def fingerprints(audit: Audit) -> list[str]:
+def fingerprints(audit: Audited) -> list[str]:
     """The fingerprint of each finding, in their order."""
     return [fingerprint(f.to_dict(), id) for f, id in zip(audit.findings, _clusters_of(audit), strict=True)]
 
 
-def _clusters_of(audit: Audit) -> list[str | None]:
+def _clusters_of(audit: Audited) -> list[str | None]:
     """The id of each finding's cluster, in their order."""
     of_dir = _cluster_ids(audit)
     only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
     return [of_dir.get(str(f.evidence.get("log_dir")), only) for f in audit.findings]
 
 
-def findings(audit: Audit) -> pa.Table:
+def findings(audit: Audited) -> pa.Table:
     """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
     rows = []
     for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
@@ -84,7 +84,7 @@ def findings(audit: Audit) -> pa.Table:
     return _table(rows, FINDINGS)
 
 
-def logs(audit: Audit) -> pa.Table:
+def logs(audit: Audited) -> pa.Table:
     """What each copy of a partition holds: offsets, batches, records, producers and bytes."""
     of_dir = _cluster_ids(audit)
     rows = [
@@ -115,7 +115,7 @@ def run(summary: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_pylist([row], schema=RUNS)
 
 
-def report(audit: Audit) -> pa.Table:
+def report(audit: Audited) -> pa.Table:
     """The open transactions and timelines, so that a kept run's report can be made again as it was."""
     rows = [
         {"kind": kind, "row": json.dumps(row, ensure_ascii=False, sort_keys=True)}
@@ -125,5 +125,5 @@ def report(audit: Audit) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=REPORT)
 
 
-def _cluster_ids(audit: Audit) -> dict[str, str | None]:
+def _cluster_ids(audit: Audited) -> dict[str, str | None]:
     return {log_dir.name: log_dir.cluster_id for log_dir in audit.inventory.log_dirs}

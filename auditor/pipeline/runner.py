@@ -11,20 +11,22 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from auditor.base.errors import DecodeError
+from auditor.connectors.files import Inventory
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.context import Brief
 from auditor.pipeline.copies import KeptFacts
 from auditor.pipeline.isolation import Pool
+from auditor.pipeline.options import AuditOptions
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
+from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from auditor.pipeline.audit import Audit
 
 Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
 # What is made of the copies of one log and its cluster: a function of a module, or a partial of one.
@@ -57,17 +59,50 @@ class Copies(ABC):
         """Gives back what holds them."""
 
 
+class Audited(Protocol):
+    """What a runner, and the tables of results, ask an audit for (:class:`auditor.pipeline.audit.Audit`)."""
+
+    options: AuditOptions
+    fatal: list[tuple[str, DecodeError]]
+
+    @property
+    def inventory(self) -> Inventory:
+        """What there is below the paths."""
+
+    @property
+    def outside(self) -> list[tuple[str, DecodeError]]:
+        """What could not be read of the clusters' metadata, each with its log directory."""
+
+    @property
+    def copies(self) -> Copies:
+        """The facts of every copy."""
+
+    @property
+    def clusters(self) -> dict[str, Cluster]:
+        """What is known of each cluster, by join key."""
+
+    @property
+    def judged(self) -> dict[str, list[Any]]:
+        """What judging the logs gave, by kind of row."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings in the contract's order."""
+
+    def held(self, table: str) -> pa.Table | None:
+        """A table that is made without reading data files; None for any other."""
+
+    def refused(self) -> dict[str, str]:
+        """Paths of the files that are known to kill their reader, with the reason."""
+
+
 class Runner(ABC):
     """A way to run. ``pool``: processes of the driver's machine for what is read before all else."""
 
     name: str
 
-    def __init__(self, processes: int = 1) -> None:
-        self.pool = Pool(processes)
-
-    def start(self) -> None:
-        """Begins to start, while the driver lists the input."""
-        self.pool.start()
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
 
     def ready(self) -> None:
         """Waits until it has started."""
@@ -86,11 +121,11 @@ class Runner(ABC):
         """The judge step: ``judge`` of every log with all its copies, rows in any order."""
 
     @abstractmethod
-    def write(self, audit: Audit, table: str, folder: Path) -> None:
+    def write(self, audit: Audited, table: str, folder: Path) -> None:
         """Writes a table of an audit as Parquet files into a folder."""
 
     @abstractmethod
-    def query(self, audit: Audit, text: str, tables: frozenset[str]) -> pa.Table:
+    def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """The result of an SQL text over ``tables`` of an audit. Errors: :class:`AuditInputError` for a wrong text."""
 
     @abstractmethod

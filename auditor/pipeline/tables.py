@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.connectors import schema
-from auditor.connectors.arrow import Key, array_of, for_spark, from_columns, from_rows, texts
+from auditor.connectors.arrow import Key, array_of, for_spark, from_columns, from_errors, texts
 from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY, TIME
 from auditor.facts.copy_facts import CopyFacts
@@ -72,7 +72,7 @@ def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.T
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
         known = dirs[log_dir]
         key = (known.cluster_id, known.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
-        return from_rows(schema.DECODE_ERRORS, key, [error])
+        return from_errors(key, [error])
 
     found = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
     return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)

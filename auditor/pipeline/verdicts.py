@@ -14,6 +14,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules import registry
+from auditor.rules.floods import judge_bounded
 from auditor.rules.registry import Unverified
 from auditor.rules.view import Cluster, LogView
 
@@ -50,7 +51,7 @@ def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, 
         yield "verdict", key | v
     log.leader.tables["verdicts"] = pa.Table.from_pylist([key | v for v in verdicts], VERDICTS)
     catalogue = registry.load()
-    for finding in registry.judge(log, (each for each in catalogue.values() if each.what_if)):
+    for finding in judge_bounded(log, (each for each in catalogue.values() if each.what_if)):
         yield "finding", finding.to_dict()
 
 

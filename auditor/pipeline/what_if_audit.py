@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,17 @@ class WhatIfAudit(Audit):
     def exit_code(self) -> int:
         """0, or 3 where a part of the input could not be read: what other policies would have done is no failure."""
         return 3 if self.incomplete() else 0
+
+
+class AuditWithVerdicts(Audit):
+    """An audit that also has the table ``verdicts``: that of a what-if over the same input, by the same runner."""
+
+    def held(self, table: str) -> pa.Table | None:
+        """Verdicts are a what-if's."""
+        if table != "verdicts":
+            return super().held(table)
+        with contextlib.closing(WhatIfAudit(self.options, self.runner)) as what_if:
+            return what_if.held(table)
 
 
 def _memory(broker: Row) -> Finding:

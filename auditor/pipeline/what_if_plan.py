@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from auditor.base.numbers import setting_number
 from auditor.connectors.files import Inventory
 from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
 from auditor.pipeline.cluster_settings import ClusterSettings
@@ -64,8 +65,8 @@ def _settings(task: CopyTask, cluster: ClusterSettings, name: str, present: bool
         return cluster.topic_setting(task.copy.topic or "", option, task.broker_id)
 
     def number(*options: str) -> int | None:
-        values = (setting(option) for option in options)
-        return next((int(v) for v in values if v is not None and v.lstrip("-").isdigit()), None)
+        values = (setting_number(setting(option), least=-1) for option in options)
+        return next((value for value in values if value is not None), None)
 
     retention = number("retention.ms")
     for option, unit in RETENTION_MS.items():

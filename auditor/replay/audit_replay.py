@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.connectors.codec import batch as walking
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import EVENT
 from auditor.facts.transaction_rows import TRANSACTION
@@ -78,14 +77,15 @@ class AuditReplay:
     def take(self, rows: np.ndarray) -> None:
         """Replays the rows of a walk, stopping at each snapshot's offset to compare."""
         at, batches = 0, as_records(rows)
+        self.chain.date(batches, self.bounds.broker_times)
         while at < len(rows):
             stop = len(rows)
             if self.chain.waiting:
-                behind = np.flatnonzero(rows[at:, walking.BASE_OFFSET] >= self.chain.next_offset())
+                behind = np.flatnonzero(batches["base_offset"][at:] >= self.chain.next_offset())
                 stop = at + int(behind[0]) if len(behind) else stop
                 if stop == at:
-                    time = int(rows[at, walking.MAX_TIMESTAMP])
-                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0, time)
+                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0)
+                    self.chain.date(batches[at:], self.bounds.broker_times)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
             at = int(replay_batches(self.replay, batches, at, stop))

@@ -9,6 +9,7 @@ from auditor.connectors.codec import columns
 
 FLAW_PRODUCER_SEQUENCE = columns.FLAW_PRODUCER_SEQUENCE
 FLAW_PRODUCER_EPOCH = columns.FLAW_PRODUCER_EPOCH
+FLAW_CRC = columns.FLAW_CRC
 APPEND_TIME, CONTROL = 0x08, 0x20  # bits of the attributes
 
 
@@ -36,3 +37,14 @@ def is_foreign(batch: np.record, sequences: bool) -> bool:
 def has_broker_time(batch: np.record, marker: bool, broker_times: bool) -> bool:
     """Whether a broker stamped a batch: a marker, LogAppendTime, or a topic that only brokers write."""
     return marker or broker_times or (batch.magic >= 1 and batch.attributes & APPEND_TIME != 0)
+
+
+@kernel
+def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
+    """The first time in BATCH records that a broker wrote, -1 if there is none; broken batches say nothing."""
+    for number in range(len(batches)):
+        batch = batches[number]
+        sound = batch.flaws & FLAW_CRC == 0 and batch.max_timestamp >= 0
+        if sound and has_broker_time(batch, is_marker(batch), broker_times):
+            return batch.max_timestamp
+    return -1

@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.columns import BATCH_DTYPES, RecordSummary
+from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.summary import DTYPES
+from auditor.connectors.internal import PACKED
 from auditor.connectors.storage import BinaryFile, open_file
 from auditor.facts.packed import packed_column, unpacked_column
 from auditor.replay.copy_task import CopyTask
@@ -46,11 +48,13 @@ def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
 
 
 def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
-    segment = task.copy.segments[number]
+    segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
+    offsets = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
     with contextlib.closing(f):
         yield from read_segment(
-            f, segment.size, file=segment.name, limits=task.limits, records=task.records, raw=task.has_internal_rows
-        )
+            f, segment.size, file=segment.name, limits=task.limits, records=task.records, offsets=offsets,
+            held=task.copy.topic in PACKED, raw=task.has_internal_rows and task.copy.topic not in PACKED,
+        )  # fmt: skip
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
@@ -66,7 +70,9 @@ def packed(chunk: Chunk | DecodeError) -> bytes:
     if isinstance(chunk, DecodeError):
         return pickle.dumps(chunk, 5)
     columns = [*np.ascontiguousarray(chunk.rows.T), *(chunk.summary or ())]
-    return pickle.dumps(([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end), 5)
+    return pickle.dumps(
+        ([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end, chunk.next_offset), 5
+    )
 
 
 def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
@@ -74,10 +80,10 @@ def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
     content = pickle.loads(data)
     if isinstance(content, DecodeError):
         return content
-    found, errors, body_errors, end = content
+    found, errors, body_errors, end, following = content
     columns = np.empty((len(found), found[0][1]), np.int64)
     for column, of_column in zip(columns, found, strict=True):
         unpacked_column(of_column, column)
     rows, rest = columns[: len(BATCH_DTYPES)], columns[len(BATCH_DTYPES) :]
     summary = RecordSummary(*(c.astype(t) for c, t in zip(rest, DTYPES, strict=True))) if len(rest) else None
-    return Chunk(np.ascontiguousarray(rows.T), errors, body_errors, summary, None, end)
+    return Chunk(np.ascontiguousarray(rows.T), errors, body_errors, summary, None, end, next_offset=following)

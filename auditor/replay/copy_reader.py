@@ -24,7 +24,6 @@ from auditor.connectors.codec.index import decode_offset_index, decode_time_inde
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
-from auditor.connectors.internal import InternalRows
 from auditor.connectors.storage import read_file, read_head
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
@@ -36,6 +35,7 @@ from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import read_chunks
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import IndexChecks, OffsetCheck, TimeCheck
+from auditor.replay.internal_readers import reader_of
 from auditor.replay.policy_replay import PolicyReplay
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.replay.snapshot_chain import Stored
@@ -105,7 +105,7 @@ class CopyReader:
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.indexed_segments = indexed
-        self.internal = InternalRows(copy.topic or "", task.limits) if task.has_internal_rows else None
+        self.internal = reader_of(task, self.facts.log_start)
 
     def run(self) -> CopyFacts:
         """The whole copy."""
@@ -163,10 +163,7 @@ class CopyReader:
         facts.sums = self.bytes | facts.sums
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
-            key = (facts.cluster_id, facts.broker_id, facts.log_dir, facts.topic, facts.partition)
-            facts.tables = self.internal.tables(key)
-            facts.unreadable_records = self.internal.unreadable
-            facts.unknown_records = self.internal.unknown
+            self.internal.leave(facts)
         if isinstance(facts.digests, PackedColumns) and facts.digests:
             facts.digests.pack()
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
@@ -183,7 +180,7 @@ class CopyReader:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.max_small_file_bytes)
+        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
@@ -289,7 +286,7 @@ class CopyReader:
             self.audit.keep(found)
         checks.take(chunk.rows, [events for events in found if events["kind"][0] == Kind.BATCH_TIMESTAMP])
         if self.internal is not None:
-            self.facts.errors += self.internal.add(segment.name, chunk)
+            self.facts.errors += self.internal.take(segment.name, chunk)
         for error in chunk.errors:
             self._error(error)
             self.unread.append((error.file, error.position, error.position + error.length))

@@ -10,8 +10,9 @@ from auditor.facts.packed import table
 from auditor.facts.producer_rows import PRODUCER, blank_producers
 from auditor.facts.transaction_rows import TRANSACTION
 from auditor.model import producers as model
+from auditor.replay import first_batches
 from auditor.replay.producer_columns import column
-from auditor.replay.snapshot_chain import Stored
+from auditor.replay.snapshot_chain import Known, Stored
 from auditor.replay.state import Replay
 
 
@@ -49,11 +50,13 @@ def add_snapshot_knowledge(facts: CopyFacts, replay: Replay, stored: list[Stored
     """Adds to the facts what only snapshots remember: producers below the log start, and transactions left open."""
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     _deny_or_know(facts, sound)
+    first_batches.judge(facts, replay, sound)
     others = _only_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
+    below = _data_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
     facts.producers = table(
         PRODUCER,
         int(replay.producers.meta[0]) + len(others),
-        lambda name: np.concatenate([column(replay, name), others[name]]),
+        lambda name: np.concatenate([below.get(name, column(replay, name)), others[name]]),
     )
     if sound and sound[-1].offset <= facts.log_end:
         ghosts = _ghosts(facts, replay, sound[-1])
@@ -88,6 +91,27 @@ def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:
         stored = np.concatenate([getattr(s.entries, name) for s in sound])[rows]
         out[below] = stored
         out[name if name != "current_txn_first_offset" else "txn_first_offset"] = stored
+    return out
+
+
+def _data_in_snapshots(replay: Replay, sound: list[Stored]) -> dict[str, np.ndarray]:
+    """Columns below_* with what snapshots say of producers of which the log has markers alone; empty if none is."""
+    bare = np.flatnonzero(
+        (replay.live[: int(replay.producers.meta[0])]["batches"] == 0) & (column(replay, "below_batches") == 0)
+    )
+    out: dict[str, np.ndarray] = {}
+    for snapshot in sound if len(bare) else ():
+        e = snapshot.entries
+        known = Known(e)
+        there = known.rows(column(replay, "producer_id")[bare])
+        rows, at = bare[there >= 0], there[there >= 0]
+        with_data = e.last_offset[at] >= 0
+        rows, at = rows[with_data], at[with_data]
+        for name, below in COPIED.items():
+            if len(rows) and below.startswith("below_"):
+                out.setdefault(below, column(replay, below).copy())[rows] = getattr(e, name)[at]
+        if len(rows):
+            out.setdefault("below_in_snapshot", column(replay, "below_in_snapshot").copy())[rows] = 1
     return out
 
 

@@ -134,9 +134,11 @@ class OffsetCheck:
         elsewhere = judged & there & ((offset < self.places.least) | (offset > most))
         found = [backwards, judged & ~there, elsewhere]
         faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
+        fits = there & (offset >= self.places.least) & (offset <= most)
         return _events(
-            Kind.INDEX_ENTRY, segment, faults, position=self.index.position, entry_offset=offset, entry_position=at
-        )
+            Kind.INDEX_ENTRY, segment, faults, position=self.index.position, entry_offset=offset, entry_position=at,
+            maybe_cut_off=_maybe_cut_off(fits, self.index.zero_tail_bytes),
+        )  # fmt: skip
 
 
 class TimeCheck:
@@ -170,6 +172,7 @@ class TimeCheck:
         return _events(
             Kind.TIME_INDEX_ENTRY, segment, faults, position=self.index.position, entry_offset=offset,
             entry_timestamp=stamp, larger_last_offset=culprit,
+            maybe_cut_off=_maybe_cut_off(times.largest == stamp, self.index.zero_tail_bytes),
         )  # fmt: skip
 
 
@@ -197,6 +200,17 @@ def _backwards(than_before: np.ndarray) -> np.ndarray:
     """Of a comparison of each entry with the one before it: the first has none."""
     than_before[:1] = False
     return than_before
+
+
+def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
+    """Which entries may lie behind the end that a running broker knows: the last ones, of which none fits a batch.
+
+    A truncation moves that end back and leaves the bytes; the zeros behind them (``zeros`` bytes) are cut when the file
+    is closed. New entries overwrite them one by one, while the log may long be past their offsets.
+    """
+    last = np.flatnonzero(fits)
+    after = int(last[-1]) if len(last) else -1
+    return (np.arange(len(fits)) > after) & (zeros > 0)
 
 
 def _events(kind: Kind, segment: int, faults: np.ndarray, **columns: np.ndarray) -> list[np.ndarray]:

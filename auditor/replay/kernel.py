@@ -111,7 +111,7 @@ def _check_data(replay: Replay, batch: np.record, row: int, transactional: bool,
         event.previous_leader_epoch = live.data_leader_epoch
     check_idle(log, batch, live, time)
     if log.params[0].has_sequences:
-        check_sequences(replay, batch, live, time)
+        check_sequences(replay, batch, row, time)
     check_epochs(log, batch, live, replay.born[row], time)
     if transactional and batch.producer_epoch == RESERVED_EPOCH:
         new_event(log, EPOCH_RESERVED, batch, batch.max_timestamp, time)
@@ -135,8 +135,9 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
         replay.born[row].max_data_epoch_time = time
     live.batches += 1
     live.records += max(batch.record_count, 0)
-    live.data_epoch = epoch
-    live.data_last_sequence = last_sequence
+    if epoch >= live.max_data_epoch:  # a fenced producer's batch does not move what its successor goes on from
+        live.data_epoch = epoch
+        live.data_last_sequence = last_sequence
     live.data_last_offset = batch.last_offset
     live.data_timestamp = batch.max_timestamp
     live.data_time = time
@@ -152,6 +153,8 @@ def _remember_first(log: Log, batch: np.record, born: np.record, time: int) -> N
     born.first_position = batch.position
     born.first_timestamp = batch.max_timestamp
     born.first_time = time
+    born.first_last_offset = batch.last_offset
+    born.first_leader_epoch = batch.partition_leader_epoch
 
 
 @kernel

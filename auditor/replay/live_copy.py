@@ -16,6 +16,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors.codec.batch import POSITION
 from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.storage import Place
@@ -95,7 +96,7 @@ class LiveReader(CopyReader):
         raw = self.live.raw or self.internal is not None
         for chunk in read_segment(
             io.BytesIO(whole), len(whole), file=self.live.file, limits=self.live.limits, records=self.live.records,
-            raw=raw,
+            raw=raw, offsets=(max(self.next_offset, 0), ANY_OFFSET[1]),
         ):  # fmt: skip
             placed = self._placed(chunk)
             self._note_holes(placed.batches)

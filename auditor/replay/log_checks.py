@@ -13,13 +13,14 @@ from auditor.replay.new_rows import (
     HEADER_FLAW,
     LEADER_EPOCH_CHECKPOINT,
     LEADER_EPOCH_DECREASE,
+    LEFTOVER_FIELDS,
     OFFSET_HOLE,
     OFFSETS_NOT_INCREASING,
     OUTSIDE_SEGMENT,
     TIMESTAMP_AHEAD,
     new_event,
 )
-from auditor.replay.state import ATTR_CONTROL, Log
+from auditor.replay.state import ATTR_CONTROL, ATTR_TRANSACTIONAL, Log
 
 AHEAD_MS = 3_600_000
 HEADER_FLAWS = (
@@ -128,6 +129,12 @@ def check_header(log: Log, batch: np.record, time: int) -> None:
         flaws |= batch.flaws & FLAW_PRODUCER_SEQUENCE
     else:  # coordinators write sequence 0 without a producer id
         flaws &= ~FLAW_NO_PRODUCER_FIELDS
+    bits = batch.attributes & (ATTR_TRANSACTIONAL | ATTR_CONTROL)
+    if flaws & FLAW_NO_PRODUCER_FIELDS and not bits:  # leaders look at neither without a producer id
+        flaws &= ~FLAW_NO_PRODUCER_FIELDS
+        if not log.progress[0].leftovers:
+            log.progress[0].leftovers = 1
+            new_event(log, LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
     if flaws:
         log.events[new_event(log, HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = flaws
     if batch.flaws & FLAW_COUNT_BELOW_SPAN and batch.last_offset >= log.params[0].intact_from:

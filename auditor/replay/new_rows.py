@@ -32,6 +32,7 @@ LEADER_EPOCH_DECREASE = np.int64(Kind.LEADER_EPOCH_DECREASE)
 LEADER_EPOCH_CHECKPOINT = np.int64(Kind.LEADER_EPOCH_CHECKPOINT)
 HEADER_FLAW = np.int64(Kind.HEADER_FLAW)
 COUNT_BELOW_SPAN = np.int64(Kind.COUNT_BELOW_SPAN)
+LEFTOVER_FIELDS = np.int64(Kind.LEFTOVER_FIELDS)
 
 NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
 
@@ -93,4 +94,5 @@ def producer_row(replay: Replay, producer_id: int) -> int:
     live.transactional = 0
     live.marker_fresh = 0
     replay.born[row].epoch_window_count = 0
+    replay.born[row].zero_epoch = -1
     return row

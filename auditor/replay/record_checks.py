@@ -39,7 +39,7 @@ def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list
         columns = {"null_keys": s.null_keys, "record_index": s.first_null_key}
         out.append(_events(Kind.NULL_KEY, null, b, at.segment, columns))
     whole = judged & create_time & intact & (b.attributes & HORIZON == 0) & (s.present > 0) & (s.flaws == 0)
-    wrong = whole & ((s.max_timestamp != b.max_timestamp) | (s.first_timestamp != b.base_timestamp))
+    wrong = whole & (s.max_timestamp != b.max_timestamp)
     out.append(_events(Kind.BATCH_TIMESTAMP, wrong, b, at.segment, {
         "found_max_timestamp": s.max_timestamp, "found_base_timestamp": s.first_timestamp,
         "base_timestamp": b.base_timestamp,

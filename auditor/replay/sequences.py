@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.connectors.codec.crc32c import crc_of_change
 from auditor.facts.events import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
@@ -40,6 +41,7 @@ from auditor.replay.state import (
 MAX_SEQUENCE = 2**31 - 1
 STORM_WINDOW_MS = 600_000
 STORM_EPOCHS = 10
+BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin, in a batch
 
 
 @kernel
@@ -100,9 +102,9 @@ def _sequence_event(replay: Replay, kind: int, batch: np.record, live: np.record
 
 
 @kernel
-def check_sequences(replay: Replay, batch: np.record, live: np.record, time: int) -> None:
+def check_sequences(replay: Replay, batch: np.record, row: int, time: int) -> None:
     """The sequence rules for a judged data batch: what a leader with full knowledge would have refused."""
-    first, epoch = batch.base_sequence, batch.producer_epoch
+    live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     length = batch.last_offset - batch.base_offset + 1
     if first < 0 or length <= 0:
         return
@@ -110,13 +112,38 @@ def check_sequences(replay: Replay, batch: np.record, live: np.record, time: int
         if first != 0:
             _first_sequence(replay.log, batch, live, time)
         _start_run(replay, live, epoch, first, length)
+    elif epoch < live.max_data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
+        return
     elif epoch != live.data_epoch:
-        if epoch > live.data_epoch and epoch >= live.max_epoch and first != 0:
-            row = _sequence_event(replay, BUMP_NONZERO, batch, live, ZERO, time)
-            replay.log.events[row].previous_epoch = live.data_epoch
+        if epoch >= live.max_epoch and first != 0:
+            event = _sequence_event(replay, BUMP_NONZERO, batch, live, ZERO, time)
+            replay.log.events[event].previous_epoch = live.data_epoch
         _start_run(replay, live, epoch, first, length)
     else:
-        _same_epoch(replay, batch, live, length, time)
+        _same_epoch(replay, batch, row, length, time)
+    if first == 0:
+        _remember_zero(batch, replay.born[row])
+
+
+@kernel
+def _remember_zero(batch: np.record, born: np.record) -> None:
+    """What a batch that begins at sequence 0 is made of: the same bytes may come again."""
+    born.zero_epoch = batch.producer_epoch
+    born.zero_crc = batch.crc
+    born.zero_bytes = batch.bytes
+    born.zero_time = batch.max_timestamp
+    born.zero_base_offset = batch.base_offset
+
+
+@kernel
+def _same_bytes(batch: np.record, born: np.record) -> bool:
+    """Whether the batch is the last one that began at sequence 0 once more, but for the time that a broker wrote."""
+    if born.zero_epoch != batch.producer_epoch or born.zero_bytes != batch.bytes:
+        return False
+    change = born.zero_time ^ batch.max_timestamp
+    if change and not batch.attributes & ATTR_APPEND_TIME:
+        return False
+    return born.zero_crc ^ batch.crc == crc_of_change(change, batch.bytes - BEHIND_MAX_TIME)
 
 
 @kernel
@@ -133,25 +160,28 @@ def _first_sequence(log: Log, batch: np.record, live: np.record, time: int) -> N
 
 
 @kernel
-def _same_epoch(replay: Replay, batch: np.record, live: np.record, length: int, time: int) -> None:
+def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, time: int) -> None:
     """A batch of the epoch that the producer's batch before had, with ``length`` sequences."""
-    first, epoch = batch.base_sequence, batch.producer_epoch
+    live, events, first, epoch = replay.live[row], replay.log.events, batch.base_sequence, batch.producer_epoch
     run_next = (live.run_start + live.run_length) % SEQUENCES
     expected = model.next_sequence(live.data_last_sequence)
     if first == run_next and live.run_length + length < SEQUENCES:
         live.run_length += length
     elif first == 0 and live.data_last_sequence != MAX_SEQUENCE:
-        row = _sequence_event(replay, SEQUENCE_RESET, batch, live, expected, time)
-        replay.log.events[row].previous_time = live.data_time
+        if _same_bytes(batch, replay.born[row]):
+            event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
+            event.stored_base_offset = replay.born[row].zero_base_offset
+            return
+        event = events[_sequence_event(replay, SEQUENCE_RESET, batch, live, expected, time)]
+        event.previous_time = live.data_time
         _start_run(replay, live, epoch, first, length)
     elif first == run_next:  # one full turn of the sequence numbers: the oldest ones may come again
         live.run_start = (live.run_start + length) % SEQUENCES
     elif _stored_before(replay.runs, live, epoch, first, model.add_sequence(first, length - 1)):
-        row = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)
-        replay.log.events[row].stored_base_offset = _cached_offset(replay.producers, batch.producer_id, first)
+        event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
+        event.stored_base_offset = _cached_offset(replay.producers, batch.producer_id, first)
     elif first != expected:
-        row = _sequence_event(replay, SEQUENCE_GAP, batch, live, expected, time)
-        event = replay.log.events[row]
+        event = events[_sequence_event(replay, SEQUENCE_GAP, batch, live, expected, time)]
         event.previous_time = live.data_time
         if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
             transaction = replay.open[live.open_slot]

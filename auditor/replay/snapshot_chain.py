@@ -12,6 +12,8 @@ import numpy as np
 
 from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.model import producers as model
+from auditor.replay.batch_kinds import first_broker_time
 from auditor.replay.producer_columns import column
 from auditor.replay.state import Replay
 
@@ -88,22 +90,26 @@ class Chain:
         self.links: list[SnapshotLink] = []
         self.carried: Known | None = None
         self.base = log_start
+        self.undated: list[SnapshotLink] = []
+        self.forgotten: dict[int, tuple[SnapshotLink, int, int]] = {}
 
     def next_offset(self) -> int:
         """The offset of the snapshot to compare next; beyond all offsets when there is none."""
         return self.waiting[0].offset if self.waiting else 1 << 62
 
-    def compare(self, replay: Replay, readable_log: bool, time: int) -> None:
+    def compare(self, replay: Replay, readable_log: bool) -> None:
         """Holds the next snapshot against the replay, which stands right before its offset.
 
-        ``readable_log``: nothing unreadable came before; ``time``: of the first batch behind it, -1 if there is none.
+        ``readable_log``: nothing unreadable came before.
         """
+        self._see_who_went_on(replay)
         stored = self.waiting.pop(0)
         comparable = stored.sound and readable_log and stored.offset > self.log_start
         link = SnapshotLink(
-            stored.file, stored.offset, self.base, len(stored.entries.producer_id), stored.sound, comparable, time=time
+            stored.file, stored.offset, self.base, len(stored.entries.producer_id), stored.sound, comparable
         )
         self.links.append(link)
+        self.undated.append(link)
         if not stored.sound:
             return
         known = Known(stored.entries)
@@ -114,7 +120,32 @@ class Chain:
     def finish(self, replay: Replay, readable_log: bool, log_end: int) -> None:
         """Compares what is left at the log's end; a snapshot beyond it says nothing about this log."""
         while self.waiting:
-            self.compare(replay, readable_log and self.waiting[0].offset <= log_end, -1)
+            self.compare(replay, readable_log and self.waiting[0].offset <= log_end)
+        self._see_who_went_on(replay)
+
+    def date(self, batches: np.ndarray, broker_times: bool) -> None:
+        """The batches behind the snapshots compared so far: the first time in them that a broker wrote dates these.
+
+        ``broker_times``: every time of this topic is one. Nobody took them later than that on the broker that wrote it.
+        """
+        if not self.undated or not len(batches):
+            return
+        for link in (each for each in self.undated if each.next_time < 0):
+            link.next_time = int(batches["max_timestamp"][0])
+        time = int(first_broker_time(batches, broker_times))
+        if time >= 0:
+            for link in self.undated:
+                link.time = time
+            self.undated.clear()
+
+    def _see_who_went_on(self, replay: Replay) -> None:
+        """Notes which producers that a snapshot lacked have written on since, in the epoch that they had."""
+        for pid, (link, epoch, last) in list(self.forgotten.items()):
+            o = replay.live[model.find(replay.producers, pid)]
+            if o["data_last_offset"] > last:
+                del self.forgotten[pid]
+                if o["data_epoch"] == epoch:
+                    link.went_on[pid] = int(o["data_last_offset"])
 
     def _differences(self, link: SnapshotLink, replay: Replay, known: Known) -> None:
         seen = np.flatnonzero((column(replay, "batches") > 0) | (column(replay, "markers") > 0))
@@ -122,8 +153,10 @@ class Chain:
         there = known.rows(ids)
         found = Differences()
         self._absent(found, replay, seen[there < 0])
-        self._unequal(found, replay, seen[there >= 0], known, there[there >= 0])
+        self._unequal(link, found, replay, seen[there >= 0], known, there[there >= 0])
         found.report(link, replay)
+        if not self.compacted:
+            self._expiry(link, replay, seen, known, there)
         if not self.compacted:
             self._extra(link, known, ids)
 
@@ -145,7 +178,35 @@ class Chain:
         if not self.compacted:
             found.add("missing", rows[~is_open], -1, column(replay, "last_timestamp")[rows[~is_open]])
 
-    def _unequal(self, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> None:
+    def _expiry(self, link: SnapshotLink, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray) -> None:
+        """Which of the missing cannot have expired: a check takes all that were idle as long, unless they wrote later.
+
+        Cost: a sort of the snapshot, once something is missing.
+        """
+        missing = {pid for pid, name, *_ in link.differences if name == "missing"}
+        if not missing:
+            return
+        for pid in missing:
+            o = replay.live[model.find(replay.producers, pid)]
+            if o["batches"] > 0:
+                self.forgotten[pid] = (link, int(o["data_epoch"]), int(o["data_last_offset"]))
+        written = np.maximum(column(replay, "data_last_offset"), column(replay, "marker_offset"))
+        last_write = known.entries.last_offset.astype(np.int64)
+        np.maximum.at(last_write, there[there >= 0], written[rows[there >= 0]])
+        sure = np.flatnonzero((known.entries.current_txn_first_offset < 0) & (last_write >= 0))
+        order = sure[np.argsort(last_write[sure], kind="stable")]
+        idle_longest = np.minimum.accumulate(known.entries.last_timestamp[order])
+        gone = rows[there < 0]
+        gone = gone[np.isin(column(replay, "producer_id")[gone], list(missing))]
+        before = np.searchsorted(last_write[order], written[gone]) - 1
+        stamps = [column(replay, name)[gone] for name in ("last_timestamp", "data_timestamp")]
+        stamp = np.where(stamps[1] >= 0, np.minimum(*stamps), stamps[0])
+        proved = (before >= 0) & (idle_longest[np.maximum(before, 0)] <= stamp) if len(order) else before > before
+        link.unexpired = frozenset(column(replay, "producer_id")[gone[proved]].tolist())
+
+    def _unequal(
+        self, link: SnapshotLink, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> None:
         """Both have the producers; ``there`` are their rows in the snapshot."""
         moved = ~self._carried_over(replay, rows, known, there)
         rows, there = rows[moved], there[moved]
@@ -154,10 +215,24 @@ class Chain:
             self._unequal_cleaned(found, replay, rows, known, there)
             wrong = (ours >= self.log_start) & ~((theirs >= 0) & (theirs <= ours))
         else:
+            at_marker = self._at_marker(link, found, replay, rows, known, there)
             for name in FIELDS:
-                self._unequal_field(found, replay, name, rows, known, there)
+                some = ~at_marker if name in ("last_offset", "offset_delta") else slice(None)
+                self._unequal_field(found, replay, name, rows[some], known, there[some])
             wrong = (ours != theirs) & (np.maximum(ours, theirs) >= self.log_start)
         found.add("open", rows[wrong], theirs[wrong], ours[wrong])
+
+    def _at_marker(
+        self, link: SnapshotLink, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray
+    ) -> np.ndarray:
+        """Which producers are stored with the offset of their end marker, as 0.11 does, and not with that of data."""
+        marker, ours = column(replay, "marker_offset")[rows], column(replay, "last_offset")[rows]
+        theirs, delta = known.column("last_offset", there), known.column("offset_delta", there)
+        ended = (marker >= 0) & (marker > np.maximum(ours, column(replay, "data_last_offset")[rows]))
+        at_marker: np.ndarray = ended & (theirs == marker) & (delta == 0)
+        link.by_data += int(np.count_nonzero(ended & (theirs == ours)))
+        found.add("marker_offset", rows[at_marker], theirs[at_marker], ours[at_marker])
+        return at_marker
 
     def _unequal_field(
         self, found: Differences, replay: Replay, name: str, rows: np.ndarray, known: Known, there: np.ndarray

@@ -54,6 +54,7 @@ COUNTED = (
     "first_event",  # the rows of events from here on are of the batch that is being replayed
     "events", "transactions", "open", "runs", "marked", "below",  # rows used of each table
     "batches", "records", "data_offsets", "marker_offsets", "holes_intact", "holes_cleaned", "unreadable_offsets",
+    "leftovers",  # 1 once a batch without producer id had an epoch or a sequence
 )  # fmt: skip
 PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 
@@ -73,13 +74,16 @@ LIVE = np.dtype(
     ],
     align=True,
 )  # fmt: skip
-# What a first batch and a new epoch leave: first_* mean something once batches > 0, max_* once there is an epoch.
+# What a first batch and a new epoch leave: first_* mean something once batches > 0, max_* once there is an epoch;
+# zero_* are of the last batch that began at sequence 0, in the epoch zero_epoch (-1: none).
 BORN = np.dtype(
     [
         ("first_offset", "i8"), ("first_position", "i8"), ("first_timestamp", "i8"), ("first_time", "i8"),
         ("max_epoch_offset", "i8"), ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
         ("epoch_window_start", "i8"), ("epoch_window_count", "i4"), ("first_sequence", "i4"), ("first_segment", "i4"),
-        ("max_epoch_leader", "i4"), ("first_epoch", "i2"),
+        ("max_epoch_leader", "i4"), ("first_epoch", "i2"), ("first_last_offset", "i8"), ("first_leader_epoch", "i4"),
+        ("zero_time", "i8"), ("zero_crc", "i8"), ("zero_base_offset", "i8"), ("zero_bytes", "i4"),
+        ("zero_epoch", "i4"),
     ],
     align=True,
 )  # fmt: skip

@@ -69,12 +69,13 @@ def read_text_copies(task: TextTask) -> list[CopyFacts]:
 def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
     topic, partition = copy.topic or UNKNOWN_LOG, -1 if copy.partition is None else copy.partition
     segments = tuple(SegmentFile(s.file, s.base_offset, 0) for s in copy.segments)
-    compacted = topic in INTERNAL_TOPICS or _may_be_cleaned(copy)
+    cleaned = _may_be_cleaned(copy)
+    compacted = topic in INTERNAL_TOPICS or cleaned
     reader = CopyReader(
         CopyTask(
             task.place, Copy(task.log_dir, topic, partition, "", segments=segments), task.cluster_id, task.broker_id,
             task.join_key, clean_shutdown=False, compacted=compacted, expiration_ms=task.expiration_ms,
-            cleaner_offset=_end(copy) if compacted and topic not in INTERNAL_TOPICS else None, limits=task.limits,
+            cleaner_offset=_end(copy) if cleaned else None, limits=task.limits,
         )
     )  # fmt: skip
     reader.internal = None
@@ -102,7 +103,7 @@ def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
 
 def _may_be_cleaned(copy: TextCopy) -> bool:
     """Whether the log has holes, between batches or inside them, that compaction would explain."""
-    expected = -1
+    expected = copy.segments[0].base_offset if copy.segments else -1  # the first batches may be what is gone
     for segment in copy.segments:
         b = segment.batches
         if not len(b.position):

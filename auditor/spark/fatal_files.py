@@ -21,7 +21,7 @@ from auditor.spark import scan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.runner import Audited
 
 Result = TypeVar("Result")
 Work = tuple[Piece, frozenset[str], How]
@@ -37,7 +37,7 @@ TOLD_ARROW = pa.schema([("log_dir", pa.string()), ("file", pa.string()), ("detai
 UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
 
 
-def without(spark: SparkSession, audit: Audit, tables: frozenset[str], work: Callable[[], Result]) -> Result:
+def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]) -> Result:
     """``work``, which reads decoded tables; where it fails for files that kill their reader, once more without them.
 
     They go to ``audit.fatal``. Cost: where it fails, the tables' files are read twice more. Errors: those of ``work``
@@ -53,7 +53,7 @@ def without(spark: SparkSession, audit: Audit, tables: frozenset[str], work: Cal
     return work()
 
 
-def _find(spark: SparkSession, audit: Audit, tables: frozenset[str]) -> list[tuple[str, DecodeError]]:
+def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[tuple[str, DecodeError]]:
     """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.pipeline.context import Brief
 from auditor.pipeline.copies import KeptFacts, briefs_of
+from auditor.pipeline.isolation import Pool
 from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.runner import Audited
 
 
 COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
@@ -53,12 +54,9 @@ class SparkRunner(Runner):
     """Runs on a session: the caller's, or one that is started when it is needed."""
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
-        super().__init__()
+        super().__init__(Pool(1))
         self._start = start
         self.name = "Spark"
-
-    def start(self) -> None:
-        """Nothing is started before the input is known: the call may be wrong."""
 
     def ready(self) -> None:
         """Starts the session."""
@@ -88,7 +86,7 @@ class SparkRunner(Runner):
         assert isinstance(copies, SparkCopies)
         return scan.judge_logs(copies.frame, clusters, judge)
 
-    def write(self, audit: Audit, table: str, folder: Path) -> None:
+    def write(self, audit: Audited, table: str, folder: Path) -> None:
         """Writes a table."""
         from auditor.pipeline.tables import OF_FACTS
         from auditor.spark import tables
@@ -96,7 +94,7 @@ class SparkRunner(Runner):
         facts = audit.copies.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
         tables.write(self.spark, audit, facts, table, folder)
 
-    def query(self, audit: Audit, text: str, tables: frozenset[str]) -> pa.Table:
+    def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Asks Spark."""
         from auditor.spark.tables import query
 

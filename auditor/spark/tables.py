@@ -30,13 +30,13 @@ from auditor.spark.streams import LOG, by_log, logs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.runner import Audited
 
 WRONG_SQL = (errors.AnalysisException, errors.ArithmeticException, errors.DateTimeException,
              errors.NumberFormatException)  # fmt: skip
 
 
-def decoded(spark: SparkSession, audit: Audit, table: str) -> DataFrame:
+def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     """A decoded table of the audit's paths. Nothing is read until it is asked for, and then only this table's files."""
     options = audit.options
     if (held := audit.held(table)) is not None:
@@ -89,7 +89,7 @@ def read(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(folder)))
 
 
-def frame(spark: SparkSession, audit: Audit, facts: DataFrame | None, table: str) -> DataFrame:
+def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
     """Any table of an audit; ``facts`` for the derived ones."""
     if table in tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
@@ -97,7 +97,7 @@ def frame(spark: SparkSession, audit: Audit, facts: DataFrame | None, table: str
     return decoded(spark, audit, table)
 
 
-def write(spark: SparkSession, audit: Audit, facts: DataFrame | None, table: str, folder: Path) -> None:
+def write(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str, folder: Path) -> None:
     """Writes a table as Parquet into a folder. Cost: its files are read once more."""
     if (held := audit.held(table)) is not None:
         tables.write(held, folder)
@@ -114,14 +114,14 @@ def write(spark: SparkSession, audit: Audit, facts: DataFrame | None, table: str
         save()
 
 
-def query(spark: SparkSession, audit: Audit, text: str, wanted: frozenset[str]) -> pa.Table:
+def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
     return fatal_files.without(
         spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted)
     )
 
 
-def _ask(spark: SparkSession, audit: Audit, text: str, wanted: frozenset[str]) -> pa.Table:
+def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     for name in tables.NAMES:
         if name in wanted or name in schema.DECODED:
             facts = audit.copies.frame if name in tables.OF_FACTS else None  # type: ignore[attr-defined]

@@ -48,17 +48,20 @@ MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2
     FLAWS,
 ) = range(len(BatchColumns._fields))
 
+ALL = -2  # in place of a trusted position: a wrong checksum says nothing about a length any more
+
 # Why a walk stopped.
 MORE = 0  # the buffer ends before the batch does
 FULL = 1  # no row is free
 BAD_SIZE = 2
 BAD_MAGIC = 3
 OVER_LIMIT = 4
+SUSPECT = 5  # a batch with a wrong checksum, whose length does not lead to the batch that follows it
 
 
 @kernel
-def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> None:
-    """Fill ``row`` with the message at ``at``."""
+def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
+    """Fill ``row`` with the message at ``at``; returns its FLAW_* bits."""
     attributes = np.int64(buf[at + 17])
     timestamp = be64(buf, at + 18) if magic == 1 else -1
     crc = np.uint32(be32(buf, at + 12))
@@ -81,6 +84,7 @@ def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, 
     out[row, CONTROL_TYPE] = -1
     out[row, COORDINATOR_EPOCH] = -1
     out[row, FLAWS] = flaws
+    return flaws
 
 
 @kernel
@@ -144,8 +148,8 @@ def control_record(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
 
 
 @kernel
-def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: np.ndarray) -> None:
-    """Fill ``row`` with the record batch (magic 2) at ``at``."""
+def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: np.ndarray) -> int:
+    """Fill ``row`` with the record batch (magic 2) at ``at``; returns its FLAW_* bits."""
     attributes = be16(buf, at + 21)
     delta = be32(buf, at + 23)
     producer = be64(buf, at + 43)
@@ -174,18 +178,51 @@ def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out
     out[row, CONTROL_TYPE] = kind
     out[row, COORDINATOR_EPOCH] = coordinator_epoch
     out[row, FLAWS] = flaws
+    return flaws
+
+
+@kernel
+def _fill(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
+    if magic == 2:
+        return int(_fill_batch(buf, at, total, check, row, out))
+    return int(_fill_legacy(buf, at, total, magic, check, row, out))
+
+
+@kernel
+def is_sound(buf: np.ndarray, at: int, total: int, magic: int) -> bool:
+    """Whether the checksum of the batch or message of ``total`` bytes at ``at``, all in ``buf``, is right."""
+    if magic == 2:
+        return crc32c(buf, at + 21, at + total) == np.uint32(be32(buf, at + 17))
+    return crc32(buf, at + 16, at + total) == np.uint32(be32(buf, at + 12))
+
+
+@kernel
+def _leads_on(buf: np.ndarray, after: int, end: int, last: int) -> bool:
+    """Whether the offset at index ``after`` is that of the batch behind one that ends with offset ``last``."""
+    return end - after >= OVERHEAD and be64(buf, after) == last + 1
 
 
 @kernel
 def walk(
-    buf: np.ndarray, at: int, end: int, position: int, until: int, limit: int, check: bool, row: int, out: np.ndarray
+    buf: np.ndarray,
+    at: int,
+    end: int,
+    position: int,
+    until: int,
+    limit: int,
+    check: bool,
+    row: int,
+    out: np.ndarray,
+    trusted: int,
 ) -> tuple[int, int, int]:
     """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why.
 
     ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
-    after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether checksums are
-    computed. A batch with a wrong one is a row like any other. Cost: one pass over the bytes with ``check``, else over
-    the headers.
+    after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether all checksums are
+    computed; else only those of batches that no batch follows where their length leads, so that the walk is the same
+    either way. A batch with a wrong checksum is a row like any other where its length leads to the batch behind it, or
+    where it begins at position ``trusted`` (:data:`ALL`: anywhere). Cost: one pass over the bytes with ``check``, else
+    over the headers.
     """
     while position + at < until:
         if end - at < PREFIX:
@@ -208,10 +245,15 @@ def walk(
         out[row, POSITION] = position + at
         out[row, SIZE] = total
         out[row, MAGIC] = magic
-        if magic == 2:
-            _fill_batch(buf, at, total, check, row, out)
-        else:
-            _fill_legacy(buf, at, total, magic, check, row, out)
+        flaws = _fill(buf, at, total, magic, check, row, out)
+        if (
+            (not check or flaws & col.FLAW_CRC)
+            and position + at != trusted
+            and trusted != ALL
+            and not _leads_on(buf, at + total, end, out[row, LAST_OFFSET])
+            and (check or not is_sound(buf, at, total, magic))
+        ):
+            return row, at, SUSPECT
         row += 1
         at += total
     return row, at, MORE

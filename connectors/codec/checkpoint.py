@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.text_lines import Line, decode_properties, parse_int, text_lines
+from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.numbers import parse_int
+from auditor.connectors.codec.text_lines import Line, decode_properties, text_lines, too_many_bad
 
 CHECKPOINT_VERSION = 0
 OFFSET_CHECKPOINTS = {
@@ -54,17 +56,18 @@ def decode_offset_checkpoint(data: bytes, file: str = "") -> tuple[dict[tuple[st
     """(topic, partition) -> offset of a ``*-offset-checkpoint``; an empty file has none and is sound.
 
     Errors, the other lines being read all the same: ``not_text``, ``bad_version`` (nothing is read), ``bad_line``,
-    ``bad_value`` (another number of lines than stated). Kafka refuses a file with any of them. Source: CheckpointFile.
+    ``bad_value`` (another number of lines than stated), ``limit``. Kafka refuses a file with any but the last.
+    Source: CheckpointFile.
     """
     found = {}
-    lines, errors = _entries(data, file, 3)
-    for line, words in lines:
+    entries = _Entries(data, file, 3, "topic partition offset")
+    for words in entries:
         partition, offset = parse_int(words[1], 32), parse_int(words[2])
         if partition is None or partition < 0 or offset is None:
-            errors.append(_bad_line(line, file, "not: topic partition offset"))
+            entries.bad()
         else:
             found[words[0], partition] = offset
-    return found, errors
+    return found, entries.errors
 
 
 def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart], list[DecodeError]]:
@@ -73,14 +76,14 @@ def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart],
     Errors as of :func:`decode_offset_checkpoint`; order is not judged here. Source: LeaderEpochCheckpointFile.
     """
     found = []
-    lines, errors = _entries(data, file, 2)
-    for line, words in lines:
+    entries = _Entries(data, file, 2, "epoch offset")
+    for words in entries:
         epoch, start = parse_int(words[0], 32), parse_int(words[1])
         if epoch is None or start is None:
-            errors.append(_bad_line(line, file, "not: epoch offset"))
+            entries.bad()
         else:
             found.append(EpochStart(epoch, start))
-    return found, errors
+    return found, entries.errors
 
 
 def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties, list[DecodeError]]:
@@ -112,6 +115,10 @@ def decode_partition_metadata(data: bytes, file: str = "") -> tuple[str | None, 
         key, colon, value = line.text.partition(":")
         if not colon or key.strip() not in ("version", "topic_id"):
             errors.append(_bad_line(line, file, "not: version or topic_id"))
+            if len(errors) == DEFAULT_LIMITS.max_bad_lines:
+                errors.append(too_many_bad(file, line, len(data)))
+                break
+            continue
         values[key.strip()] = value.strip()
     topic_id = values.get("topic_id", "")
     if not is_uuid(topic_id) or topic_id == ZERO_ID or parse_int(values.get("version", ""), 32) is None:
@@ -152,24 +159,58 @@ def is_uuid(text: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9_-]{22}", text)) and len(base64.urlsafe_b64decode(text + "==")) == 16
 
 
-def _entries(data: bytes, file: str, words: int) -> tuple[list[tuple[Line, list[str]]], list[DecodeError]]:
-    """The entry lines of a checkpoint as words, after checking version and number of lines."""
-    lines, errors = text_lines(data, file)
-    if not lines:
-        return [], errors
-    if parse_int(lines[0].text.strip(), 32) != CHECKPOINT_VERSION:
-        return [], [*errors, DecodeError(file, 0, len(data), "bad_version", "the first line is not 0")]
-    entries = []
-    for line in lines[2:]:
-        split = line.text.split()
-        if len(split) == words:
-            entries.append((line, split))
-        else:
-            errors.append(_bad_line(line, file, f"{len(split)} words instead of {words}"))
-    if len(lines) > 1 and parse_int(lines[1].text.strip(), 32) != len(lines) - 2:
-        detail = f"the second line does not state the {len(lines) - 2} lines that follow"
-        errors.append(DecodeError(file, lines[1].position, lines[1].length, "bad_value", detail))
-    return entries, errors
+class _Entries:
+    """The entry lines of a checkpoint as words, one by one; ``errors`` are complete behind the last.
+
+    At most ``limits.max_checkpoint_entries`` lines are given, and as many bad ones named as ``limits.max_bad_lines``
+    says: what is behind is one error.
+    """
+
+    def __init__(self, data: bytes, file: str, words: int, shape: str, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.size = len(data)
+        self.file = file
+        self.words = words
+        self.shape = shape
+        self.limits = limits
+        self.lines, self.errors = text_lines(data, file)
+        self.at = Line(0, 0, "")
+        self.full = False
+        self.wrong = 0
+
+    def bad(self, detail: str = "") -> None:
+        """Notes that the line at hand is no entry."""
+        self.errors.append(_bad_line(self.at, self.file, detail or f"not: {self.shape}"))
+        self.wrong += 1
+        if self.wrong == self.limits.max_bad_lines:
+            self.errors.append(too_many_bad(self.file, self.at, self.size))
+            self.full = True
+
+    def __iter__(self) -> Iterator[list[str]]:
+        version = next(self.lines, None)
+        if version is None:
+            return
+        if parse_int(version.text.strip(), 32) != CHECKPOINT_VERSION:
+            self.errors.append(DecodeError(self.file, 0, self.size, "bad_version", "the first line is not 0"))
+            return
+        stated, count = next(self.lines, None), 0
+        for line in self.lines:
+            self.at = line
+            if count == self.limits.max_checkpoint_entries:
+                detail = f"more than {count} lines: not read"
+                rest = self.size - self.at.position
+                self.errors.append(DecodeError(self.file, self.at.position, rest, "limit", detail))
+                return
+            count += 1
+            split = self.at.text.split(None, self.words)
+            if len(split) == self.words:
+                yield split
+            else:
+                self.bad(f"not {self.words} words")
+            if self.full:
+                return
+        if stated is not None and parse_int(stated.text.strip(), 32) != count:
+            detail = f"the second line does not state the {count} lines that follow"
+            self.errors.append(DecodeError(self.file, stated.position, stated.length, "bad_value", detail))
 
 
 def _bad_line(line: Line, file: str, detail: str) -> DecodeError:

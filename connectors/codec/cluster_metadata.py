@@ -103,6 +103,15 @@ class FeatureLevel(NamedTuple):
     timestamp: int | None
 
 
+class Creation(NamedTuple):
+    """A topic that was made anew under the name of a removed one: times (ms) of both records, None from a snapshot, and
+    the first producer id not given out by then, None where nothing says so."""
+
+    removed: int | None
+    created: int | None
+    next_producer_id: int | None
+
+
 class ProducerIdBlock(NamedTuple):
     """The last block of producer ids given out: ``next_producer_id`` is the first id behind it."""
 
@@ -120,7 +129,8 @@ class ClusterMetadata:
     ``brokers`` id -> state, of those that are registered;
     ``features`` name -> level (absent: 0); ``producer_ids`` None before the first block. ``end_offset`` is the first
     offset behind the state; ``snapshot_timestamp`` (ms) the last record's in the snapshot it starts from. ``gaps`` are
-    stretches [first, end) of offsets that were not there to read: what they said is not in the state.
+    stretches [first, end) of offsets that were not there to read: what they said is not in the state. ``made_anew``
+    names the topics that took the name of one that was removed in these records.
     """
 
     def __init__(self, end_offset: int = 0, on_change: Callable[[Change], None] | None = None) -> None:
@@ -137,6 +147,10 @@ class ClusterMetadata:
         self.features: dict[str, FeatureLevel] = {}
         self.producer_ids: ProducerIdBlock | None = None
         self.gaps: list[tuple[int, int]] = []
+        self.made_anew: dict[str, Creation] = {}
+        self._removed: dict[str, int | None] = {}
+        self._older_names: dict[str, str] = {}
+        self._older_producer_id: int | None = None
         self._names: dict[str, str] = {}  # topic id -> name
         self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
 
@@ -153,8 +167,9 @@ class ClusterMetadata:
         return None
 
     def log_entry(self, entry: MetadataEntry) -> Problem | None:
-        """Apply a record of the log; one below ``end_offset`` is in the snapshot already."""
+        """Apply a record of the log; one below ``end_offset`` is in the snapshot already, and only looked back at."""
         if entry.offset < self.end_offset:
+            self._look_back(entry)
             return None
         missing = None
         if entry.offset > self.end_offset:  # this log is never compacted, so its offsets have no holes
@@ -165,6 +180,24 @@ class ClusterMetadata:
             record = decode_control_record(entry.key, entry.value)
             return record if isinstance(record, Problem) else missing
         return self._value(entry, entry.offset, entry.timestamp) or missing
+
+    def _look_back(self, entry: MetadataEntry) -> None:
+        """What a record that a snapshot has taken in says of names that were given twice: no state shows that."""
+        record = None if entry.is_control else decode_metadata_record(entry.value)
+        if not isinstance(record, MetadataRecord):
+            return
+        fields = record.fields
+        if record.name == "TopicRecord":
+            self._made(fields["name"], entry.timestamp, self._older_producer_id)
+            self._older_names[fields["topicId"]] = fields["name"]
+        elif record.name == "RemoveTopicRecord" and fields["topicId"] in self._older_names:
+            self._removed[self._older_names[fields["topicId"]]] = entry.timestamp
+        elif record.name == "ProducerIdsRecord":
+            self._older_producer_id = fields["nextProducerId"]
+
+    def _made(self, name: str, timestamp: int | None, next_producer_id: int | None) -> None:
+        if name in self._removed:
+            self.made_anew[name] = Creation(self._removed[name], timestamp, next_producer_id)
 
     def next_producer_id(self) -> int | None:
         """The first producer id never given out so far; None if the log does not say (ZooKeeper, or none yet)."""
@@ -193,7 +226,9 @@ class ClusterMetadata:
         fields, change = record.fields, Change(offset, timestamp, record)
         match record.name:
             case "TopicRecord":
-                self.topics[fields["name"]] = fields["topicId"]
+                name = fields["name"]
+                self._made(name, timestamp, self.next_producer_id())
+                self.topics[name] = fields["topicId"]
                 self._names[fields["topicId"]] = fields["name"]
                 self._tell(change._replace(topic=fields["name"]))
             case "RemoveTopicRecord":
@@ -299,6 +334,7 @@ class ClusterMetadata:
         name = self._names.pop(topic_id, None)
         if name is None:
             return self._unknown("a removal of a topic that does not exist")
+        self._removed[name] = change.timestamp
         if self.topics.get(name) == topic_id:
             del self.topics[name]
         self.topic_configs.pop(name, None)
@@ -344,12 +380,15 @@ def snapshot_end_offset(name: str) -> int | None:
 
 
 def fold_metadata(
-    snapshots: Iterable[tuple[int, Iterable[MetadataEntry]]], log: Iterable[MetadataEntry]
+    snapshots: Iterable[tuple[int, Iterable[MetadataEntry]]],
+    log: Iterable[MetadataEntry],
+    earlier: ClusterMetadata | None = None,
 ) -> tuple[ClusterMetadata, list[DecodeError]]:
     """The state after the newest complete snapshot and the log behind it, and what could not be read.
 
     ``snapshots``: (end offset, records), the newest first; those without their footer are passed over. ``log`` in order
-    of offsets. Cost: every record once, no-ops too. Source: Kafka's MetadataImage and its deltas.
+    of offsets; ``earlier``, the state before its first record, follows all of it, for who listens to its changes.
+    Cost: every record once, no-ops too. Source: Kafka's MetadataImage and its deltas.
     """
     errors: list[DecodeError] = []
     metadata = ClusterMetadata()
@@ -361,6 +400,8 @@ def fold_metadata(
             metadata = candidate
             break
     for entry in log:
+        if earlier is not None:
+            earlier.log_entry(entry)
         _report(metadata.log_entry(entry), entry, errors)
     return metadata, errors
 

@@ -156,3 +156,16 @@ def crc32c(buf: np.ndarray, start: int, end: int) -> np.uint32:
 def crc32(buf: np.ndarray, start: int, end: int) -> np.uint32:
     """The CRC-32 of zlib of ``buf[start:end]``, a uint8 array. The caller proves 0 <= start <= end <= size."""
     return _sliced(_ZLIB, buf, start, end, ONES) ^ ONES
+
+
+@kernel
+def crc_of_change(word: int, zeros: int) -> np.int64:
+    """By which bits two CRC-32Cs differ whose bytes differ by ``word`` (8 bytes, big endian, XOR of both) alone, with
+    ``zeros`` equal bytes behind them. Cost: as of ``zeros`` bytes, and nothing where the word is 0."""
+    state = np.int64(0)
+    if word == 0:
+        return state
+    for k in range(8 + zeros):
+        byte = (word >> np.int64(56 - 8 * k)) & 255 if k < 8 else np.int64(0)
+        state = (state >> 8) ^ np.int64(_CASTAGNOLI[0, (state ^ byte) & 255])
+    return state

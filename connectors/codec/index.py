@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS
 
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("log_position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
@@ -70,7 +71,7 @@ def decode_offset_index(data: bytes, base_offset: int, file: str = "") -> tuple[
     rows, errors = _rows(data, OFFSET_ENTRY, file)
     blank = (rows["relative_offset"] == 0) & (rows["log_position"] == 0)
     used, tail = _zero_tail(blank, 0, OFFSET_ENTRY.itemsize, file, errors)
-    rows = rows[:used]
+    rows = _within_limit(rows[:used], DEFAULT_LIMITS.max_index_entries, file, errors)
     offset = rows["relative_offset"].astype(np.int64) + base_offset
     log_position = rows["log_position"].astype(np.int64)
     index = OffsetIndex(_positions(rows), offset, log_position, rows.nbytes, tail)
@@ -87,7 +88,7 @@ def decode_time_index(data: bytes, base_offset: int, file: str = "") -> tuple[Ti
     blank = (rows["timestamp"] == 0) & (rows["relative_offset"] == 0)
     genuine = 1 if len(rows) == 1 else 0
     used, tail = _zero_tail(blank, genuine, TIME_ENTRY.itemsize, file, errors)
-    rows = rows[:used]
+    rows = _within_limit(rows[:used], DEFAULT_LIMITS.max_index_entries, file, errors)
     offset = rows["relative_offset"].astype(np.int64) + base_offset
     return TimeIndex(_positions(rows), rows["timestamp"].astype(np.int64), offset, rows.nbytes, tail), errors
 
@@ -99,11 +100,15 @@ def decode_txn_index(data: bytes, file: str = "") -> tuple[AbortedTransactions, 
     than 0, of which Kafka would see only the high byte. Cost: one pass. Source: Kafka's TransactionIndex, AbortedTxn.
     """
     rows, errors = _rows(data, TXN_ENTRY, file)
+    rows = _within_limit(rows, DEFAULT_LIMITS.max_producer_entries, file, errors)
     unknown = np.flatnonzero(rows["version"] != TXN_VERSION)
-    for run in np.split(unknown, np.flatnonzero(np.diff(unknown) != 1) + 1) if len(unknown) else []:
-        start, length = int(run[0]) * TXN_ENTRY.itemsize, len(run) * TXN_ENTRY.itemsize
-        detail = f"{len(run)} entries, the first of version {rows['version'][run[0]]}, known: 0"
-        errors.append(DecodeError(file, start, length, "bad_version", detail))
+    begins = np.flatnonzero(np.diff(unknown, prepend=-2) != 1)[: DEFAULT_LIMITS.max_bad_lines]  # of runs of such
+    ends = [*begins[1:].tolist(), len(unknown)]
+    for first, end in zip(begins.tolist(), ends, strict=False):
+        start, last = int(unknown[first]), int(unknown[end - 1])
+        detail = f"{end - first} entries, the first of version {rows['version'][start]}, known: 0"
+        length = (last - start + 1) * TXN_ENTRY.itemsize
+        errors.append(DecodeError(file, start * TXN_ENTRY.itemsize, length, "bad_version", detail))
     columns = AbortedTransactions(
         _positions(rows),
         rows["version"].astype(np.int16),
@@ -125,6 +130,14 @@ def _rows(data: bytes, entry: np.dtype, file: str) -> tuple[np.ndarray, list[Dec
         detail = f"{len(data)} bytes are no multiple of {entry.itemsize}"
         errors.append(DecodeError(file, end, len(data) - end, "bad_length", detail))
     return np.frombuffer(data, entry, count=whole), errors
+
+
+def _within_limit(rows: np.ndarray, limit: int, file: str, errors: list[DecodeError]) -> np.ndarray:
+    """The first ``limit`` rows; an error says of the others that they were not read."""
+    if len(rows) > limit:
+        start, length = limit * rows.itemsize, (len(rows) - limit) * rows.itemsize
+        errors.append(DecodeError(file, start, length, "limit", f"more than {limit} entries: not read"))
+    return rows[:limit]
 
 
 def _zero_tail(blank: np.ndarray, skip: int, size: int, file: str, errors: list[DecodeError]) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from auditor.connectors.codec.columns import BatchColumns, RecordColumns, Record
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.primitives import varint
+from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.summary import empty_summary, read_bodies
 
 LEAST_RECORD = 7  # bytes of a record without flaws
@@ -144,6 +145,38 @@ def records_of(
                 yield row, DecodeError(*where, *failure)
 
 
+def opened(chunk: Chunk, rows: np.ndarray, batches: BatchColumns, limits: Limits) -> Iterator[Decoded]:
+    """The records, with payload, of ``rows`` of a chunk that was read with its bytes; ``batches`` are those rows."""
+    if chunk.held is not None:
+        yield from decode_stored(chunk.held, chunk.origin, batches, limits=limits, payload=True)
+    elif len(rows):
+        assert chunk.raw is not None
+        yield from decode_records([chunk.raw[row] for row in rows], batches, limits=limits, payload=True)
+
+
+def sound(run: Decoded, limits: Limits) -> np.ndarray:
+    """The numbers of a run's records whose content can be relied on."""
+    return np.flatnonzero((run.records.flaws & UNSOUND == 0) & (run.records.header_count <= limits.max_headers))
+
+
+def failures_of(run: Decoded, batches: BatchColumns, file: str, limits: Limits) -> list[DecodeError]:
+    """The errors that :func:`records_of` gives for a run of ``batches``, in the same order."""
+    broken = np.flatnonzero(run.summary.flaws & BROKEN)
+    if not len(broken) and len(sound(run, limits)) == len(run.records.offset):
+        return []
+    ends = np.cumsum(run.summary.present)
+    errors = []
+    for k in range(len(ends)):
+        row = run.rows.start + k
+        where = (file, int(batches.position[row]), int(batches.size[row]))
+        found = _run_records(run, int(ends[k - 1]) if k else 0, int(ends[k]), limits)
+        errors += [DecodeError(*where, *record) for record in found if isinstance(record, Failure)]
+        if run.summary.flaws[k] & BROKEN:
+            failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
+            errors.append(DecodeError(*where, *failure))
+    return errors
+
+
 def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterator[Record | Failure]:
     """Records ``start`` to ``stop`` of a run."""
     records, payload = run.records, run.records.payload.data
@@ -183,7 +216,8 @@ def iter_records(
     """The records of one whole stored batch, message or wrapper, as :func:`records_of`; of other bytes, one error."""
     buf = np.frombuffer(bytearray(batch), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
-    found, end, _why = walk(buf, 0, len(buf), position, position + 1, limits.max_batch_bytes, False, 0, row)
+    limit = limits.max_batch_bytes
+    found, end, _why = walk(buf, 0, len(buf), position, position + 1, limit, False, 0, row, position)
     if found != 1 or end != len(buf):
         yield DecodeError(file, position, len(batch), "bad_record", "not the bytes of one batch")
         return

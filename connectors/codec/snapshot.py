@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors.codec.crc32c import crc32c
 
 VERSION = 1
@@ -72,7 +73,11 @@ def decode_snapshot(data: bytes, file: str = "") -> tuple[ProducerEntries, list[
     if count != whole or end != len(data):
         detail = f"{count} entries declared, {len(data) - HEADER.size} bytes for them, {whole} read"
         errors.append(DecodeError(file, end, len(data) - end, "bad_length", detail))
-    return _entries(data[HEADER.size : end]), errors
+    limit = DEFAULT_LIMITS.max_producer_entries
+    if whole > limit:
+        end = HEADER.size + limit * ENTRY.itemsize
+        errors.append(DecodeError(file, end, len(data) - end, "limit", f"more than {limit} entries: not read"))
+    return _entries(memoryview(data)[HEADER.size : end]), errors
 
 
 def encode_snapshot(entries: ProducerEntries) -> bytes:
@@ -84,7 +89,7 @@ def encode_snapshot(entries: ProducerEntries) -> bytes:
     return struct.pack(">hI", VERSION, _crc(body, 0)) + body
 
 
-def _entries(data: bytes) -> ProducerEntries:
+def _entries(data: bytes | memoryview) -> ProducerEntries:
     rows = np.frombuffer(data, ENTRY)
     return ProducerEntries(*(rows[name].astype(ENTRY[name].newbyteorder("=")) for name in ProducerEntries._fields))
 

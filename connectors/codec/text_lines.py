@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS
 
-_INT = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _NATURAL_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -22,8 +22,8 @@ class Line(NamedTuple):
     text: str
 
 
-def text_lines(data: bytes, file: str) -> tuple[list[Line], list[DecodeError]]:
-    """The lines of a UTF-8 text, split as Java does. Error: ``not_text`` (then the lines up to there)."""
+def text_lines(data: bytes, file: str) -> tuple[Iterator[Line], list[DecodeError]]:
+    """The lines of a UTF-8 text one by one, split as Java does. Error: ``not_text`` (then the lines up to there)."""
     errors = []
     try:
         text = data.decode()
@@ -35,15 +35,13 @@ def text_lines(data: bytes, file: str) -> tuple[list[Line], list[DecodeError]]:
         text = text[:start]
         position = len(text.encode())
         errors.append(DecodeError(file, position, len(data) - position, "not_text", "bytes that are no UTF-8 text"))
-    return list(_split(text, "utf-8")), errors
+    return _split(text, "utf-8"), errors
 
 
-def parse_int(text: str, bits: int = 64) -> int | None:
-    """A decimal as Java parses it into so many bits, or None."""
-    if not _INT.match(text):
-        return None
-    value = int(text)
-    return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
+def too_many_bad(file: str, line: Line, size: int) -> DecodeError:
+    """The error for what comes behind the last bad line that is named."""
+    end = line.position + line.length
+    return DecodeError(file, end, size - end, "bad_line", "not read: too many bad lines come before it")
 
 
 def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list[DecodeError]]:
@@ -62,6 +60,9 @@ def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list
         key, value = _unescape(raw_key), _unescape(raw_value)
         if key is None or value is None:
             errors.append(DecodeError(file, line.position, line.length, "bad_line", "a broken \\u escape"))
+            if len(errors) == DEFAULT_LIMITS.max_bad_lines:
+                errors.append(too_many_bad(file, line, len(data)))
+                break
         else:
             found[key] = value
     return found, errors

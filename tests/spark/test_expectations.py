@@ -13,16 +13,21 @@ import pytest
 
 from auditor import running
 from auditor.connectors import schema
+from auditor.inline import sql
 from auditor.outputs import runs
-from auditor.outputs.expectations import judge
+from auditor.outputs.expectations import logs
+from auditor.pipeline import results
+from auditor.pipeline import tables as held
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.tables import OF_FACTS
 from auditor.pipeline.verdicts import VERDICTS
+from auditor.rules.expectations import gx_run, suites
 from auditor.rules.expectations.measures import LOG, MEASURES, columns_of, frame_of
 from auditor.spark import tables
 from auditor.spark.tables import count
 from tests import corpora
+from tests.facts import opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,17 +152,32 @@ def test_every_check_has_rows_that_break_it() -> None:
     }
 
 
-@pytest.mark.parametrize("table", MEASURES)
-def test_rows_are_counted_where_they_break_a_check(table: str, spark: SparkSession) -> None:
-    """Each check's rows lie in a log directory of their own; a good row has one too."""
+def rows_of(table: str) -> tuple[pa.Table, dict[str, set[str]]]:
+    """Rows that break each check, in a log directory of their own each; a good row has one too. And what they break."""
     cases = {"good": [{}], **BREAKS[table]}
     rows = [{"log_dir": name} | GOOD[table] | change for name, changes in cases.items() for change in changes]
     if MEASURES[table].key == LOG:
         rows = [{"topic": "t", "partition": 0} | row for row in rows]
-    frame = tables.local(spark, pa.Table.from_pylist(rows, schema=SCHEMAS[table]))
+    expected = {name: ({name} | ALSO.get((table, name), set())) - {"good"} for name in cases}
+    return pa.Table.from_pylist(rows, schema=SCHEMAS[table]), expected
+
+
+def broken(counted: list[dict[str, Any]], table: str) -> dict[str, set[str]]:
     names = [check.name for check in MEASURES[table].checks]
-    counted = {row["log_dir"]: {n for n in names if row[n]} for row in count(frame, table)}
-    assert counted == {name: ({name} | ALSO.get((table, name), set())) - {"good"} for name in cases}
+    return {row["log_dir"]: {n for n in names if row[n]} for row in counted}
+
+
+@pytest.mark.parametrize("table", MEASURES)
+def test_rows_are_counted_where_they_break_a_check(table: str, spark: SparkSession) -> None:
+    rows, expected = rows_of(table)
+    assert broken(count(tables.local(spark, rows), table), table) == expected
+
+
+@pytest.mark.parametrize("table", MEASURES)
+def test_duckdb_counts_the_same(table: str, tmp_path: Path) -> None:
+    rows, expected = rows_of(table)
+    held.write(rows, tmp_path)
+    assert broken(sql.count(tmp_path, table), table) == expected
 
 
 def test_an_empty_table_still_has_its_columns_judged(spark: SparkSession) -> None:
@@ -184,27 +204,26 @@ def test_a_healthy_directory_meets_every_expectation_and_an_altered_one_does_not
         )  # fmt: skip
         found[name] = running.audit(options, lambda _: None, spark)
         said = json.loads((tmp_path / name / "summary.json").read_text())["expectations"]
-        assert said["failed"] == sum(
-            not row["success"] for row in (found[name].expectations or pa.table({})).to_pylist()
-        )
+        judged = pq.read_table(tmp_path / name / "tables" / "expectations")
+        assert said["failed"] == sum(not row["success"] for row in judged.to_pylist())
         assert (tmp_path / name / "data_docs" / "index.html").is_file()
-        assert pq.read_table(tmp_path / name / "tables" / "expectations").num_rows == said["evaluated"]
+        assert judged.num_rows == said["evaluated"]
         (run,) = [run for run in runs.committed(tmp_path / "history") if run.run_id == name]
-        assert runs.read(tmp_path / "history", run, "expectations") == found[name].expectations
+        assert runs.read(tmp_path / "history", run, "expectations") == judged
     assert failing(found["healthy-41"]) == set()
     assert {("findings", "severity"), ("logs", "bytes_error")} <= failing(found["altered-41"])
 
 
-def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession, tmp_path: Path) -> None:
-    options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path, expectations=True)
-    result = running.audit(options, lambda _: None, spark)
-    on_pandas = result.expectations
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    judge(result, summary, spark, on_spark=True)
-    assert result.expectations is not None
-    assert on_pandas is not None
-    names = ["suite", "column", "success", "broken"]
-    assert result.expectations.select(names) == on_pandas.select(names)
+def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession) -> None:
+    audit = opened(corpora.unpack("hanging-36"))
+    frames = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit)}
+    names = ("suite", "column", "success", "broken")
+    on_pandas, on_spark = (
+        gx_run.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, None, session)
+        for session in (None, spark)
+    )
+    assert [[row[n] for n in names] for row in on_spark] == [[row[n] for n in names] for row in on_pandas]
+    assert on_pandas
 
 
 def test_drift_is_judged_against_the_run_before(spark: SparkSession, tmp_path: Path) -> None:

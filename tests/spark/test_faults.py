@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import running
-from auditor.base.errors import AuditInputError
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
@@ -123,20 +122,6 @@ def test_a_file_that_kills_who_reads_it_for_a_table_is_named(sound: Path, tmp_pa
     assert [(e["file"], e["length"]) for e in errors if e["reason"] == "unreadable"] == [
         (victim, logs[victim].stat().st_size)
     ]
-
-
-def test_a_full_disk_is_told_and_leaves_no_mark(spark: SparkSession, sound: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(sound, out)  # of an earlier run
-    (out / "report.html.part").symlink_to("/dev/full")  # where the kernel says that no space is left
-    options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
-    with pytest.raises(AuditInputError, match="No space left on device; make room"):
-        running.audit(options, lambda _: None, spark)
-    assert not (out / "summary.json").exists()
-    (out / "report.html.part").unlink()
-    running.audit(options, lambda _: None, spark)
-    assert (out / "summary.json").exists()
-    assert _lines(out) == _lines(sound)
 
 
 def test_a_killed_run_leaves_no_mark_and_the_next_one_is_clean(

@@ -17,6 +17,7 @@ from auditor.connectors import schema
 from auditor.pipeline import tables
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.what_if_audit import AuditWithVerdicts
 from tests import corpora
 
 
@@ -24,7 +25,7 @@ def opened(spark: SparkSession, corpus: str, **options: Any) -> Audit:
     wanted = AuditOptions(
         (str(corpora.unpack(corpus)),), Path(), as_of=corpora.manifest(corpus)["copied_at"], **options
     )
-    return Audit(wanted, running.runner_for(None, spark))
+    return AuditWithVerdicts(wanted, running.runner_for(None, spark))
 
 
 def ask(spark: SparkSession, corpus: str, text: str, **options: Any) -> list[dict[str, Any]]:

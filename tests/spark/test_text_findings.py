@@ -35,7 +35,7 @@ def test_text_gives_the_expected_findings_and_no_other(
         for e in TRUTH[source]["expect"]
     }  # fmt: skip
     assert found == expected
-    entries = sum(len(v) for c in done.clusters.values() if c.coordinator for v in c.coordinator.by_id.values())
+    entries = sum(log.count for c in done.clusters.values() if c.coordinator for log in c.coordinator.logs.values())
     assert entries == TRUTH[source]["values_in_transaction_state"]
 
 

@@ -12,6 +12,7 @@ from auditor.connectors.codec.batch import rows_of
 from auditor.connectors.codec.columns import (
     FLAW_COUNT_BELOW_SPAN,
     FLAW_CRC,
+    FLAW_NO_PRODUCER_FIELDS,
     FLAW_PRODUCER_EPOCH,
     FLAW_PRODUCER_SEQUENCE,
     BatchColumns,
@@ -137,7 +138,9 @@ def _spoil(draw: random.Random, row: dict[str, Any]) -> None:
         case "leader epoch":
             row["partition_leader_epoch"] = draw.choice([-1, 0, 5])
         case "flaws":
-            row["flaws"] = draw.choice([FLAW_COUNT_BELOW_SPAN, FLAW_PRODUCER_SEQUENCE, FLAW_PRODUCER_EPOCH])
+            row["flaws"] = draw.choice(
+                [FLAW_COUNT_BELOW_SPAN, FLAW_PRODUCER_SEQUENCE, FLAW_PRODUCER_EPOCH, FLAW_NO_PRODUCER_FIELDS]
+            )
         case "id":
             row["producer_id"] = draw.choice([-1, 0, 2**62, 7])
 

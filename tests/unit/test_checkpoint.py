@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditor.base.errors import REASONS
+from auditor.base.numbers import parse_int
 from auditor.connectors.codec.checkpoint import (
     OFFSET_CHECKPOINTS,
     EpochStart,
@@ -25,7 +26,7 @@ from auditor.connectors.codec.checkpoint import (
     decode_quorum_state,
     is_uuid,
 )
-from auditor.connectors.codec.text_lines import decode_properties, parse_int
+from auditor.connectors.codec.text_lines import decode_properties
 from tests import corpora
 
 DECODERS: list[Callable[[bytes], tuple[Any, list[Any]]]] = [

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from auditor import running
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.cli import main
-from auditor.outputs import publish
+from auditor.outputs import publish, runs
 from auditor.outputs.claim import RESULTS, claimed
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
@@ -94,6 +95,36 @@ def test_links_under_out_are_taken_away_and_never_followed(tmp_path: Path) -> No
     with pytest.raises(AuditInputError, match="cannot write"):
         running.write(audit_into(out))
     assert not (precious / "lock").exists()
+
+
+def test_links_in_the_history_are_never_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "kept.parquet").write_bytes(b"evidence")
+    run = runs.folder_of(tmp_path / "history", "r")
+    run.mkdir(parents=True)
+    for name in ("findings", "logs", "notes"):
+        (run / name).symlink_to(precious)
+    table = pa.table({"n": [1]})
+    runs.publish(tmp_path / "history", "r", {"findings": table, "logs": table}, {})
+    assert [(p.name, p.read_bytes()) for p in precious.iterdir()] == [("kept.parquet", b"evidence")]
+    (run / ".lock").unlink()
+    (run / ".lock").symlink_to(precious / "kept.parquet")
+    with pytest.raises(AuditInputError, match="cannot write"):
+        runs.publish(tmp_path / "history", "r", {"findings": table}, {})
+    assert (precious / "kept.parquet").read_bytes() == b"evidence"
+
+
+@pytest.mark.parametrize("name", ["watch.jsonl", "findings.jsonl.part"])
+def test_links_under_the_out_of_a_watch_are_never_followed(tmp_path: Path, name: str) -> None:
+    precious, out = tmp_path / "precious", tmp_path / "out"
+    precious.write_bytes(b"evidence")
+    out.mkdir()
+    (out / name).symlink_to(precious)
+    call = ["watch", str(corpora.unpack(CORPUS)), "--out", str(out), "--master", "inline[1]", "--quiet"]
+    assert main([*call, "--until-idle", "0"]) in (0, 1)
+    assert precious.read_bytes() == b"evidence"
+    assert (out / "watch.jsonl").stat().st_size > 0
 
 
 def test_a_full_disk_is_a_failure_with_its_log_and_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

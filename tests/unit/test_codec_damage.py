@@ -89,8 +89,11 @@ def resized(data: bytes, size: int) -> bytes:
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 1, 13, 14, 48])
 def test_sizes_no_batch_has(size: int) -> None:
     data = simple(0) + resized(simple(3), size) + simple(6)
-    expected = (len(simple(0)), len(data) - len(simple(0)), "bad_size")
-    assert reasons(read_all(data)) == [expected]
+    found = read_all(data)
+    assert reasons(found) == [(len(simple(0)), len(simple(3)), "bad_size")]
+    assert found[-1].batches.base_offset.tolist() == [0, 6]
+    tail = simple(0) + resized(simple(3), size)
+    assert reasons(read_all(tail)) == [(len(simple(0)), len(simple(3)), "bad_size")]
 
 
 def test_a_size_beyond_the_end_is_a_torn_tail() -> None:
@@ -248,6 +251,6 @@ def test_a_walk_reads_nothing_behind_its_end() -> None:
             buf = np.full(len(MIXED) + 64, filler, np.uint8)
             buf[:end] = np.frombuffer(MIXED[:end], np.uint8)
             out = walk_rows(20)
-            filled, reached, why = walk(buf, 0, end, 0, end, 1 << 28, True, 0, out)
+            filled, reached, why = walk(buf, 0, end, 0, end, 1 << 28, True, 0, out, -1)
             rows.append((filled, reached, why, out[:filled].tolist()))
         assert rows[0] == rows[1]

@@ -14,7 +14,7 @@ import pytest
 from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.commands import sql
-from auditor.inline.runner import processes_of
+from auditor.inline.masters import processes_of
 from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
 from auditor.spark import session

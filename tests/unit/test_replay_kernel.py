@@ -26,11 +26,13 @@ PLAIN = f"""
 import json, warnings
 import numpy as np
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
-from auditor.replay import audit_replay as audit
+from auditor.replay import audit_replay as audit, snapshot_chain as chain
 from tests.unit.test_replay_kernel import as_records, told
 from tests.unit.log_histories import history, facts_of
 kernel = audit.replay_batches
 audit.replay_batches = lambda replay, b, *rest: kernel(as_records(replay), b.view(np.recarray), *rest)
+first_time = chain.first_broker_time
+chain.first_broker_time = lambda b, *rest: first_time(b.view(np.recarray), *rest)
 print(json.dumps([told(facts_of(history(seed, 150), compacted=seed % 3 == 0)) for seed in range({SEEDS})]))
 """
 

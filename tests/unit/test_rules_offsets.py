@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from auditor.facts.copy_facts import CopyFacts
@@ -376,8 +377,9 @@ def test_no_corpus_has_broken_offsets(name: str) -> None:
 def test_corpora_hold_offsets_in_transactions() -> None:
     """Otherwise the silence above would mean little: some are committed, some aborted."""
     logs = [log for name in ("healthy-28", "healthy-41") for log in facts.corpus_logs(name)]
-    offsets = [log for log in logs if log.topic == "__consumer_offsets" and "offset_commits" in log.leader.tables]
-    rows = [row for log in offsets for row in log.leader.tables["offset_commits"].to_pylist()]
-    assert {row["is_transactional"] for row in rows} == {True, False}
+    offsets = [log for log in logs if log.topic == "__consumer_offsets"]
+    values = [log.leader.watched_offsets.in_force for log in offsets if log.leader.watched_offsets is not None]
+    commits = [c for v in values for c in v.rows(np.arange(v.columns["value"][2]))]
+    assert {c.plain for c in commits} == {True, False}
     ends = [int(t["commit"]) for log in offsets for t in log.leader.transactions if t["marker_offset"] >= 0]
     assert set(ends) == {0, 1}

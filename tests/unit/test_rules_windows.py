@@ -93,3 +93,46 @@ def test_a_producer_that_wrote_before_the_log_began_is_no_stranger_to_it(began: 
     events["found_sequence"], events["context"] = 40, 0
     view = log(transaction(0, 500_000), events=events, first_time=began)
     assert findings("unknown-producer-first-sequence", view) == [severity]
+
+
+def aborted(first: int, time: int, **more: Any) -> dict[str, Any]:
+    """Data of about ``time`` that an operator's ABORT ended, a millisecond later unless ``more`` says otherwise."""
+    return {**closed(first, time + 6), "commit": 0, "first_time": time, "last_time": time, **more}
+
+
+@pytest.mark.parametrize("after", [1_000, 600_000])
+@pytest.mark.parametrize("completed", [True, False])
+def test_an_abort_over_data_that_was_decided_to_be_committed(after: int, completed: bool) -> None:
+    """At any time after the decision, whether the coordinator has completed it or not."""
+    entries = transaction(0, 300_000)[: 3 if completed else 2]
+    view = log(entries, aborted(10, 300_005, marker_timestamp=300_010 + after))
+    assert findings("split-decision", view) == ["critical"]
+
+
+def test_an_abort_while_it_was_still_open_splits_it_as_well() -> None:
+    """The right marker, which comes later and closes nothing, does not make it whole."""
+    entries = [entry(0, "Ongoing", 300_000, start=300_000), entry(1, "PrepareCommit", 420_000, start=300_000),
+               entry(2, "CompleteCommit", 420_010, start=300_000)]  # fmt: skip
+    late = {**closed(-1, 420_005), "marker_offset": 20}
+    view = log(entries, aborted(10, 300_005, marker_timestamp=400_000), late)
+    assert findings("split-decision", view) == ["critical"]
+
+
+def test_late_data_behind_a_commit_that_was_carried_out_is_no_split() -> None:
+    own = closed(10, 300_015)
+    late = aborted(20, 300_400, marker_timestamp=900_000, prev_marker_offset=11, prev_marker_time=300_015)
+    assert findings("split-decision", log(transaction(0, 300_000), own, late)) == []
+
+
+def test_late_data_in_a_partition_that_was_added_and_never_written_to_is_no_split() -> None:
+    marker = {**closed(-1, 300_015), "marker_offset": 5}
+    late = aborted(20, 300_400, marker_timestamp=900_000, prev_marker_offset=5, prev_marker_time=300_015)
+    assert findings("split-decision", log(transaction(0, 300_000), marker, late)) == []
+
+
+def test_data_between_two_transactions_is_of_neither() -> None:
+    """The next one begins minutes after it was ended."""
+    own, late = closed(10, 300_015), aborted(20, 400_000, marker_timestamp=420_000, prev_marker_offset=11)
+    entries = [*transaction(0, 300_000), *transaction(3, 600_000)]
+    view = log(entries, own, {**late, "prev_marker_time": 300_015}, closed(30, 600_015))
+    assert findings("split-decision", view) == []

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from auditor.spark.what_if_job import judge_log
 
 from auditor.base.errors import DecodeError
-from auditor.cli import DEMO
+from auditor.commands.demo import DEMO
 from auditor.model.policies import COMPARED
+from auditor.pipeline.verdicts import judge_log
 from auditor.replay import bounds
 from auditor.replay.copy_reader import CopyReader
 from auditor.rules.finding import Finding

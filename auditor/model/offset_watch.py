@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from auditor.model.group_story import Commit, Generation
 from auditor.model.offsets import GroupPartition
-from auditor.rules.group_offsets import CONSUMER_OFFSETS, Commit, Generation, Story, tell
-from auditor.rules.view import LogView
 
 
 def since(generation: Generation | None) -> int:
@@ -64,14 +63,25 @@ class Rivals:
 
 @dataclass(slots=True)
 class Values:
-    """Watches the values in force: ``back`` where they fall, ``skips`` where they pass over what was aborted.
+    """Watches the values in force: where they fall, and ``skips`` where they pass over what was aborted.
 
-    ``back`` holds (before, after), ``skips`` (value in force at the abort, aborted commit, next one in force).
+    ``skips`` holds (value in force at the abort, aborted commit, next one in force).
     """
 
-    back: list[tuple[Commit, Commit]] = field(default_factory=list)
+    _back: dict[tuple[GroupPartition, int, bool | None], tuple[Commit, Commit, int]] = field(default_factory=dict)
     skips: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
     _aborted: dict[GroupPartition, tuple[Commit, Commit]] = field(default_factory=dict)
+
+    def fall(self, before: Commit, commit: Commit) -> None:
+        """Counts a value in force that lies below the one before it."""
+        kind = (commit.place, commit.producer_id, None if commit.generation is None else commit.generation.empty)
+        first, after, times = self._back.get(kind, (before, commit, 0))
+        self._back[kind] = (first, after, times + 1)
+
+    def falls(self) -> list[tuple[Commit, Commit, int]]:
+        """Of each place, producer and kind of group (without members, with, unknown) the first fall, (before, after),
+        and how many there were."""
+        return list(self._back.values())
 
     def live(self, commit: Commit) -> None:
         """Nothing to see here: only what is in force counts."""
@@ -83,7 +93,7 @@ class Values:
         if outcome != "in force":
             return
         if before is not None and commit.value < before.value:
-            self.back.append((before, commit))
+            self.fall(before, commit)
         start = self._aborted.pop(commit.place, None)
         if start is not None and commit.value >= start[1].value and _passes_over(start[1], commit):
             self.skips.append((*start, commit))
@@ -99,24 +109,3 @@ def _passes_over(aborted: Commit, c: Commit) -> bool:
     if c.plain:
         return same_generation or bool(c.generation and c.generation.empty)
     return c.producer_id != aborted.producer_id and same_generation and c.generation is not None
-
-
-@dataclass(slots=True)
-class Watched:
-    """What one pass over a ``__consumer_offsets`` partition brought out."""
-
-    rivals: Rivals
-    values: Values
-    story: Story
-
-
-def watched(log: LogView) -> Watched | None:
-    """One pass for all rules, kept in the log's view; None for other topics."""
-    if log.topic != CONSUMER_OFFSETS:
-        return None
-    known = log.cache.get("watched_offsets")
-    if not isinstance(known, Watched):
-        rivals, values = Rivals(), Values()
-        known = Watched(rivals, values, tell(log, rivals, values))
-        log.cache["watched_offsets"] = known
-    return known

@@ -1,0 +1,447 @@
+"""One partition of ``__transaction_state`` at rest: every record in a few bytes, by transactional id.
+
+Records are columns of numbers, those of an id together in the order of the log, cut into pieces that are compressed one
+by one and never part the records of one transaction. Ids and sets of partitions are dictionaries. About 7 bytes a
+record; what is asked for is unpacked a piece at a time, so that nobody holds the records of a whole log.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.facts.packed import Compressed, compressed, decompressed
+
+STATES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",
+)  # fmt: skip
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
+TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLog.more_states
+PIECE_ROWS = 16_384
+PIECES_AT_HAND = 8  # unpacked, of a log
+SETS_AT_HAND = 65_536
+WHOLE_NAME = -(1 << 31)  # in place of a partition: the topic's text is all of the name
+COLUMNS = {
+    "id": "i4", "partition": "i4", "offset": "i8", "record_time": "i8", "leader_epoch": "i4", "state": "i2",
+    "producer_id": "i8", "producer_epoch": "i4", "timeout_ms": "i4", "set": "i4", "partitions_null": "i1",
+    "last_update": "i8", "start": "i8", "client_version": "i4", "file": "i4", "position": "i8", "status": "i4",
+}  # fmt: skip
+PAIR = np.dtype(
+    [
+        ("producer_id", "i8"), ("id", "i4"), ("piece", "i4"), ("row", "i4"), ("partition", "i4"), ("epoch", "i4"),
+        ("first_time", "i8"),
+    ]
+)  # fmt: skip
+Columns = dict[str, np.ndarray]
+
+
+class Entry(NamedTuple):
+    """One record of ``__transaction_state``. Times are ms, -1 for none; ``state`` is None for a tombstone."""
+
+    partition: int
+    offset: int
+    record_time: int
+    leader_epoch: int
+    transactional_id: str
+    state: str | None
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    partitions: frozenset[str]
+    partitions_null: bool
+    last_update: int
+    start: int
+    client_version: int
+    file: str
+    position: int
+    status: int
+
+    @property
+    def time(self) -> int:
+        """When the coordinator decided this: its own clock, else the record's time."""
+        return self.last_update if self.last_update >= 0 else self.record_time
+
+    @property
+    def commit(self) -> bool:
+        """Whether a Prepare or Complete state decides for COMMIT."""
+        return self.state in ("PrepareCommit", "CompleteCommit")
+
+
+@kernel
+def _cut(ids: np.ndarray, states: np.ndarray, producers: np.ndarray, out: np.ndarray) -> int:
+    """Numbers the transactions that records, by id and in the order of the log, belong to; -1 for none."""
+    number, producer = -1, np.int64(0)
+    opened, prepared = False, False
+    for k in range(len(ids)):
+        state = states[k]
+        if k and ids[k] != ids[k - 1]:
+            opened = False
+        if ONGOING <= state <= PREPARE_ABORT:
+            if not opened or prepared or producer != producers[k]:
+                number, producer, opened = number + 1, producers[k], True
+            prepared = state != ONGOING
+            out[k] = number
+        elif COMPLETE_COMMIT <= state <= COMPLETE_ABORT:
+            if not opened:
+                number += 1
+            opened = False
+            out[k] = number
+        else:
+            opened = False
+            out[k] = -1
+    return number + 1
+
+
+def windows_of(columns: Columns) -> np.ndarray:
+    """The number of the transaction that each row belongs to, -1 for none; a transaction's rows follow one another.
+
+    A transaction begins with its first Ongoing record, or where something else shows that another one had begun, and
+    ends with its Complete record.
+    """
+    out = np.empty(len(columns["id"]), np.int32)
+    _cut(columns["id"], columns["state"], columns["producer_id"], out)
+    return out
+
+
+def clocks(columns: Columns) -> np.ndarray:
+    """:attr:`Entry.time` of each row."""
+    return np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
+
+
+@dataclass
+class CoordinatorLog:
+    """The records of one log, or of a few ids of several. Ids count in the order in which they first come.
+
+    ``pairs`` (:data:`PAIR`) has a row for each producer id that an id had, by producer id and id: where its last record
+    is, that record's partition, the highest epoch, and the earliest time. ``broken_at``: the last offset whose record a
+    limit kept out, -1 for none. ``version_1``: whether some value has version 1, which 4.0 began to write.
+    """
+
+    count: int
+    id_count: int
+    packed_ids: bytes
+    packed_topics: bytes
+    set_ends: Compressed
+    set_elements: Compressed
+    packed_pairs: bytes
+    pieces: list[dict[str, Compressed]]
+    first_ids: np.ndarray  # of each piece
+    named: tuple[Compressed, Compressed]  # elements, by element, and a piece in which each is
+    files: list[str]
+    more_states: list[str] = field(default_factory=list)
+    broken_at: int = -1
+    version_1: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = self.__dataclass_fields__
+        return {name: value for name, value in self.__dict__.items() if name in names}
+
+    def read_ids(self) -> list[str]:
+        """The ids, which are not kept at hand for it."""
+        return _loads(self.packed_ids)
+
+    @functools.cached_property
+    def ids(self) -> list[str]:
+        """The transactional ids by number."""
+        return _loads(self.packed_ids)
+
+    @functools.cached_property
+    def topics(self) -> list[str]:
+        """The topics that partitions are named by."""
+        return _loads(self.packed_topics)
+
+    @functools.cached_property
+    def pairs(self) -> np.ndarray:
+        """See the class."""
+        rows: np.ndarray = _loads(self.packed_pairs)
+        return rows
+
+    @functools.cached_property
+    def sets(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each set of partitions ends, and the elements of all of them: topic << 32 | partition."""
+        return decompressed(self.set_ends), decompressed(self.set_elements)
+
+    @functools.cached_property
+    def _named(self) -> tuple[np.ndarray, np.ndarray]:
+        return decompressed(self.named[0]), decompressed(self.named[1])
+
+    @functools.cached_property
+    def _known_sets(self) -> dict[int, frozenset[str]]:
+        return {}
+
+    @functools.cached_property
+    def _pieces_at_hand(self) -> dict[int, Columns]:
+        return {}
+
+    def partitions(self, code: int) -> frozenset[str]:
+        """A set of partitions by its number."""
+        known = self._known_sets
+        if code not in known:
+            if len(known) >= SETS_AT_HAND:
+                known.clear()
+            ends, elements = self.sets
+            mine = elements[ends[code - 1] if code else 0 : ends[code]]
+            known[code] = frozenset(self._name(element) for element in mine.tolist())
+        return known[code]
+
+    def _name(self, element: int) -> str:
+        topic, partition = self.topics[element >> 32], int(np.int32(np.uint32(element & 0xFFFFFFFF)))
+        return topic if partition == WHOLE_NAME else f"{topic}-{partition}"
+
+    def set_sizes(self, codes: np.ndarray) -> np.ndarray:
+        """How many partitions each of these sets has."""
+        return np.diff(self.sets[0], prepend=0)[codes]
+
+    def elements(self, name: str) -> list[int]:
+        """What stands for a partition in the sets, more than one number where a text has it as the whole name."""
+        places = {topic: number for number, topic in enumerate(self.topics)}
+        return [
+            places[topic] << 32 | (partition & 0xFFFFFFFF)
+            for topic, partition in {split(name), (name, WHOLE_NAME)} if topic in places
+        ]  # fmt: skip
+
+    def naming(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The pieces that name a partition, by number, and whether each set has it."""
+        wanted = self.elements(name)
+        elements, pieces = self._named
+        spans = [slice(*np.searchsorted(elements, [e, e + 1])) for e in wanted]
+        ends, members = self.sets
+        sets = np.zeros(len(ends), bool)
+        sets[np.searchsorted(ends, np.flatnonzero(np.isin(members, wanted)), side="right")] = True
+        return np.unique(np.concatenate([pieces[s] for s in spans] or [pieces[:0]])), sets
+
+    def piece(self, number: int) -> Columns:
+        """The columns of a piece."""
+        at_hand = self._pieces_at_hand
+        if number not in at_hand:
+            if len(at_hand) >= PIECES_AT_HAND:
+                del at_hand[next(iter(at_hand))]
+            at_hand[number] = {name: decompressed(p).astype(COLUMNS[name]) for name, p in self.pieces[number].items()}
+        return at_hand[number]
+
+    def all_pieces(self) -> Iterator[Columns]:
+        """One piece after the other."""
+        return (self.piece(number) for number in range(len(self.pieces)))
+
+    def rows_of(self, code: int) -> Iterator[tuple[Columns, slice]]:
+        """The records of an id: pieces, and which rows of each."""
+        last = int(np.searchsorted(self.first_ids, code, side="right"))
+        for number in range(max(0, int(np.searchsorted(self.first_ids, code)) - 1), last):
+            columns = self.piece(number)
+            span = slice(*np.searchsorted(columns["id"], [code, code + 1]).tolist())
+            if span.start < span.stop:
+                yield columns, span
+
+    def entries(self, columns: Columns, rows: Sequence[int] | np.ndarray | slice) -> Iterator[Entry]:
+        """Rows of a piece as entries."""
+        names = (*STATES, *self.more_states)
+        picked = {name: column[rows].tolist() for name, column in columns.items()}
+        ids, states, sets, files = (picked.pop(name) for name in ("id", "state", "set", "file"))
+        for k, (partition, offset, record_time, epoch, *rest) in enumerate(zip(*picked.values(), strict=True)):
+            producer_id, producer_epoch, timeout, null, updated, start, client, position, status = rest
+            yield Entry(
+                partition, offset, record_time, epoch, self.ids[ids[k]],
+                None if states[k] == TOMBSTONE else names[states[k]], producer_id, producer_epoch, timeout,
+                self.partitions(sets[k]), bool(null), updated, start, client, self.files[files[k]], position, status,
+            )  # fmt: skip
+
+    def entries_of(self, code: int) -> Iterator[Entry]:
+        """The records of an id in the order of the log."""
+        for columns, span in self.rows_of(code):
+            yield from self.entries(columns, span)
+
+    def last_rows(self, least_offset: int | None = None) -> tuple[Columns, np.ndarray]:
+        """The last record of every id, at or above an offset, as columns by id, and which ids have one."""
+        out = {name: np.zeros(self.id_count, kind) for name, kind in COLUMNS.items()}
+        found = np.zeros(self.id_count, bool)
+        for columns in self.all_pieces():
+            rows = np.arange(len(columns["id"]))
+            if least_offset is not None:
+                rows = np.flatnonzero(columns["offset"] >= least_offset)
+            ids = columns["id"][rows]
+            last = rows[np.append(ids[1:] != ids[:-1], [True] * min(1, len(ids)))]
+            ids = columns["id"][last]
+            found[ids] = True
+            for name, column in out.items():
+                column[ids] = columns[name][last]
+        return out, found
+
+    @functools.cached_property
+    def _last_rows(self) -> Columns:
+        return self.last_rows()[0]
+
+    def last(self, code: int) -> Entry:
+        """The last record of an id."""
+        return next(self.entries(self._last_rows, slice(code, code + 1)))
+
+    def first_partitions(self) -> np.ndarray:
+        """The partition of each id's first record."""
+        out = np.full(self.id_count, -1)
+        for columns in self.all_pieces():
+            ids, first = np.unique(columns["id"], return_index=True)
+            new = out[ids] < 0
+            out[ids[new]] = columns["partition"][first[new]]
+        return out
+
+    def neighbours(self, least_offset: int | None = None) -> Iterator[Columns]:
+        """Records at or above an offset piece by piece, each with the last one before it in front, at first one of no
+        id (-1)."""
+        before: Columns = {name: np.full(1, -1, kind) for name, kind in COLUMNS.items()}  # of no id
+        for columns in self.all_pieces():
+            rows = slice(None) if least_offset is None else columns["offset"] >= least_offset
+            both = {name: np.append(before[name], column[rows]) for name, column in columns.items()}
+            yield both
+            before = {name: column[-1:] for name, column in both.items()}
+
+    def at(self, piece: int, row: int) -> Entry:
+        """One record."""
+        return next(self.entries(self.piece(piece), slice(row, row + 1)))
+
+
+def _loads(packed: bytes) -> Any:
+    size = int.from_bytes(packed[:8], "little")
+    return pickle.loads(decompressed(("u1", 0, size, packed[8:])).tobytes())
+
+
+def _dumps(value: Any) -> bytes:
+    plain = np.frombuffer(pickle.dumps(value, 5), np.uint8)
+    return len(plain).to_bytes(8, "little") + compressed(plain, steps=False)[3]
+
+
+def split(name: str) -> tuple[str, int]:
+    """Topic and partition of a name, the whole name and WHOLE_NAME where it ends with no number."""
+    topic, dash, number = name.rpartition("-")
+    if dash and number.isdecimal() and str(int(number)) == number and int(number) < 1 << 31:
+        return topic, int(number)
+    return name, WHOLE_NAME
+
+
+class Dictionaries(NamedTuple):
+    """What the columns' numbers stand for; set ``k`` has ``set_elements[set_ends[k - 1]:set_ends[k]]``."""
+
+    ids: list[str]
+    topics: list[str]
+    set_ends: np.ndarray
+    set_elements: np.ndarray
+    files: list[str]
+    more_states: list[str]
+
+
+def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
+    """The log of records that stand in the order of their log; ``column`` gives them by name, one at a time.
+
+    Memory: four columns of all rows, beside what ``column`` holds.
+    """
+    ids = column("id")
+    order = np.argsort(ids, kind="stable").astype(np.int32 if rows < 1 << 31 else np.int64)
+    key = {name: column(name)[order] for name in ("state", "producer_id")} | {"id": ids[order]}
+    del ids
+    cuts = _piece_ends(windows_of(key), rows)
+    pieces: list[dict[str, Compressed]] = [{} for _ in cuts]
+    kept: Columns = {}
+    for name in COLUMNS:
+        values = key[name] if name in key else column(name)[order]
+        for piece, (start, stop) in zip(pieces, _spans(cuts), strict=True):
+            piece[name] = compressed(values[start:stop])
+        if name in ("partition", "record_time", "producer_epoch", "set"):
+            kept[name] = values
+        elif name == "last_update":
+            kept["clock"] = np.where(values >= 0, values, kept.pop("record_time"))
+        del values
+    pairs = _pairs(key | kept, cuts)
+    return CoordinatorLog(
+        rows, len(known.ids), _dumps(known.ids), _dumps(known.topics),
+        compressed(known.set_ends), compressed(known.set_elements),
+        _dumps(pairs), pieces, key["id"][[start for start, _ in _spans(cuts)]],
+        _named_in(kept["set"], cuts, known), known.files, known.more_states,
+    )  # fmt: skip
+
+
+def _spans(cuts: list[int]) -> Iterator[tuple[int, int]]:
+    return zip([0, *cuts], cuts, strict=False)
+
+
+def _piece_ends(windows: np.ndarray, rows: int) -> list[int]:
+    """Where pieces end: no transaction lies in two of them."""
+    free = np.flatnonzero((windows[1:] != windows[:-1]) | (windows[1:] < 0)) + 1
+    wanted = np.arange(PIECE_ROWS, rows, PIECE_ROWS)
+    at = np.searchsorted(free, wanted)
+    ends: list[int] = np.unique(free[at[at < len(free)]]).tolist()
+    return [*ends, rows] if rows else []
+
+
+def _pairs(columns: Columns, cuts: list[int]) -> np.ndarray:
+    rows = np.flatnonzero(columns["state"] != TOMBSTONE)
+    ids, producers = columns["id"][rows], columns["producer_id"][rows]
+    new = np.ones(len(rows), bool)
+    new[1:] = (ids[1:] != ids[:-1]) | (producers[1:] != producers[:-1])
+    starts = np.flatnonzero(new)
+    if not len(starts):
+        return np.empty(0, PAIR)
+    last = rows[np.append(starts[1:], len(rows)) - 1]
+    runs = np.zeros(len(starts), PAIR)
+    runs["id"], runs["producer_id"] = ids[starts], producers[starts]
+    runs["epoch"] = np.maximum.reduceat(columns["producer_epoch"][rows], starts)
+    runs["first_time"] = np.minimum.reduceat(columns["clock"][rows], starts)
+    runs["partition"] = columns["partition"][last]
+    runs["piece"] = np.searchsorted(cuts, last, side="right")
+    runs["row"] = last - np.array([0, *cuts])[runs["piece"]]
+    runs = runs[np.lexsort((runs["id"], runs["producer_id"]))]  # stable: runs of one pair stay in their order
+    new = np.ones(len(runs), bool)
+    new[1:] = (runs["id"][1:] != runs["id"][:-1]) | (runs["producer_id"][1:] != runs["producer_id"][:-1])
+    starts = np.flatnonzero(new)
+    pairs = runs[np.append(starts[1:], len(runs)) - 1]
+    pairs["epoch"] = np.maximum.reduceat(runs["epoch"], starts)
+    pairs["first_time"] = np.minimum.reduceat(runs["first_time"], starts)
+    return pairs
+
+
+def _named_in(sets: np.ndarray, cuts: list[int], known: Dictionaries) -> tuple[Compressed, Compressed]:
+    """Every element with the pieces in which it is."""
+    begins = np.append(0, known.set_ends)
+    found = []
+    for number, (start, stop) in enumerate(_spans(cuts)):
+        codes = np.unique(sets[start:stop])
+        sizes = begins[codes + 1] - begins[codes]
+        places = np.arange(int(sizes.sum())) + np.repeat(begins[codes] - (np.cumsum(sizes) - sizes), sizes)
+        elements = np.unique(known.set_elements[places])
+        found.append(np.stack([elements, np.full(len(elements), number)]))
+    both = np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)
+    both = both[:, np.lexsort((both[1], both[0]))]
+    return compressed(both[0]), compressed(both[1])
+
+
+def pack(entries: Iterable[Entry]) -> CoordinatorLog:
+    """The log of entries in the order given: of what texts print, and of ids that several partitions have."""
+    ids: dict[str, int] = {}
+    topics: dict[str, int] = {}
+    sets: dict[frozenset[str], int] = {}
+    files: dict[str, int] = {}
+    states = {name: number for number, name in enumerate(STATES)}
+    rows = []
+    for e in entries:
+        state = TOMBSTONE if e.state is None else states.setdefault(e.state, len(states))
+        rows.append(
+            (
+                ids.setdefault(e.transactional_id, len(ids)), e.partition, e.offset, e.record_time, e.leader_epoch,
+                state, e.producer_id, e.producer_epoch, e.timeout_ms, sets.setdefault(e.partitions, len(sets)),
+                e.partitions_null, e.last_update, e.start, e.client_version, files.setdefault(e.file, len(files)),
+                e.position, e.status,
+            )
+        )  # fmt: skip
+    elements = [
+        [topics.setdefault(topic, len(topics)) << 32 | (partition & 0xFFFFFFFF) for topic, partition in map(split, s)]
+        for s in sets
+    ]
+    ends = np.cumsum([len(e) for e in elements], dtype=np.int64)
+    flat = np.array([x for e in elements for x in sorted(e)], np.int64)
+    table = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS))
+    known = Dictionaries(list(ids), list(topics), ends, flat, list(files), list(states)[len(STATES) :])
+    names = list(COLUMNS)
+    return build(lambda name: table[:, names.index(name)].astype(COLUMNS[name]), len(rows), known)

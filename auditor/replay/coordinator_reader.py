@@ -1,0 +1,262 @@
+"""The records of ``__transaction_state`` while a copy is read: columns in, a packed log out.
+
+Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
+:data:`DICTIONARY_BYTES` and :data:`SETS_BYTES`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import MIB, Limits
+from auditor.connectors.arrow import MAX_TIME_MS
+from auditor.connectors.codec.batch import CONTROL
+from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.interning import FULL, Interner
+from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec.transaction_columns import (
+    CLIENT_VERSION,
+    ID_SIZE,
+    ID_START,
+    LAST_UPDATE,
+    LIST_SIZE,
+    LIST_START,
+    ODD,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    START,
+    STATUS,
+    TIMEOUT_MS,
+    VERSION,
+    parse,
+    take_apart,
+)
+from auditor.connectors.codec.transaction_columns import TOMBSTONE as NO_VALUE
+from auditor.connectors.codec.transaction_log import decode_transaction_log
+from auditor.connectors.internal import RecordProblems
+from auditor.facts import coordinator_log as packed
+from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.packed import PackedColumns
+
+DICTIONARY_BYTES = 128 * MIB
+SETS_BYTES = 32 * MIB  # 8 a partition of a set: what a rule looks at becomes Python's text, ten times as large
+UNREADABLE = FULL - 1  # in place of a set
+UNKNOWN = len(STATES)  # the first of the states that have no name
+
+
+class PartitionSets:
+    """The sets of partitions that stored lists stand for, each list taken apart once, equal sets under one number."""
+
+    def __init__(self, limit: int) -> None:
+        self.lists = Interner(limit)
+        self.topics = Interner(limit)
+        self.sets = Interner(min(limit, SETS_BYTES))  # of their elements' bytes
+        self.set_of = np.empty(0, np.int32)  # by the number of a list, FULL where there was no room for the set
+        self.null = np.empty(0, bool)
+
+    def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the sets (FULL where the limit is reached), and which lists are null."""
+        lists = self.lists.codes(data, starts, sizes)
+        known = len(self.set_of)
+        if len(self.lists) > known:
+            self._learn(known)
+        if not len(self.set_of):
+            return lists, np.zeros(len(lists), bool)
+        found = np.where(lists == FULL, FULL, self.set_of[lists])
+        return found, self.null[lists] & (lists != FULL)
+
+    def _learn(self, known: int) -> None:
+        """Takes new lists apart."""
+        ends = self.lists.ends[known : len(self.lists) + 1]
+        found = take_apart(self.lists.arena, ends[:-1], ends[1:])
+        topics = self.topics.codes(self.lists.arena, found.starts, found.sizes)
+        numbers = np.repeat(np.arange(len(found.ends)), np.diff(found.ends, prepend=0))
+        full = np.zeros(len(found.ends), bool)
+        full[numbers[topics == FULL]] = True
+        self._store(numbers, topics << 32 | (found.partitions & 0xFFFFFFFF), full)
+        first = self.lists.arena[ends[:-1]] if len(self.lists.arena) else np.zeros(len(full), np.uint8)
+        sizes = np.diff(ends)
+        self.null = np.append(self.null, ((sizes == 1) & (first == 0)) | ((sizes == 4) & (first == 255)))
+
+    def _store(self, numbers: np.ndarray, elements: np.ndarray, full: np.ndarray) -> None:
+        order = np.lexsort((elements, numbers))
+        numbers, elements = numbers[order], elements[order]
+        new = np.ones(len(numbers), bool)
+        new[1:] = (numbers[1:] != numbers[:-1]) | (elements[1:] != elements[:-1])
+        numbers, elements = numbers[new], elements[new]
+        ends = np.searchsorted(numbers, np.arange(len(full)), side="right") * 8
+        starts = np.append(0, ends[:-1])
+        codes = self.sets.codes(np.append(elements, 0).view(np.uint8), starts, ends - starts)
+        self.set_of = np.append(self.set_of, np.where(full, FULL, codes).astype(np.int32))
+
+    def code_of(self, names: list[str]) -> int:
+        """The number of a set of names that were decoded one by one, FULL where there is no room."""
+        elements = []
+        for name in names:
+            topic, partition = packed.split(name)
+            code = self.topics.code(topic.encode("utf-8", "surrogatepass"))
+            if code == FULL:
+                return FULL
+            elements.append(code << 32 | (partition & 0xFFFFFFFF))
+        return self.sets.code(np.unique(np.array(elements, np.int64)).tobytes())
+
+
+class CoordinatorReader(RecordProblems):
+    """Takes the chunks of one copy of ``__transaction_state`` (read with ``raw``) and packs their records."""
+
+    def __init__(self, partition: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES) -> None:
+        super().__init__()
+        self.partition = partition
+        self.limits = limits
+        self.dictionary_bytes = dictionary_bytes
+        self.ids = Interner(dictionary_bytes)
+        self.sets = PartitionSets(dictionary_bytes)
+        self.rows = PackedColumns({name: np.dtype(kind) for name, kind in COLUMNS.items()})
+        self.count = 0
+        self.files: list[str] = []
+        self.states: dict[int, int] = {}  # status that is none -> number of its state
+        self.left_out = 0
+        self.broken_at = -1
+        self.version_1 = False
+        self.some_odd = False
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        if not self.files or self.files[-1] != file:
+            self.files.append(file)
+        errors: list[DecodeError] = []
+        batches = chunk.batches
+        data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
+        chosen = batches.take(data)
+        for run in opened(chunk, data, chosen, self.limits):
+            errors += failures_of(run, chosen, file, self.limits)
+            errors += self._run(file, run, chosen)
+        return errors
+
+    def _run(self, file: str, run: Decoded, batches: BatchColumns) -> list[DecodeError]:
+        records = run.records
+        chosen = sound(run, self.limits)
+        if not len(chosen):
+            return []
+        fields = parse(records, chosen)
+        batch = records.batch[chosen]
+        out = np.empty((len(COLUMNS), len(chosen)), np.int64)
+        at = {name: out[k] for k, name in enumerate(COLUMNS)}
+        at["partition"][:] = self.partition
+        at["offset"][:], at["record_time"][:] = records.offset[chosen], _times(records.timestamp[chosen])
+        at["leader_epoch"][:] = batches.partition_leader_epoch[batch]
+        at["file"][:], at["position"][:] = len(self.files) - 1, batches.position[batch]
+        plain = fields[:, VERSION] != ODD
+        self._plain(records.payload, fields[plain], at, plain)
+        for k in np.flatnonzero(~plain).tolist():
+            where = (file, int(at["position"][k]), int(batches.size[batch[k]]))
+            if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in at.items()}):
+                at["id"][k], at["set"][k] = 0, UNREADABLE
+        left = (at["set"] == FULL) | (at["id"] == FULL)
+        kept = np.flatnonzero(~left & (at["set"] >= 0))
+        self.rows.add(out[:, kept] if len(kept) < len(chosen) else out)
+        self.count += len(kept)
+        return self._limit(file, at, left) if left.any() else []
+
+    def _plain(self, payload: np.ndarray, fields: np.ndarray, at: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Fills the rows of records that were read by column."""
+        f = np.ascontiguousarray(fields.T)
+        gone = f[VERSION] == NO_VALUE
+        self.version_1 |= bool((f[VERSION] == 1).any())
+        at["id"][rows] = self.ids.codes(payload, f[ID_START], f[ID_SIZE])
+        at["set"][rows], at["partitions_null"][rows] = self.sets.codes(payload, f[LIST_START], f[LIST_SIZE])
+        at["producer_id"][rows], at["producer_epoch"][rows] = f[PRODUCER_ID], f[PRODUCER_EPOCH]
+        at["timeout_ms"][rows], at["client_version"][rows] = f[TIMEOUT_MS], f[CLIENT_VERSION]
+        at["last_update"][rows], at["start"][rows] = _times(f[LAST_UPDATE]), _times(f[START])
+        at["status"][rows] = f[STATUS]
+        state = np.where(gone, TOMBSTONE, f[STATUS])
+        for status in np.unique(state[(state >= UNKNOWN) | (state < TOMBSTONE) | ((state < 0) & ~gone)]).tolist():
+            state[(f[STATUS] == status) & ~gone] = self._unknown(status)
+        at["state"][rows] = state
+
+    def _unknown(self, status: int) -> int:
+        return self.states.setdefault(status, UNKNOWN + len(self.states))
+
+    def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], at: dict[str, np.ndarray]) -> bool:
+        """Fills the row of one that was not; whether it could be read. ``where``: the batch's file, position, bytes."""
+        r = run.records
+        key, value = (
+            None if size < 0 else r.payload[start : start + size].tobytes()
+            for start, size in (
+                (r.key_start[record], r.key_size[record]),
+                (r.value_start[record], r.value_size[record]),
+            )
+        )
+        row, problem = decode_transaction_log(key, value)
+        if row is None:
+            if problem is not None:
+                self.note(where, int(at["offset"][0]), problem)
+            return False
+        status = -1 if row.status is None else row.status
+        at["id"][:] = self.ids.code(row.transactional_id.encode("utf-8", "surrogatepass"))
+        at["set"][:] = self.sets.code_of(row.partitions or [])
+        at["state"][:] = TOMBSTONE if row.tombstone else status if 0 <= status < UNKNOWN else self._unknown(status)
+        at["status"][:], at["partitions_null"][:] = status, bool(row.partitions_null)
+        for name in ("producer_id", "producer_epoch", "timeout_ms"):
+            value_of = getattr(row, name)
+            at[name][:] = -1 if value_of is None else value_of
+        at["client_version"][:] = row.client_transaction_version or 0
+        at["last_update"][:], at["start"][:] = _time(row.last_update_timestamp), _time(row.start_timestamp)
+        self.version_1 |= row.value_version == 1
+        self.some_odd = True
+        return True
+
+    def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
+        """Notes records that the dictionaries have no room for; one error tells of all."""
+        first = not self.left_out
+        self.left_out += int(left.sum())
+        self.broken_at = max(self.broken_at, int(at["offset"][left].max()))
+        row = int(np.flatnonzero(left)[0])
+        detail = (
+            f"from the record at offset {at['offset'][row]} on, transactional ids and lists of partitions that are new "
+            f"are left out: those before take {self.dictionary_bytes >> 20} MiB"
+        )
+        return [DecodeError(file, int(at["position"][row]), -1, "limit", detail)] if first else []
+
+    def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:
+        """The ids in the order in which they first come, and the place of each: odd records were read out of order."""
+        used, first = np.unique(self.rows["id"], return_index=True)
+        order = np.concatenate([used[np.argsort(first)], np.setdiff1d(np.arange(len(ids)), used)])
+        place = np.empty(len(ids), np.int32)
+        place[order] = np.arange(len(ids))
+        return [ids[number] for number in order.tolist()], place
+
+    def leave(self, facts: CopyFacts) -> None:
+        """Puts what was taken into the facts of the copy."""
+        facts.coordinator_log = self.finish()
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
+
+    def finish(self) -> CoordinatorLog:
+        """The packed log of all that was taken."""
+        self.rows.pack()
+        sets = self.sets
+        elements = sets.sets.arena[: sets.sets.ends[len(sets.sets)]].view(np.int64)
+        known = Dictionaries(
+            self.ids.texts(), sets.topics.texts(), sets.sets.ends[1 : len(sets.sets) + 1] // 8, elements, self.files,
+            [f"unknown state {status}" for status in self.states],
+        )  # fmt: skip
+        if not self.some_odd:
+            log = packed.build(self.rows.__getitem__, self.count, known)
+        else:
+            names, place = self._in_order(known.ids)
+            known = known._replace(ids=names)
+            log = packed.build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, known)
+        log.broken_at, log.version_1 = self.broken_at, self.version_1
+        return log
+
+
+def _times(values: np.ndarray) -> np.ndarray:
+    """Times as the tables have them: none where they are negative or beyond all calendars."""
+    return np.where((values < 0) | (values > MAX_TIME_MS), -1, values)
+
+
+def _time(value: int | None) -> int:
+    return -1 if value is None or not 0 <= value <= MAX_TIME_MS else value

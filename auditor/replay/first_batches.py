@@ -1,0 +1,128 @@
+"""A producer's first judged batch held against what lies below it: batches below the log start, or a snapshot there.
+
+What a snapshot at or above the first stored segment says is what the broker knew: from there on every batch is in the
+files, so the first judged one is as provable as any other (semantics 6.2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, CopyFacts
+from auditor.facts.events import STATE_MAY_BE_LOST, Kind, blank_events
+from auditor.model import producers as model
+from auditor.replay.producer_columns import column
+from auditor.replay.snapshot_chain import Known, Stored
+from auditor.replay.state import SEQUENCES, Replay
+
+STATE = ("producer_epoch", "last_sequence", "last_offset", "last_timestamp")
+BELOW = ("below_epoch", "below_last_sequence", "below_last_offset", "below_timestamp")
+PLACES = {
+    "segment": "segment", "position": "position", "base_offset": "offset", "last_offset": "last_offset",
+    "producer_epoch": "epoch", "timestamp": "timestamp", "time": "time", "leader_epoch": "leader_epoch",
+}  # fmt: skip
+
+
+class Before(NamedTuple):
+    """What was known of one producer right before its first judged batch; ``offset``: of its last batch."""
+
+    epoch: int
+    sequence: int
+    offset: int
+    timestamp: int
+
+
+def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
+    """Adds the events of first batches that do not follow from what was known, and takes away the FIRST_NONZERO of
+    those and of all that a snapshot bears out. ``sound``: the snapshots by offset. Cleaned or damaged logs are left.
+    """
+    params = replay.log.params[0]
+    if facts.topic in SEQUENCE_FREE_TOPICS or params["intact_from"] > 0 or facts.absent:
+        return
+    if replay.progress["unreadable_ordinal"] >= 0 or not facts.segment_bases:
+        return
+    rows, known, by_snapshot = _known(facts, replay, sound)
+    first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
+    ids = column(replay, "producer_id")[rows]
+    follows = (first["epoch"] == known[0]) & (first["sequence"] == (known[1] + 1) % SEQUENCES)
+    follows |= (first["epoch"] > known[0]) & (first["sequence"] == 0)
+    said = []
+    for k in np.flatnonzero(~follows).tolist():
+        before = Before(*(int(column_[k]) for column_ in known))
+        row = {name: int(values[k]) for name, values in first.items()}
+        if _marker_between(facts, int(ids[k]), before, row["offset"]):
+            follows[k] = True
+        elif (event := _event(facts, int(ids[k]), row, before, int(params["expiration_ms"]))) is not None:
+            said.append(event)
+    judged = np.concatenate([ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in said], np.int64)])
+    explained = (facts.events["kind"] == Kind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
+    events = np.concatenate([facts.events[~explained], *said])
+    facts.events = events[np.lexsort((events["position"], events["segment"]))]
+
+
+def _known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+    """Rows of producers with judged batches of which something is known from before, the columns of STATE of it, and
+    whether a snapshot says it."""
+    rows = np.flatnonzero(column(replay, "batches") > 0)
+    offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
+    known = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
+    by_snapshot = np.zeros(len(rows), np.bool_)
+    for snapshot in sound:
+        if not facts.segment_bases[0] <= snapshot.offset <= facts.log_end:
+            continue
+        entries = Known(snapshot.entries)
+        there = entries.rows(ids)
+        newer = (there >= 0) & (snapshot.offset <= offset) & (snapshot.offset > known[2])
+        at = there[newer]
+        contradicts = entries.column("last_offset", at) >= facts.log_start  # a batch that the log does not have
+        by_snapshot[newer] |= ~contradicts
+        for values, name in zip(known, STATE, strict=True):
+            values[newer] = np.where(contradicts, values[newer], entries.column(name, at))
+    sure = (known[0] >= 0) & (known[1] >= 0)
+    return rows[sure], [values[sure] for values in known], by_snapshot[sure]
+
+
+def _marker_between(facts: CopyFacts, pid: int, before: Before, offset: int) -> bool:
+    """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
+    t = facts.transactions
+    mine = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
+    return bool(np.any(t["marker_epoch"][mine] > before.epoch))
+
+
+def _event(facts: CopyFacts, pid: int, first: dict[str, int], before: Before, expiration_ms: int) -> np.ndarray | None:
+    """What is odd about the first batch; None where an event at it says so already."""
+    kind, expected = _what(first, before)
+    at = (facts.events["kind"] == kind) & (facts.events["base_offset"] == first["offset"])
+    if bool(np.any(at)):
+        return None
+    event = blank_events(1)
+    for name, source in PLACES.items():
+        event[name] = first[source]
+    event["kind"], event["producer_id"] = int(kind), pid
+    if kind == Kind.EPOCH_REGRESSION:
+        event["known_epoch"], event["known_epoch_offset"] = expected, before.offset
+        return event
+    event["expected_sequence"], event["found_sequence"] = expected, first["sequence"]
+    event["previous_last_offset"] = before.offset
+    if kind in (Kind.SEQUENCE_GAP, Kind.SEQUENCE_RESET):
+        event["previous_time"] = before.timestamp
+    elif kind == Kind.BUMP_NONZERO:
+        event["previous_epoch"] = before.epoch
+    forgotten = expiration_ms > 0 and first["timestamp"] - before.timestamp >= expiration_ms
+    event["context"] = STATE_MAY_BE_LOST if forgotten else 0
+    return event
+
+
+def _what(first: dict[str, int], before: Before) -> tuple[Kind, int]:
+    """The kind of its event, and what was expected."""
+    if first["epoch"] < before.epoch:
+        return Kind.EPOCH_REGRESSION, before.epoch
+    if first["epoch"] > before.epoch:
+        return Kind.BUMP_NONZERO, 0
+    expected = int(model.next_sequence(before.sequence))
+    if first["sequence"] == 0:
+        return Kind.SEQUENCE_RESET, expected
+    ahead = (first["sequence"] - expected) % SEQUENCES < SEQUENCES // 2
+    return (Kind.SEQUENCE_GAP if ahead else Kind.SEQUENCE_OVERLAP), expected

@@ -1,0 +1,49 @@
+"""Who reads the records of an internal topic for an audit."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
+from auditor.facts.copy_facts import CopyFacts
+from auditor.replay.coordinator_reader import CoordinatorReader
+from auditor.replay.copy_task import CopyTask
+from auditor.replay.offsets_reader import OffsetsReader
+
+
+class InternalReader(Protocol):
+    """Takes the chunks of one copy in order, and leaves what they came to."""
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+
+    def errors(self) -> list[DecodeError]:
+        """The records that could not be decoded."""
+
+    def leave(self, facts: CopyFacts) -> None:
+        """Puts what was taken into the facts of the copy."""
+
+
+class CheckedRecords(InternalRows):
+    """Decodes the records of a topic that no rule reads: what cannot be decoded is said, the rest is let go."""
+
+    def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
+        """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        errors = self.add(file, chunk)
+        self.rows.clear()
+        return errors
+
+    def leave(self, facts: CopyFacts) -> None:
+        """Puts what could not be decoded into the facts."""
+        facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
+
+
+def reader_of(task: CopyTask, log_start: int) -> InternalReader | None:
+    """The reader of a copy's records, None where its topic is none that brokers write for themselves."""
+    if task.copy.topic == TRANSACTION_STATE:
+        return CoordinatorReader(task.copy.partition or 0, task.limits)
+    if task.copy.topic == CONSUMER_OFFSETS:
+        return OffsetsReader(log_start, task.limits)
+    return CheckedRecords(task.copy.topic or "", task.limits) if task.has_internal_rows else None

@@ -1,0 +1,47 @@
+"""Who led a partition, and whether its leader was one that had to have all of it: what the controller decided."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+RECOVERING = 1  # LeaderRecoveryState: elected without being in sync, and not yet seen to it
+
+
+class Election(NamedTuple):
+    """A leader that the controller put in place, by a PartitionChangeRecord of ``__cluster_metadata``.
+
+    ``offset`` (in the metadata log) and ``time`` (ms) are None where only a snapshot tells of it. The lists ``_before``
+    are those of the record before: replicas in sync, eligible (ELR), and the last known eligible one. ``recovering``:
+    this record set RECOVERING; ``reassigned``: it completed a reassignment. ``last_leader``: the broker that led last.
+    """
+
+    topic_id: str
+    leader: int
+    leader_epoch: int
+    last_leader: int
+    isr: tuple[int, ...]
+    isr_before: tuple[int, ...]
+    elr_before: tuple[int, ...]
+    last_known_elr_before: tuple[int, ...]
+    recovering: bool
+    reassigned: bool
+    offset: int | None
+    time: int | None
+
+    @property
+    def clean(self) -> bool:
+        """Whether the leader had all that was committed: it was in sync, or eligible. Source: KIP-966."""
+        if self.recovering:
+            return False
+        return self.reassigned or self.leader in self.isr_before or self.leader in self.elr_before
+
+    @property
+    def only_its_own_tail(self) -> bool:
+        """Whether the leader had led last, alone: nobody else can have more, only its own unflushed tail can be gone.
+
+        An automatic election after a kill, where a partition has one replica. Source: KIP-966, last known ELR.
+        """
+        return self.last_known_elr_before == (self.leader,)
+
+
+Elections = dict[tuple[str, int], list[Election]]

@@ -1,0 +1,150 @@
+"""A flood of findings is summed: what leaves a task, and what the driver keeps, has a bound that no file can raise.
+
+Of each rule a log keeps the most severe findings with the lowest offsets, so that findings that explain one another
+stay together; a run keeps the first in the contract's order. What is beyond is counted: :func:`is_summed`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.registry import Rule, judge
+
+if TYPE_CHECKING:
+    from auditor.rules.view import LogView
+
+OF_A_RULE = 1_000  # findings of a rule in a log
+IN_ALL = 100  # times as many in a run
+ENTRIES = 1_000  # of a list in the evidence of a finding
+SUMMED = "summed"  # in the evidence: how many findings this one stands for
+SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where all that it stands for have it
+
+
+def is_summed(f: Finding) -> bool:
+    """Whether it stands for several that are not listed."""
+    return SUMMED in f.evidence
+
+
+@dataclass(slots=True)
+class Sum:
+    """Findings of one rule and severity in one log that are counted, not kept. Offsets inclusive, None for none."""
+
+    log_dir: str | None
+    broker_id: int | None
+    topic: str | None
+    partition: int | None
+    count: int = 0
+    first: int | None = None
+    last: int | None = None
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, f: Finding) -> None:
+        """Counts a finding, or a sum of some."""
+        shared = {name: f.evidence.get(name) for name in SHARED}
+        if self.count:
+            shared = {name: value for name, value in shared.items() if self.shared.get(name) == value}
+        self.shared = shared
+        self.count += f.evidence.get(SUMMED, 1)
+        ends = [f.evidence["first_offset"], f.evidence["last_offset"]] if is_summed(f) else [f.offset]
+        known = [offset for offset in (*ends, self.first, self.last) if offset is not None]
+        self.first, self.last = min(known, default=None), max(known, default=None)
+
+    def finding(self, each: Rule, severity: str, limit: int) -> Finding:
+        """What is said of them, and how to list them: the limit that ``--max-findings`` has to have for that."""
+        name, topic = f"{self.topic}-{self.partition}", str(self.topic)
+        command = (
+            f"auditor audit PATH --out DIR --rule {each.id} --topic {quote(topic)} --max-findings {self.count + limit}"
+        )
+        if each.what_if:
+            text = f"SELECT * FROM verdicts WHERE topic = '{topic.replace(chr(39), chr(39) * 2)}'"
+            command = f"auditor sql {quote(text)} PATH"
+        where = "" if self.first is None else f", from offset {self.first} to {self.last}"
+        evidence = {key: value for key, value in self.shared.items() if value is not None}
+        evidence |= {SUMMED: self.count, "first_offset": self.first, "last_offset": self.last, "listed_by": command}
+        return Finding(
+            each.id, severity, self.broker_id, self.topic, self.partition,
+            message=f"{self.count} more findings of {each.id} in {name}{where} are not listed one by one",
+            evidence={"log_dir": self.log_dir, **evidence}, remedy=f"{command} lists them; {each.remedy}",
+            source=each.source,
+        )  # fmt: skip
+
+
+def judge_bounded(log: LogView, chosen: Iterable[Rule], limit: int = OF_A_RULE) -> Iterator[Finding]:
+    """Findings of the chosen rules about one log, at most ``limit`` of each rule and a sum for each severity.
+
+    Memory: ``limit`` findings, whatever the log says.
+    """
+    for each in chosen:
+        kept: list[tuple[int, int, int, Finding]] = []
+        sums: dict[str, Sum] = {}
+        for number, f in enumerate(judge(log, (each,))):
+            _shorten(f)
+            place = (-SEVERITIES.index(f.severity), -(-1 if f.offset is None else f.offset), -number, f)
+            if len(kept) < limit:
+                heapq.heappush(kept, place)
+                continue
+            beyond = heapq.heappushpop(kept, place)[-1]
+            if beyond.severity not in sums:
+                copy = log.leader
+                sums[beyond.severity] = Sum(copy.log_dir, copy.broker_id, log.topic, log.partition)
+            sums[beyond.severity].add(beyond)
+        yield from (f for *_, f in sorted(kept, key=lambda place: -place[2]))
+        for severity, summed in sums.items():
+            yield summed.finding(each, severity, limit)
+
+
+def _shorten(f: Finding) -> None:
+    """A list in the evidence may have as many entries as a record has partitions."""
+    for name, value in f.evidence.items():
+        if isinstance(value, list) and len(value) > ENTRIES:
+            f.evidence = {**f.evidence, name: value[:ENTRIES], f"{name}_in_all": len(value)}
+
+
+class Kept:
+    """The findings that a run keeps: ``IN_ALL`` times the limit of a rule in a log, and sums of the others.
+
+    Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each rule and
+    severity of a log. ``catalogue``: the rules by id.
+    """
+
+    def __init__(self, catalogue: Mapping[str, Rule], of_a_rule: int) -> None:
+        self.catalogue = catalogue
+        self.of_a_rule = of_a_rule
+        self.limit = of_a_rule * IN_ALL
+        self._kept: list[Finding] = []
+        self._sums: dict[tuple[Any, ...], Sum] = {}
+
+    def add(self, f: Finding) -> None:
+        """Takes one more."""
+        if is_summed(f):
+            self._sum(f)
+            return
+        self._kept.append(f)
+        if len(self._kept) >= 2 * self.limit:
+            self._fold()
+
+    def findings(self) -> list[Finding]:
+        """What is kept, and the sums, of which some are one more than the limit."""
+        if len(self._kept) > self.limit:
+            self._fold()
+        sums = [s.finding(self.catalogue[key[0]], key[1], self.of_a_rule) for key, s in self._sums.items()]
+        return [*self._kept, *sums]
+
+    def _fold(self) -> None:
+        self._kept.sort(key=Finding.sort_key)
+        for f in self._kept[self.limit :]:
+            self._sum(f)
+        del self._kept[self.limit :]
+
+    def _sum(self, f: Finding) -> None:
+        log_dir, topic, partition = f.evidence.get("log_dir"), f.topic, f.partition
+        folder, _, number = (f.file or "").rpartition("/")[0].rpartition("-")
+        if folder and number.isdecimal():  # of the log that says it, however many others that one names
+            topic, partition = folder, int(number)
+        key = (f.rule, f.severity, log_dir, topic, partition)
+        self._sums.setdefault(key, Sum(log_dir, f.broker_id, topic, partition)).add(f)

@@ -1,0 +1,177 @@
+"""The compiled readers of internal topics against the plain ones, which are held against Kafka's own output."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditor.base.limits import Limits
+from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.internal import InternalRows
+from auditor.facts.coordinator_log import CoordinatorLog, Entry, pack
+from auditor.facts.watched_offsets import WatchedOffsets
+from auditor.pipeline.context import entries
+from auditor.replay.coordinator_reader import CoordinatorReader
+from auditor.replay.offsets_reader import OffsetsReader
+from auditor.rules.group_offsets import watched
+from auditor.rules.view import Cluster, LogView
+from tests import corpora, made
+from tests.segments import batch, record
+
+STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
+KEY = ("cluster", 1, "broker-1", OFFSETS, 0)
+LIMITS = Limits()
+NAMES = ("alpha", "beta", "gämma", "")
+
+
+def chunks(data: bytes, **how: bool) -> list[Chunk]:
+    return list(read_segment(io.BytesIO(data), len(data), file="0.log", limits=LIMITS, **how))
+
+
+def all_entries(log: CoordinatorLog) -> list[Entry]:
+    return [entry for number in range(log.id_count) for entry in log.entries_of(number)]
+
+
+def by_id(found: list[Entry]) -> list[Entry]:
+    order = {name: number for number, name in enumerate(dict.fromkeys(e.transactional_id for e in found))}
+    return sorted(found, key=lambda e: order[e.transactional_id])
+
+
+def both_logs(data: bytes) -> tuple[InternalRows, CoordinatorReader, list[Entry], list[Entry]]:
+    plain, quick = InternalRows(STATE, LIMITS), CoordinatorReader(0, LIMITS)
+    for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):
+        assert plain.add("0.log", one) == quick.take("0.log", other)
+    tables = plain.tables(("cluster", 1, "broker-1", STATE, 0))
+    rows = by_id(entries(tables["transaction_log"])) if tables else []
+    return plain, quick, rows, all_entries(quick.finish())
+
+
+@pytest.mark.parametrize("name", corpora.names())
+def test_the_transaction_logs_of_real_brokers(name: str) -> None:
+    for path in sorted(Path(corpora.unpack(name)).rglob(f"{STATE}-*/*.log")):
+        plain, quick, rows, columns = both_logs(path.read_bytes())
+        assert rows == columns
+        assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
+
+
+def value(chance: random.Random, version: int) -> bytes:
+    """A value of ``__transaction_state`` with a few partitions, sometimes odd."""
+    topics = chance.sample(("orders", "päid", "t" * 250, "x"), chance.choice((0, 1, 2)))
+    head = struct.pack(
+        ">hqhib", version, chance.randrange(5), chance.randrange(4), 60_000, chance.choice((0, 1, 2, 4, 9))
+    )
+    tail = struct.pack(">qq", chance.choice((-1, 5, 2**62)), 7)
+    if version == 0:
+        lists = struct.pack(">i", len(topics)) + b"".join(
+            struct.pack(">h", len(t.encode())) + t.encode() + struct.pack(">iii", 2, chance.randrange(3), 1)
+            for t in topics
+        )
+        return head + (lists if chance.random() < 0.9 else b"\xff\xff\xff\xff") + tail
+    lists = bytes([len(topics) + 1]) + b"".join(
+        varint(len(t.encode()) + 1) + t.encode() + b"\2" + struct.pack(">i", chance.randrange(3)) + b"\0"
+        for t in topics
+    )
+    tags = chance.choice((b"\0", b"\1\2\2\0\2", b"\2\0\x08" + bytes(8) + b"\2\2\0\1", b"\1\x09\1\0"))
+    return head + (lists if chance.random() < 0.9 else b"\0") + tail + tags
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_transaction_logs_of_all_sorts(seed: int) -> None:
+    chance = random.Random(seed)
+    data = b""
+    for offset in range(300):
+        name = chance.choice(NAMES).encode()
+        key = struct.pack(">hh", chance.choice((0, 0, 0, 0, 1)), len(name)) + name + b"!" * (chance.random() < 0.05)
+        stored = value(chance, chance.choice((0, 0, 1, 1))) if chance.random() < 0.9 else None
+        if stored is not None and chance.random() < 0.1:
+            stored = stored[: chance.randrange(len(stored))]
+        data += batch(record(0, key, stored), 1, base_offset=offset)
+    plain, quick, rows, columns = both_logs(data)
+    assert rows == columns
+    assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
+    assert all_entries(pack(rows)) == rows
+
+
+def commit(chance: random.Random) -> tuple[bytes, bytes | None]:
+    """A record of a few groups' offsets, sometimes odd."""
+    group, topic = chance.choice(NAMES[:3]).encode(), chance.choice((b"t", b"orders"))
+    if chance.random() < 0.06:
+        members = struct.pack(">i", 0)
+        body = struct.pack(">h", 3) + struct.pack(">h", 8) + b"consumer" + struct.pack(">i", chance.randrange(4))
+        return struct.pack(">hh", 2, len(group)) + group, body + struct.pack(">hhq", -1, -1, 5) + members
+    key = struct.pack(">hh", chance.choice((0, 1)), len(group)) + group + struct.pack(">h", len(topic)) + topic
+    key += struct.pack(">i", chance.randrange(2))
+    if chance.random() < 0.05:
+        return key, None
+    version, offset = chance.randrange(5), chance.randrange(40)
+    stored = struct.pack(">hq", version, offset) + (struct.pack(">i", 3) if version >= 3 else b"")
+    stored += (b"\3me" if version == 4 else b"\0\2me") + struct.pack(">q", 9) + (bytes(8) if version == 1 else b"")
+    stored += chance.choice((b"\0", b"\1\0\x10" + bytes(16), b"\1\7\1\0")) if version == 4 else b""
+    return key, stored[:-1] if chance.random() < 0.02 else stored
+
+
+def offsets_log(chance: random.Random) -> tuple[bytes, list[dict[str, int]]]:
+    """Batches and the markers among them."""
+    data, ends = b"", []
+    for offset in range(0, 600, 2):
+        producer = chance.choice((7, 8))
+        if chance.random() < 0.08:
+            kind = chance.randrange(2)
+            marker = record(0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 3))
+            data += batch(marker, 1, base_offset=offset, attributes=0x30, producer_id=producer, epoch=0)
+            ends.append({"producer_id": producer, "first_offset": 0, "marker_offset": offset, "commit": kind})
+            continue
+        body = b"".join(record(k, *commit(chance)) for k in range(2))
+        inside = {"attributes": 0x10, "producer_id": producer, "epoch": 0} if chance.random() < 0.2 else {}
+        data += batch(body, 2, base_offset=offset, **inside)
+    return data, ends
+
+
+def told(seen: WatchedOffsets) -> dict[str, object]:
+    """All of it, in an order of its own."""
+    return {
+        "zombies": sorted(seen.zombies), "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
+        "falls": sorted(seen.falls), "pending": {p: sorted(c) for p, c in seen.pending.items() if c},
+        "in_force": sorted(seen.in_force.rows(np.arange(seen.in_force.columns["value"][2]))),
+        "groups": sorted(seen.groups),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("log_start", [0, 111])
+@pytest.mark.parametrize("seed", range(20))
+def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
+    data, ends = offsets_log(random.Random(seed))
+    plain, quick = InternalRows(OFFSETS, LIMITS), OffsetsReader(log_start, LIMITS)
+    for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):
+        assert plain.add("0.log", one) == quick.take("0.log", other)
+    copy = made.facts(
+        OFFSETS, log_start=log_start, log_end=600, tables=plain.tables(KEY), transactions=made.transactions(*ends)
+    )
+    expected = watched(LogView([copy], Cluster(as_of=1, newest_time=1)))
+    assert expected is not None
+    assert told(quick.finish()) == told(expected)
+    assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
+    assert expected.falls
+    assert expected.zombies or expected.interleaved or expected.skips
+
+
+def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() -> None:
+    """Of 40 ids of 100 bytes, 1000 bytes hold 10."""
+    ids = [f"{number:02d}".encode() * 50 for number in range(40)]
+    stored = struct.pack(">hqhibiqq", 0, 5, 0, 60_000, 1, 0, 5, 5)
+    records = [record(0, struct.pack(">hh", 0, 100) + name, stored) for name in ids * 2]
+    data = b"".join(batch(one, 1, base_offset=offset) for offset, one in enumerate(records))
+    reader = CoordinatorReader(0, LIMITS, 1000)
+    errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
+    assert [error.reason for error in errors] == ["limit"]
+    log = reader.finish()
+    assert (log.id_count, log.count, log.broken_at) == (10, 20, 79)

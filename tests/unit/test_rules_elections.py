@@ -1,0 +1,130 @@
+"""Elections and what they lost: a real cluster's metadata and replicas, and replicas given another leader epoch."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from auditor.connectors.codec.cluster_metadata import Change, PartitionState
+from auditor.connectors.codec.metadata_records import MetadataRecord
+from auditor.pipeline.cluster_settings import elected
+from auditor.rules.elections import RECOVERING, Election, Elections
+from auditor.rules.finding import Finding
+from tests import corpora
+from tests.facts import corpus_logs, judge, logs_below
+
+RULES = ("unclean-election", "replica-divergence", "replica-missing-range")
+TOPIC, LOG = "trio.log", "trio.log-0"
+SEGMENT, FORK = f"{250:020}.log", 276
+
+
+def test_the_elections_of_a_real_cluster() -> None:
+    """Kafka's own tool printed the records at metadata offsets 572 and 613; 161 completes a reassignment."""
+    known = corpus_logs("unclean-43")[0].cluster.elections
+    unclean = {at: [e for e in some if not e.clean] for at, some in known.items()}
+    assert {at for at, some in unclean.items() if some} == {("un", 0)}
+    (one,) = unclean["un", 0]
+    assert (one.offset, one.last_leader, one.leader, one.leader_epoch) == (613, 1, 2, 3)
+    assert (one.isr_before, one.isr, one.recovering) == ((1,), (2,), True)
+    assert any(e.offset == 161 and e.reassigned for e in known["mv", 0])
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Path:
+    """Three brokers with one partition: since the fork 1 and 3 have a later leader epoch, 2 stayed with the old one.
+
+    No high-watermark checkpoint reaches the fork. The leader epoch is outside the checksum.
+    """
+    for broker in (1, 2, 3):
+        source, target = corpora.unpack("replicas-41") / f"broker-{broker}", tmp_path / f"broker-{broker}"
+        shutil.copytree(source / LOG, target / LOG)
+        for path in (p for p in source.iterdir() if p.is_file()):
+            shutil.copy(path, target)
+        (target / "replication-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {FORK}\n")
+        if broker != 2:
+            path = target / LOG / SEGMENT
+            data, at = bytearray(path.read_bytes()), 0
+            while at < len(data):
+                base, length = struct.unpack_from(">qi", data, at)
+                if base >= FORK:
+                    struct.pack_into(">i", data, at + 12, 7)
+                at += 12 + length
+            path.write_bytes(data)
+            epochs = target / LOG / "leader-epoch-checkpoint"
+            kept = epochs.read_text().splitlines()[2:]
+            epochs.write_text("\n".join(["0", str(len(kept) + 1), *kept, f"7 {FORK}"]) + "\n")
+    return tmp_path
+
+
+def elections(*isr_before: int) -> Elections:
+    """The election of broker 1 for epoch 7, after broker 2 had led, with these replicas in sync."""
+    one = Election("", 1, 7, 2, (1, 3), isr_before, (), (), False, False, 100, 1_000)
+    return {(TOPIC, 0): [one]}
+
+
+def told(path: Path, known: Elections) -> list[Finding]:
+    logs = logs_below(path)
+    for log in logs:
+        log.cluster.elections = known
+    return [f for f in judge(logs, *RULES) if f.severity != "info"]
+
+
+def test_two_leader_epochs_at_one_offset_are_two_truths_whatever_the_checkpoints_say(trio: Path) -> None:
+    (f,) = told(trio, {})
+    assert (f.rule, f.severity, f.broker_id, f.offset) == ("replica-divergence", "critical", 2, FORK)
+    assert f.evidence["same_as_leader_copy"] == [3]
+
+
+def test_after_a_clean_election_it_is_the_tail_of_a_crashed_leader(trio: Path) -> None:
+    (f,) = told(trio, elections(1, 2, 3))
+    assert (f.rule, f.severity) == ("replica-divergence", "warning")
+
+
+def test_after_an_unclean_election_both_are_said(trio: Path) -> None:
+    found = told(trio, elections(2))
+    assert sorted((f.rule, f.severity) for f in found) == [
+        ("replica-divergence", "critical"), ("unclean-election", "critical")]  # fmt: skip
+
+
+def test_a_copy_that_ends_below_the_new_epoch_shows_that_nothing_was_lost(trio: Path) -> None:
+    path = trio / "broker-2" / LOG / SEGMENT
+    data, at = path.read_bytes(), 0
+    while struct.unpack_from(">q", data, at)[0] < FORK:
+        at += 12 + struct.unpack_from(">i", data, at + 8)[0]
+    path.write_bytes(data[:at])
+    (trio / "broker-2" / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    found = [f for f in told(trio, elections(2)) if f.rule == "unclean-election"]
+    assert [f.severity for f in found] == ["warning"]
+
+
+STATE = PartitionState("t", 0, "id", (1, 2, 3), (1,), 1, 5, 9)
+
+
+@pytest.mark.parametrize(
+    ("before", "changed", "clean"),
+    [
+        (STATE, {"leader": 2, "isr": (2,)}, False),
+        (STATE, {"leader": 2, "isr": (2,), "recovery_state": RECOVERING}, False),
+        (STATE._replace(isr=(1, 2)), {"leader": 2, "isr": (2,)}, True),
+        (STATE._replace(elr=(2,)), {"leader": 2, "isr": (2,)}, True),
+        (STATE._replace(isr=(1, 2), adding=(3,)), {"leader": 3, "isr": (2, 3), "adding": ()}, True),
+        (STATE._replace(leader=-1), {"leader": 1}, True),
+        # recovering since before: this election is by itself a clean one
+        (STATE._replace(elr=(2,), recovery_state=RECOVERING), {"leader": 2, "isr": (2,)}, True),
+    ],
+)
+def test_what_makes_an_election_unclean(before: PartitionState, changed: dict[str, object], clean: bool) -> None:
+    state = before._replace(leader_epoch=before.leader_epoch + 1, **changed)  # type: ignore[arg-type]
+    found: Elections = {}
+    record = MetadataRecord("PartitionChangeRecord", 0, {})
+    elected(Change(7, 1_000, record, topic="t", partition=state, before=before), found)
+    ((one,),) = found.values()
+    assert one.clean is clean
+
+
+def test_the_only_replica_can_only_have_lost_its_own_tail() -> None:
+    assert Election("", 1, 2, 1, (1,), (), (), (1,), True, False, 129, 0).only_its_own_tail
+    assert not Election("", 2, 3, 1, (2,), (1,), (), (), True, False, 613, 0).only_its_own_tail
