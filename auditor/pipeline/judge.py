@@ -37,8 +37,8 @@ def judge_log(
         yield "log", _log_row(log, copy, opened if copy is log.leader else [])
     for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
-    advice = {int(t.row["first_offset"]): safety.advise(log, t).row() for t in opened}
-    for row in blocking.blocked(log, opened):
+    advice = {int(t.row["first_offset"]): safety.advise(log, t).row() for t in opened[:OPEN_TRANSACTIONS]}
+    for row in blocking.blocked(log, opened[:OPEN_TRANSACTIONS]):
         yield "blocked", row | {"advice": advice.get(row["first_offset"])}
     for row in readers(log):
         yield "readers", row
