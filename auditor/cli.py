@@ -13,7 +13,7 @@ from typing import NoReturn
 from auditor.base.errors import AuditFailure, AuditInputError
 
 COMMANDS = (
-    "demo", "audit", "rules", "decode", "what_if", "sql", "live", "watch", "history", "dashboard",
+    "demo", "audit", "rules", "decode", "what_if", "sql", "live", "watch", "history", "dashboard", "explain",
 )  # modules of auditor.commands, in the order of the help  # fmt: skip
 
 
@@ -59,9 +59,25 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' lists what it takes\n")
 
 
+class _Version(argparse.Action):
+    """Prints the version when it is asked for: looking it up takes time that no other call needs."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Ends the program with exit status 0."""
+        from auditor.outputs.publish import version
+
+        print(f"auditor {version('kafka-log-auditor')}")
+        parser.exit()
+        raise AssertionError("not reached")
+
+
 def parser(command: str | None = None) -> argparse.ArgumentParser:
     """All commands and options, or only ``command``'s, which must not wait for the imports of the others."""
     top = OneLineParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
+    top.add_argument("--version", action=_Version, help="print the version and end")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     asked = (command or "").replace("-", "_")
     for name in (asked,) if asked in COMMANDS else COMMANDS:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -113,8 +115,9 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None) -> No
 
 
 def command(
-    done: Audit, *, quiet: bool = False, as_json: bool = False, alert: Sequence[str] = (), alert_on: str = "error"
-) -> int:
+    done: Audit, *, quiet: bool = False, as_json: bool = False, verbose: bool = False, alert: Sequence[str] = (),
+    alert_on: str = "error",
+) -> int:  # fmt: skip
     """A command's audit to its end: results, what is printed, alerts. Returns the exit status."""
     from auditor.outputs import alerts
 
@@ -126,7 +129,7 @@ def command(
     finally:
         progress.done()
     if not quiet:
-        show(done, as_json)
+        show(done, as_json, verbose)
     if alert:
         warn(alerts.send(alerts.news(done, alert_on), alert))
     return done.exit_code()
@@ -175,21 +178,23 @@ def _hint(error: BaseException) -> str:
     return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
 
 
-def show(done: Audit, as_json: bool) -> None:
-    """Prints the findings of an audit: a table for people, or the lines of findings.jsonl."""
+def show(done: Audit, as_json: bool, verbose: bool = False) -> None:
+    """Prints what came of an audit: the answer and the findings for people, or the lines of findings.jsonl."""
     from auditor.dashboards.terminal import print_findings
     from auditor.outputs.publish import summarise
+    from auditor.pipeline import results
+    from auditor.rules import registry
 
     if as_json:
         sys.stdout.writelines(f.to_json() + "\n" for f in done.findings)
         return
-    try:
-        width = os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
-        width = 120
+    width = shutil.get_terminal_size((120, 24)).columns
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     report = str(done.options.out / "report.html")
-    print_findings([f.to_dict() for f in done.findings], summarise(done), sys.stdout, width, color, report)
+    names = results.fingerprints(done)
+    rows = registry.described(f.to_dict() | {"fingerprint": name} for f, name in zip(done.findings, names, strict=True))
+    now = datetime.datetime.now(datetime.UTC)
+    print_findings(rows, summarise(done), sys.stdout, width, color, report, verbose, now)
 
 
 class Progress:

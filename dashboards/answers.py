@@ -25,6 +25,7 @@ CLASSES = {
 }
 _PRODUCER = ("topic", "partition", "producer_id")
 _STUCK = ("hanging", "orphan", "ghost")
+RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is blocked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +59,34 @@ class Open:
     @property
     def lso(self) -> int | None:
         """The last stable offset that readers stop at."""
+        if self.row.get("last_stable_offset") is not None:
+            return int(self.row["last_stable_offset"])
         return (self.log or {}).get("lso", self.row.get("first_offset"))
 
     @property
     def waiting(self) -> int | None:
         """How many offsets lie between the LSO and the high watermark (or log end), if known."""
-        end = next((v for v in ((self.log or {}).get(key) for key in ("hw", "log_end")) if v is not None), None)
+        ends = (self.row.get("high_watermark"), *((self.log or {}).get(key) for key in ("hw", "log_end")))
+        end = next((value for value in ends if value is not None), None)
         return None if end is None or self.lso is None else max(0, end - self.lso)
+
+    @property
+    def standing(self) -> str:
+        """How its partition stands, as the audit judged it; by its class where a run of the past does not say."""
+        given = self.row.get("standing")
+        old = {**dict.fromkeys(_STUCK, "stuck"), "late": "overdue", "active": "waiting"}
+        return str(given or old.get(self.row["class"], "unknown"))
 
     @property
     def blocks(self) -> bool:
         """Whether its readers are kept waiting for longer than is normal.
 
-        A finding above info says so. One that may have been in flight, or is too young to tell, is not said to block;
-        without any finding about it (rules can be skipped) its class decides.
+        Its standing says so, or an error about it. In a run of the past any finding above info does, and without one
+        its class.
         """
+        if self.row.get("standing") is not None:
+            errors = [f for f in self.findings if f["severity"] in ("critical", "error") and _declared(f, "blocks")]
+            return self.standing in RED or bool(errors)
         if self.findings:
             return any(f["severity"] != "info" for f in self.findings)
         return self.row["class"] in (*_STUCK, "late")
@@ -80,7 +94,8 @@ class Open:
     @property
     def advice(self) -> Advice:
         """Whether to abort it, and what that costs."""
-        return advise(self.row, self.findings)
+        given = self.row.get("advice")
+        return Advice(**given) if given is not None else advise(self.row, self.findings)
 
 
 @dataclass(slots=True)
@@ -114,16 +129,17 @@ def open_transactions(
 
 
 def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Blocked]:
-    """The partitions whose readers stand still, oldest first: see :attr:`Open.blocks`.
+    """The partitions that a transaction holds, those that are blocked first, then oldest first: the summary's rows.
 
-    A finding of a blocking rule that no open transaction was handed in for makes a row of its own.
+    A run of the past has none: there those of open transactions that block. A finding of a blocking rule that no open
+    transaction was handed in for makes a row of its own.
     """
     held: dict[tuple[str | None, str], list[Open]] = {}
     logs = _logs(summary)
-    attached = {id(finding) for entry in transactions for finding in entry.findings}
-    for entry in transactions:
-        if entry.blocks:
-            held.setdefault((entry.cluster, entry.name), []).append(entry)
+    given = _given(findings, summary)
+    for entry in [e for e in transactions if e.blocks] if given is None else given:
+        held.setdefault((entry.cluster, entry.name), []).append(entry)
+    attached = {id(finding) for entry in (*transactions, *(given or ())) for finding in entry.findings}
     known = {name for _, name in held}
     for finding in findings:
         if _blocks_log(finding) and id(finding) not in attached and log_name(finding) not in known:
@@ -134,12 +150,30 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     for (_, name), entries in held.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
         groups = sorted({str(f["group_id"]) for f in findings if f["group_id"] is not None and _blocks(f, name)})
-        rows.append(Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1, groups))
-    return sorted(rows, key=lambda b: (-(b.holder.row.get("age_ms") or 0), b.holder.name))
+        others = holder.row.get("others")
+        rows.append(
+            Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1 if others is None else others, groups)
+        )
+    return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), b.holder.name))
+
+
+def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open] | None:
+    """The rows of the summary's ``blocked`` with their findings; None where the summary has none."""
+    if summary.get("blocked") is None:
+        return None
+    clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
+    logs, about = _logs(summary), _by_producer(findings)
+    found = []
+    for row in summary["blocked"]:
+        entry = Open(row, clusters.get(row["log_dir"]), log=logs.get((row["log_dir"], row["topic"], row["partition"])))
+        entry.findings = _about(row, about)
+        entry.brokers = [] if row["broker_id"] is None else [row["broker_id"]]
+        found.append(entry)
+    return found
 
 
 def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Advice:
-    """What is safe to do about an open transaction: from its class, its coordinator's state, the findings about it."""
+    """As :mod:`rules.safety` judges, for a run of the past, whose rows have no advice, and for a finding alone."""
     state = str(row.get("state") or "")
     kind = row["class"]
     decided = any(_declared(f, "decided") for f in findings)
@@ -265,6 +299,7 @@ def _as_transaction(finding: Finding) -> dict[str, Any]:
     return {
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
         **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
+        "at_least": None, "readers": None,
         "transactional_id": finding["transactional_id"], "first_offset": finding["offset"],
         "last_offset": finding["last_offset"], "since": finding["timestamp"],
         "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("coordinator_state"),

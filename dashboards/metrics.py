@@ -1,6 +1,7 @@
 """metrics.prom: what a run found, as Prometheus text for node-exporter's textfile collector.
 
-Labels are bounded on purpose: rules, severities, classes and states; never a producer, a transactional id or a topic.
+Labels are bounded on purpose: rules, severities, classes, standings and states; never a producer, a transactional id
+or a topic.
 Two runs on the same input write the same bytes: the time is that of the audit (``as_of``), not of the clock.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from auditor.dashboards import answers, shapes
+from auditor.dashboards import answers, shapes, verdict
 
 _STATES = ("decoded", "skipped", "unreadable")
 
@@ -39,6 +40,8 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
            {(name,): count for name, count in answers.tally(findings, summary).items()})  # fmt: skip
     _count(registry, "kafka_audit_open_transactions", "Open transactions by class", ("class",),
            _classes(findings, summary))  # fmt: skip
+    _count(registry, "kafka_audit_blocked_partitions", "Partitions that a transaction holds, by how they stand",
+           ("standing",), _standings(findings, summary))  # fmt: skip
     _count(registry, "kafka_audit_bytes", "Bytes given to the audit: decoded, skipped with a reason, unreadable",
            ("state",), {(state,): summary["bytes"][state] or 0 for state in _STATES})  # fmt: skip
     _count(registry, "kafka_audit_batches", "Record batches audited", (), {(): summary["batches"] or 0})
@@ -61,6 +64,13 @@ def _count(
 
 def _by_rule(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], int]:
     return dict(Counter((finding["rule"], finding["severity"]) for finding in findings))
+
+
+def _standings(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[tuple[str, ...], int]:
+    """How many partitions stand how, zeros too."""
+    rows = answers.blocked((), findings, summary)
+    counted = Counter(row.holder.standing for row in rows)
+    return {(name,): counted[name] for name in verdict.STANDINGS}
 
 
 def _classes(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[tuple[str, ...], int]:

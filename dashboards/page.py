@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from auditor.base.words import plural
-from auditor.dashboards import timeline, wording
+from auditor.dashboards import timeline, verdict, wording
 
 
 def render(template: str, **content: object) -> str:
@@ -38,6 +38,7 @@ def _environment() -> Environment:
     )
     names = ("number", "size", "duration", "instant", "value", "log_name", "offsets", "who", "pieces", "clip")
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural}
+    environment.filters["held_for"] = verdict.held_for
     environment.globals["in_words"] = timeline.in_words
     return environment
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from auditor.base.words import plural
-from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, wording
+from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, verdict, wording
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
 
@@ -33,16 +32,20 @@ def render_report(
     """
     findings, summary = shapes.whole(findings, shapes.FINDING), shapes.summary(summary)
     everything = answers.open_transactions(shapes.whole(transactions, shapes.TRANSACTION), findings, summary)
-    held = answers.blocked(everything, findings, summary)
     counts = answers.tally(findings, summary)
+    decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
     grouped = groups.group(findings, summary.get("counts"))
     return page.render(
         "report.html.j2",
         summary=summary,
-        held=held,
+        held=decided.held,
+        named=decided.named,
+        lost=decided.lost,
         open=everything,
         counts=counts,
-        verdict=_verdict(held, counts, summary),
+        verdict=(decided.tone, decided.headline),
+        clock=verdict.clock(summary),
+        standings=verdict.STANDINGS,
         groups=grouped,
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
@@ -55,25 +58,6 @@ def render_report(
         max_open=MAX_OPEN,
         max_table=MAX_TABLE,
     )  # fmt: skip
-
-
-def _verdict(held: Sequence[answers.Blocked], counts: Mapping[str, int], summary: Mapping[str, Any]) -> tuple[str, str]:
-    """The tone of the page (bad, warn, unsure, good) and its headline."""
-    bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
-    grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
-    if held:
-        return "bad", f"{plural(len(held), 'partition')} {'is' if len(held) == 1 else 'are'} blocked"
-    if bad:
-        return "bad" if "critical" in bad else "warn", f"Nothing is blocked, but there {_are(bad)} {grave}"
-    if summary["unreadable"] or summary["bytes"]["unreadable"]:
-        return "unsure", "Nothing is blocked in what could be read; part of the input could not be read"
-    if counts.get("warning"):
-        return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}"
-    return "good", "Nothing is blocked, and nothing is wrong in what was read"
-
-
-def _are(bad: Mapping[str, int]) -> str:
-    return "is" if next(iter(bad.values())) == 1 else "are"
 
 
 def _pictures(

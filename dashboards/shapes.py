@@ -15,7 +15,8 @@ FINDING = (
 )  # fmt: skip
 TRANSACTION = (
     "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
-    "first_offset", "last_offset", "since", "age_ms", "state", "batches", "records", "bytes",
+    "first_offset", "last_offset", "since", "age_ms", "state", "batches", "records", "bytes", "standing",
+    "at_least", "advice", "readers",
 )  # fmt: skip
 TIMELINE = ("topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
@@ -28,6 +29,36 @@ _LISTS = {
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
     "logs": LOG,
+    "blocked": (
+        "log_dir",
+        "broker_id",
+        "topic",
+        "partition",
+        "last_stable_offset",
+        "high_watermark",
+        "log_end",
+        "producer_id",
+        "producer_epoch",
+        "transactional_id",
+        "first_offset",
+        "last_offset",
+        "since",
+        "since_by_producer",
+        "age_ms",
+        "at_least",
+        "timeout_ms",
+        "beyond_timeout",
+        "class",
+        "state",
+        "why",
+        "standing",
+        "others",
+        "batches",
+        "records",
+        "bytes",
+        "advice",
+        "readers",
+    ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
 }
 _OFFSETS = ("data", "marker", "aborted", "compacted", "missing", "total")
@@ -41,11 +72,14 @@ def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[s
 
 def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     """A run's summary with every key that the report shows; what is not there is null, or empty for lists."""
-    full: dict[str, Any] = dict.fromkeys(("as_of", "batches", "records", "capacity", "expectations"))
+    full: dict[str, Any] = dict.fromkeys(
+        ("as_of", "as_of_given", "newest", "batches", "records", "capacity", "expectations")
+    )
     full |= given
     full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():
         full[key] = whole(given.get(key) or (), keys)
+    full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
     full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}
     full["bytes"] = {"total": 0, "decoded": 0, "skipped": 0, "unreadable": 0, **(given.get("bytes") or {})}
     full["notes"], full["timings"] = list(given.get("notes") or ()), dict(given.get("timings") or {})

@@ -1,22 +1,22 @@
-"""Findings on a terminal: a table that reads without colour, and closing lines that say what was not read.
+"""A run on a terminal: the answer first, then the findings by cause, then what was not read; legible without colour.
 
 Names from the input cannot move the cursor or repaint the screen: whatever is not plainly visible shows as an escape.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, shapes
+from auditor.dashboards import answers, first_lines, shapes
+from auditor.dashboards.columns import cells, pad, wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
     clip,
-    instant,
     log_name,
     number,
     offsets,
@@ -25,7 +25,8 @@ from auditor.dashboards.wording import (
     who,
 )
 
-TOP = 40
+TOP, PLACES = 20, 3
+FINGERPRINT = 12  # hex digits, enough to ask 'auditor explain' for one
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
 _RULE_WIDTH, _NARROW, _MESSAGE = 36, 100, 1000
@@ -38,25 +39,48 @@ def print_findings(
     width: int = 120,
     color: bool = False,
     report: str | None = None,
-    top: int = TOP,
+    verbose: bool = False,
+    now: datetime.datetime | None = None,
 ) -> None:
-    """Write the first ``top`` findings and the closing lines to ``out``.
+    """Write the answer, the findings by cause and the closing lines to ``out``.
 
-    ``findings`` in the contract's order; ``width`` is the terminal's in columns: below 100 each finding takes lines of
-    its own in place of a table; ``color`` paints the severity, unless the environment has ``NO_COLOR``; ``report`` is
-    where the report was written, to be said at the end. Cost: that of what is shown, and one pass to count.
+    ``findings`` in the contract's order, with what their rules declare, as :func:`rules.registry.described` gives them;
+    ``width`` is the terminal's in columns; ``color`` paints the severity, unless the environment has ``NO_COLOR``;
+    ``report`` is where the report was written, to be said at the end. ``verbose``: every finding in place of causes:
+    below 100 columns each takes lines of its own in place of a table. ``now``: the clock on the wall, to say how old
+    the copy is. Cost: that of what is shown, and one pass over all.
     """
     painted = color and not os.environ.get("NO_COLOR")
-    full = shapes.summary(summary)
-    shown = shapes.whole(findings[:top], shapes.FINDING)
-    lines = _table(shown, width, painted) if width >= _NARROW else _blocks(shown, max(width, 30), painted)
-    if len(findings) > top:
-        lines.append(f"… {plural(len(findings) - top, 'more finding')}: see findings.jsonl")
-    lines += [""] if lines else []
-    lines += _closing(findings, full, report, painted)
+    full, width = shapes.summary(summary), max(width, 30)
+    whole = shapes.whole(findings, shapes.FINDING)
+    lines = [*first_lines.answer(whole, full, width, now), ""]
+    if verbose:
+        lines += _table(whole, width, painted) if width >= _NARROW else _blocks(whole, width, painted)
+    else:
+        causes = first_lines.causes(whole)
+        for cause in causes[:TOP]:
+            lines += _cause(cause, width, painted)
+        if len(causes) > TOP:
+            lines += wrap(f"… {plural(len(causes) - TOP, 'more cause')}: --verbose prints every finding", width)
+    lines += [""] if whole else []
+    lines += _closing(whole, full, report, painted)
     encoding = getattr(out, "encoding", None) or "utf-8"
     for line in lines:
         out.write(_encodable(line, encoding) + "\n")
+
+
+def _cause(cause: first_lines.Cause, width: int, painted: bool) -> list[str]:
+    """A cause: how severe, which rule, how often; whose it is and where; what the first of its findings says."""
+    first = cause.findings[0]
+    often = "" if len(cause.findings) == 1 else f" · {plural(len(cause.findings), 'finding')}"
+    name = f" · {first['fingerprint'][:FINGERPRINT]}" if first.get("fingerprint") else ""
+    lines = wrap(f"{first['severity']} {first['rule']}{often}{name}", width)
+    lines[0] = _paint(lines[0], first["severity"], len(first["severity"]), painted)
+    places = list(dict.fromkeys(_where(f) for f in cause.findings))
+    more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
+    for text in (visible(cause.who), ", ".join(places[:PLACES]) + more):
+        lines += [f"  {line}" for line in wrap(text, width - 2) if line]
+    return lines + [f"  {line}" for line in _message(first, width - 2)]
 
 
 def _table(findings: Sequence[Finding], width: int, painted: bool) -> list[str]:
@@ -119,7 +143,8 @@ def _closing(findings: Sequence[Finding], summary: Mapping[str, Any], report: st
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:5]]
     if len(summary["notes"]) > 5:
         lines.append(f"Note: {len(summary['notes']) - 5:,} more, see summary.json")
-    lines.append(f"As of {visible(instant(summary['as_of']))}")
+    if findings and any(f.get("fingerprint") for f in findings):
+        lines.append("One finding with its evidence: auditor explain FINGERPRINT --out DIR")
     return [*lines, f"Report: {visible(report)}"] if report else lines
 
 
@@ -133,48 +158,6 @@ def _where(finding: Finding) -> str:
     span = offsets(finding["offset"], finding["last_offset"])
     broker = "" if finding["broker_id"] is None else f" broker {finding['broker_id']}"
     return visible(f"{place}{'@' if span else ''}{span}{broker}".strip()) or "-"
-
-
-def cells(text: str) -> int:
-    """How many columns of a terminal ``text`` takes: wide characters two, combining ones none."""
-    return sum(_cell(sign) for sign in text)
-
-
-def pad(text: str, width: int) -> str:
-    """``text`` with spaces up to ``width`` columns."""
-    return text + " " * max(0, width - cells(text))
-
-
-def wrap(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, broken between words where it can be. One empty line for none."""
-    lines, line, room = [], "", width
-    for word in text.split(" "):
-        for part in _split(word, width):
-            need = cells(part) + (1 if line else 0)
-            if need > room and line:
-                lines.append(line)
-                line, room, need = "", width, cells(part)
-            line, room = f"{line} {part}" if line else part, room - need
-    return [*lines, line]
-
-
-def _split(word: str, width: int) -> list[str]:
-    """A word in parts of at most ``width`` columns."""
-    if cells(word) <= width:
-        return [word]
-    parts, part, room = [], "", width
-    for sign in word:
-        if _cell(sign) > room and part:
-            parts.append(part)
-            part, room = "", width
-        part, room = part + sign, room - _cell(sign)
-    return [*parts, part]
-
-
-def _cell(sign: str) -> int:
-    if unicodedata.combining(sign):
-        return 0
-    return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
 
 
 def _paint(line: str, severity: str, length: int, painted: bool) -> str:

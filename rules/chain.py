@@ -174,8 +174,22 @@ def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Dif
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(copy),
         },
-        remedy=f"Stop broker {copy.broker_id}, delete {link.file}, start it: an older snapshot is loaded and the log "
-        "replayed; if no older one is left, delete .kafka_cleanshutdown of the log directory too",
+        remedy=_without_snapshot(copy, link),
+    )
+
+
+def _without_snapshot(copy: CopyFacts, link: SnapshotLink) -> str:
+    """Doing without a wrong snapshot, where the log that it sums up is still there."""
+    older = any(other.offset < link.offset for other in copy.snapshots)
+    if not older and (copy.log_start > 0 or (copy.segment_bases and copy.segment_bases[0] > 0)):
+        return (
+            f"Do not delete {link.file}: the log below it is gone, so what it knows of older producers would be lost; "
+            "compare it with the snapshots of the other replicas"
+        )
+    return (
+        f"Stop broker {copy.broker_id}, move {link.file} out of the folder and keep it, start it: an older snapshot is "
+        "loaded, the log replayed; if no older one is left, move .kafka_cleanshutdown of the log directory away too: "
+        "nothing is lost: the log has it all"
     )
 
 

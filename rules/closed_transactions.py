@@ -9,11 +9,11 @@ import numpy as np
 
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import Kind
-from auditor.rules import commands
+from auditor.rules import safety
 from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
-from auditor.rules.open_transactions import unreadable_behind
+from auditor.rules.open_transactions import open_transactions, unreadable_behind
 from auditor.rules.producer_state import OF_A_WRONG_BATCH
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction
@@ -91,11 +91,16 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
                 "closed_by_marker_at": t["marker_offset"] if t["marker_offset"] >= 0 else None,
                 "records": t["records"],
             },
-            remedy=commands.abort(log.topic, log.partition, offset) if severity == "critical" and fate == HANGS else "",
+            remedy=_what_to_do(log, offset) if severity == "critical" and fate == HANGS else "",
         )
 
 
 HANGS = "it is still open"
+
+
+def _what_to_do(log: LogView, offset: int) -> str:
+    opened = (t for t in open_transactions(log) if int(t.row["first_offset"]) == offset)
+    return next((safety.advise(log, t).remedy for t in opened), "")
 
 
 def _fate(log: LogView, t: np.void) -> tuple[str, str]:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from shlex import quote
 
+PLACE = "--bootstrap-server B "
 TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
+
+
+def addressed(text: str, bootstrap: str | None) -> str:
+    """A remedy whose commands go to this ``host:port`` in place of the letter B."""
+    return text if bootstrap is None else text.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
 
 
 def abort(topic: str, partition: int, offset: int) -> str:
@@ -27,11 +33,21 @@ def find_hanging(topic: str) -> str:
     return f"{TRANSACTIONS} find-hanging --topic {quote(topic)}"
 
 
+def describe_topic(topic: str) -> str:
+    """Shows the leaders and in-sync replicas of a topic."""
+    return f"kafka-topics.sh --bootstrap-server B --describe --topic {quote(topic)}"
+
+
+def unavailable() -> str:
+    """Lists the partitions that nobody leads."""
+    return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"
+
+
 def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
-    """Lets a group go on elsewhere in a partition."""
+    """Shows where a group would go on in a partition; whoever has read what it loses runs it with ``--execute``."""
     return (
         f"kafka-consumer-groups.sh --bootstrap-server B --group {quote(group)} --topic {quote(f'{topic}:{partition}')} "
-        f"--reset-offsets --to-offset {offset} --execute"
+        f"--reset-offsets --to-offset {offset} --dry-run"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from auditor.base.words import plural
 from auditor.model.group_story import Commit
 from auditor.model.offsets import GroupPartition
-from auditor.rules import commands
+from auditor.rules import commands, safety
 from auditor.rules.finding import Finding, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
@@ -81,7 +81,8 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     Why it matters: members that fetch stable offsets get UNSTABLE_OFFSET_COMMIT for these partitions and cannot start
     to read them, from now until somebody writes the marker.
     Can be wrong: files copied from a running broker at different times (then it is said as in flight).
-    What to do: kafka-transactions.sh abort on the __consumer_offsets partition with the start offset of the finding.
+    What to do: what the finding says: where its coordinator has nothing open, kafka-transactions.sh abort on the
+    __consumer_offsets partition with its start offset; else its coordinator has to end it.
     Source: KIP-447
     """
     seen = watched(log)
@@ -124,8 +125,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
             "start_offset": offset,
             "confidence": "undecidable" if doubt else "proved" if t.klass in ("hanging", "orphan") else "likely",
         },
-        remedy=f"Confirm: {commands.describe_producers(log.topic, log.partition)} ; then: "
-        f"{commands.abort(log.topic, log.partition, offset)}",
+        remedy=safety.advise(log, t).remedy,
     )
 
 
@@ -284,7 +284,8 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
                 "aborted_record_offset": aborted.record_offset,
                 "confidence": "likely",
             },
-            remedy=commands.reset_offset(c.place.group, c.topic, c.partition, start.value),
+            remedy=f"{commands.reset_offset(c.place.group, c.topic, c.partition, start.value)} ; stop the group before "
+            "it is run with --execute: what it has processed since is processed again",
         )
 
 
@@ -329,9 +330,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
                 "in_flight": True if late else None,
                 "confidence": "undecidable" if doubt else "proved",
             },
-            remedy=commands.reset_offset(
-                c.place.group, c.topic, c.partition, bounds.log_end if above else bounds.log_start
-            ),
+            remedy=_reset(log, c, bounds.log_end if above else bounds.log_start),
         )
 
 
@@ -370,3 +369,16 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
                 "first_by_a_thread": b.record_offset,
             },
         )
+
+
+def _reset(log: LogView, c: Commit, offset: int) -> str:
+    """Going on within the log: shown, not run; and not where remote storage may still have the records."""
+    if log.cluster.setting(c.topic, "remote.storage.enable") == "true":
+        return (
+            f"Do not reset the group yet: {c.topic} has remote storage, where the records may still lie; "
+            f"{commands.describe_topic(c.topic)}"
+        )
+    return (
+        f"{commands.reset_offset(c.place.group, c.topic, c.partition, offset)} ; find out what is missing before it is "
+        "run with --execute: the group never reads the records in between"
+    )

@@ -8,30 +8,23 @@ import numpy as np
 
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
 from auditor.model.hashing import partition_for
-from auditor.rules import commands
+from auditor.rules import blocking, commands
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.group_offsets import watched
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.safeguards import TRANSACTION_TIMEOUT
-from auditor.rules.state_records import TOPIC, commit_offsets, last_records, records
+from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import LogView
 
 SHOWN = 5  # partitions named in a sentence
 
 
-def last_entries(log: LogView, *states: int) -> Iterator[Entry]:
-    """The last record of every id whose partition this is, where it is in one of these states."""
-    (columns, there), found = last_records(log), records(log)
-    if found is not None:
-        yield from found.entries(columns, np.flatnonzero(there & np.isin(columns["state"], states)))
-
-
 @rule(
     "stuck-prepare",
     family=FAMILY,
-    severity="critical",
+    severity="critical; error while it is young or a partition has no leader",
     time=True,
     blocks=Blocks.READERS,
     decided=True,
@@ -39,7 +32,8 @@ def last_entries(log: LogView, *states: int) -> Iterator[Entry]:
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
 
-    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than the margin.
+    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out and 30 seconds, or a
+    partition of it has no leader by the metadata, or one that is fenced or shutting down.
     Why it matters: some partition did not take its marker: consumers stand still there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
@@ -50,18 +44,20 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
         age = log.cluster.as_of - entry.time
-        if age <= log.cluster.margin(entry.timeout_ms):
+        away = blocking.undeliverable(log.cluster, entry)
+        if age <= entry.timeout_ms + blocking.LATE_MS and not away:
             continue
         begun = log.cluster.open_from.get(entry.producer_id, {})
         lacking = {name: begun[name] for name in sorted(entry.partitions) if name in begun}
         here = {f"{topic}-{partition}" for topic, partition in log.cluster.bounds}
-        where = ", ".join([*lacking][:SHOWN]) + (" and others" if len(lacking) > SHOWN else "")
+        named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"
+        waits = f"nobody leads {_some(away)}" if away else named
         yield at_entry(
             log,
             "stuck-prepare",
-            "critical",
-            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: "
-            f"{where or 'a partition of it'} {'have' if len(lacking) > 1 else 'has'} not taken its marker",
+            "critical" if age > log.cluster.margin(entry.timeout_ms) else "error",
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: {waits} "
+            + ("to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"),
             entry,
             evidence={
                 "state": entry.state,
@@ -69,6 +65,7 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
                 "partitions": sorted(entry.partitions),
                 "without_marker": lacking or None,
                 "not_in_input": sorted(entry.partitions - here) or None,
+                "without_leader": away or None,
                 "decided": iso(entry.time),
             },
             remedy="kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions ; then move leadership of "
@@ -77,10 +74,15 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
         )
 
 
+def _some(partitions: list[str]) -> str:
+    """The first few of some partitions, and how many more there are."""
+    return ", ".join(partitions[:SHOWN]) + (f" and {len(partitions) - SHOWN} more" if len(partitions) > SHOWN else "")
+
+
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="warning; error beyond the margin",
+    severity="error; warning within 30 s",
     time=True,
     blocks=Blocks.READERS,
     prevented_by=(TRANSACTION_TIMEOUT,),
@@ -104,7 +106,7 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
         over = log.cluster.as_of - begin - entry.timeout_ms
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
-        error = over > log.cluster.margin(entry.timeout_ms)
+        error = over > blocking.LATE_MS
         yield at_entry(
             log,
             "timeout-not-enforced",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from auditor.rules import commands
+from auditor.rules import blocking, safety
 from auditor.rules.finding import Finding
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from auditor.rules.registry import Blocks, rule
@@ -14,14 +14,15 @@ from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
 from auditor.rules.view import HOUR_MS, LogView
 
 FAMILY = "transactions"
-RESTORE = "do not abort, for it was decided COMMIT: restore the marker from a replica that has it"
+# Nobody knows it only where the coordinator's log was read whole.
+UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not tell"
 STUCK_RECORDS = 100_000
 STUCK_RECORDS_CRITICAL = 1_000_000
 
 
 def who(t: OpenTransaction) -> str:
     """The producer in words."""
-    name = f"transactional id {t.owner}" if t.owner is not None else "a transactional id that nobody knows"
+    name = f"transactional id {t.owner}" if t.owner is not None else UNOWNED.get(t.klass, UNREAD)
     return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
 
 
@@ -80,7 +81,6 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
                 f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
                 "files may have been copied at different times"
             )
-        confirm = f"Confirm: {commands.describe_producers(log.topic, log.partition)} ; then: "
         committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
         yield _open_finding(
             log,
@@ -90,14 +90,14 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
             message,
             evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
                       "decided": "COMMIT" if committed else None},
-            remedy=confirm + (RESTORE if committed else commands.abort(log.topic, log.partition, offset)),
+            remedy=safety.advise(log, t).remedy,
         )  # fmt: skip
 
 
 @rule(
     "long-open-transaction",
     family=FAMILY,
-    severity="warning; error beyond 1 h; info when it is young",
+    severity="error beyond its time-out by 30 s; info when it is young, or nothing tells its age",
     time=True,
     absorbed_by=(
         By("hanging-transaction", same_transaction),
@@ -112,7 +112,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
     Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
-    coordinator record tells it) and a margin, and not proved to hang.
+    coordinator record tells it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
@@ -121,24 +121,21 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     for t in open_transactions(log):
         if t.klass in ("hanging", "orphan", "ghost", "active"):
             continue
-        old = t.age_ms > log.cluster.margin(t.timeout_ms) and not t.end_unknown
-        if t.klass == "late" and not old:
+        over = blocking.overdue(log, t)
+        age = blocking.age(log, t)
+        old = age > log.cluster.margin(t.timeout_ms) and not t.end_unknown and not blocking.alone(log.cluster)
+        if t.klass == "late" and not (old or over):
             continue
-        severity = ("error" if t.age_ms > HOUR_MS else "warning") if old else "info"
+        severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
         yield _open_finding(
             log,
             "long-open-transaction",
             severity,
             t,
             f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
-            f"{t.age_ms / 1000:.0f} s: {t.reason}",
+            f"{age / 1000:.0f} s: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
-            remedy=f"{commands.find_hanging(log.topic)} ; "
-            + (
-                commands.describe_id(t.owner)
-                if t.owner is not None
-                else commands.describe_producers(log.topic, log.partition)
-            ),
+            remedy=safety.advise(log, t).remedy,
         )
 
 
@@ -174,19 +171,20 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     t = opened[0]
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
     held = log.high_watermark - lso
-    old = t.age_ms > log.cluster.waiting_margin(t.timeout_ms)
+    age = blocking.age(log, t)
+    old = age > log.cluster.waiting_margin(t.timeout_ms) and not blocking.alone(log.cluster)
     if not old and held <= STUCK_RECORDS:
         return
-    critical = (t.age_ms > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL
+    critical = (age > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL
     yield _open_finding(
         log,
         "lso-stuck",
         "critical" if critical else "error",
         t,
         f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
-        f"for {t.age_ms / 1000:.0f} s",
+        f"for {age / 1000:.0f} s",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
-        remedy=commands.describe_producers(log.topic, log.partition),
+        remedy=safety.advise(log, t).remedy,
     )
 
 
@@ -207,7 +205,8 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     nothing in the log shows why.
     Can be wrong: the marker had not been copied yet; while the coordinator has it open, within its time-out, it will
     end by itself (then info).
-    What to do: abort it as a hanging transaction, with the start offset that describe-producers shows.
+    What to do: what the finding says: where its coordinator has nothing open, abort it with the start offset that
+    describe-producers shows; never one that the coordinator has open, or has decided to commit.
     Source: KIP-360
     """
     for t in open_transactions(log):
@@ -221,6 +220,5 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
                 f"{log.leader.log_start} of {log.name}, and is still open: the last stable offset is pinned",
                 evidence={"log_start": log.leader.log_start},
-                remedy=f"Confirm: {commands.describe_producers(log.topic, log.partition)} ; then: "
-                f"{commands.abort(log.topic, log.partition, offset)}",
+                remedy=safety.advise(log, t).remedy,
             )

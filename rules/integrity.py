@@ -9,7 +9,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
-from auditor.rules import commands
+from auditor.rules import commands, safety
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -32,6 +32,7 @@ DEFAULT_SEGMENT_BYTES = str(1 << 30)
     family=FAMILY,
     severity="critical",
     voids=True,
+    loses=True,
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
@@ -40,7 +41,8 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     Why it matters: the batch was damaged on disk or on its way there. Consumers fail at it, and a broker that starts
     after a crash cuts the log there, with everything behind it.
     Can be wrong: a tail that was being written while it was copied.
-    What to do: before any restart copy the partition from a good replica: stop the broker, move the folder away, start.
+    What to do: before any restart see whether another in-sync replica is sound; then stop the broker, move the folder
+    away, start. With one replica only keep a copy of the folder: a restart may cut the log there.
     Source: KIP-467; DefaultRecordBatch.ensureValid
     """
     for copy in log.copies:
@@ -65,8 +67,8 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "batches": len(run),
                     "records_behind_it": max(0, copy.log_end - int(e["base_offset"])),
                 },
-                remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
-                f"look first at {commands.dump(copy.file(int(e['segment'])), '--deep-iteration')}",
+                remedy=f"Look first at {commands.dump(copy.file(int(e['segment'])), '--deep-iteration')} ; "
+                f"{safety.refetch(log, copy)}",
             )
 
 
@@ -342,6 +344,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
         By("offsets-not-increasing", at_the_log_end),
     ),
     prevented_by=(CLEAN_ELECTION,),
+    loses=True,
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     """A checkpoint promises more log than there is

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules import commands
+from auditor.rules import safety
 from auditor.rules.coordinator_history import SKEW_MS, Window
 from auditor.rules.finding import Finding, iso
 from auditor.rules.open_transactions import open_of
@@ -147,13 +147,7 @@ def _missing(log: LogView, window: Window) -> Finding:
             "decided": iso(prepare.time),
             "in_flight": True if in_flight else None,
         },
-        remedy=""
-        if row is None
-        else (
-            "Do not abort: restore the marker from a replica that has it"
-            if prepare.commit
-            else commands.abort(log.topic, log.partition, row["first_offset"])
-        ),
+        remedy="" if row is None else safety.advise(log, opened[0]).remedy,
     )
 
 

@@ -60,6 +60,7 @@ class Rule:
     seen in motion, so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the
     first offset, which is no news where reading began later. ``unverified``: why verification refuses such data.
     ``together``: what is said, with ``{count}`` and ``{log}``, of several of a log that only may be in flight.
+    ``loses``: critical ones say that acknowledged records are lost, or will be.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Rule:
     before_start: bool = False
     unverified: Unverified | None = None
     together: str | None = None
+    loses: bool = False
 
     @property
     def source(self) -> str:
@@ -96,6 +98,7 @@ class Rule:
         return {
             "blocks": self.blocks.value if self.blocks else None,
             "decided": self.decided,
+            "loses": self.loses,
             "prevented_by": [asdict(safeguard) for safeguard in self.prevented_by],
         }
 
@@ -120,6 +123,7 @@ def rule(
     before_start: bool = False,
     unverified: Unverified | None = None,
     together: str | None = None,
+    loses: bool = False,
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
 
@@ -136,6 +140,7 @@ def rule(
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, decided=decided,
             prevented_by=prevented_by, moving=moving, before_start=before_start, unverified=unverified,
             together=together,
+            loses=loses,
         )  # fmt: skip
         return check
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
+from auditor.rules import safety
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of, watermark
@@ -20,10 +21,6 @@ from auditor.rules.view import LogView, arrived
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence
 EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
-
-
-def _refetch(copy: CopyFacts) -> str:
-    return f"stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew"
 
 
 def _place(copy: CopyFacts, row: dict[str, int]) -> dict[str, Any]:
@@ -43,6 +40,7 @@ def _lineage(copy: CopyFacts) -> list[list[int]]:
     family=FAMILY,
     severity="critical; warning for the tail of a crashed leader that a clean election left behind",
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    loses=True,
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
@@ -225,7 +223,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         remedy=_rescue(log, copy, first)
         if lost is not None
         else f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
-        f"broker {leader.broker_id} is right, {_refetch(copy)}",
+        f"broker {leader.broker_id} is right, {safety.refetch(log, copy, leader)}",
     )
 
 
@@ -249,6 +247,7 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     severity="critical below both high watermarks; warning where a follower is ahead; else info",
     absorbed_by=(By("replica-divergence", from_there_on), By("record-structure-invalid", of_unread_bytes)),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    loses=True,
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
@@ -330,12 +329,13 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool) -> str:
 
 
 def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
+    anew = safety.refetch(log, without, holder)
     if without is log.leader:
         return (
             f"Before anything else keep broker {holder.broker_id}'s folder {holder.folder}: make broker "
-            f"{holder.broker_id} leader of {log.name} (kafka-leader-election.sh), then {_refetch(without)}"
+            f"{holder.broker_id} leader of {log.name} (kafka-leader-election.sh), then {anew}"
         )
-    return f"Do not let broker {without.broker_id} become leader of {log.name}: {_refetch(without)}"
+    return f"Do not let broker {without.broker_id} become leader of {log.name}: {anew}"
 
 
 @rule(

@@ -208,3 +208,10 @@ def decisions(found: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray
         aborted += np.bincount(ids[abort], minlength=found.id_count)
         forced += np.bincount(ids[abort & by_coordinator], minlength=found.id_count)
     return decided, aborted, forced
+
+
+def last_entries(log: LogView, *states: int) -> Iterator[Entry]:
+    """The last record of every id whose partition this is, where it is in one of these states."""
+    (columns, there), found = last_records(log), records(log)
+    if found is not None:
+        yield from found.entries(columns, np.flatnonzero(there & np.isin(columns["state"], states)))

@@ -60,6 +60,9 @@ class Cluster:
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``open_from`` tells of each producer id where it has an open transaction (topic-partition, first offset).
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
+    ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
+    the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
+    fenced or shutting down while others are up.
     """
 
     as_of: int
@@ -77,6 +80,9 @@ class Cluster:
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
+    clock_given: bool = True
+    away: frozenset[str] = frozenset()
+    in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_from: dict[int, dict[str, int]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)

@@ -27,6 +27,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
+        p.add_argument("--bootstrap-server", metavar="H:P", help="put into the commands that remedies print")
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     p.add_argument("--policy", default=AUTO, choices=CHOICES, help="which brokers' rules the log was written under")
     p.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
@@ -38,7 +39,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
         "--max-findings", type=int, default=OF_A_RULE, metavar="N",
         help=f"of a rule in a partition (default {OF_A_RULE}; {IN_ALL} times as many in all), those beyond are summed",
     )  # fmt: skip
-    p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
+    p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
     add_master(p)
     p.add_argument(
         "--split-size", type=int, default=128 << 20, metavar="BYTES", help="tables: bytes of a segment a task reads"
@@ -55,6 +56,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     p.add_argument("--alert-on", default="error", choices=LEVELS[:-1], help="alert at this severity or above")
     p.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
     p.add_argument("--format", default="table", choices=("table", "json"), help="what is printed of the findings")
+    p.add_argument("--verbose", action="store_true", help="print every finding, not only their causes")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -73,5 +75,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
         limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
-        args.max_findings,
+        args.max_findings, getattr(args, "bootstrap_server", None),
     )  # fmt: skip

@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
         from auditor.pipeline.audit import Audit  # only now: see running.runner
 
         return running.command(
-            Audit(options, runner), quiet=args.quiet, as_json=args.format == "json", alert=args.alert,
+            Audit(options, runner), quiet=args.quiet, as_json=args.format == "json", verbose=args.verbose,
+            alert=args.alert,
             alert_on=args.alert_on,
         )  # fmt: skip

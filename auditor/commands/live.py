@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     ):
         reading = Reading(cluster, options, Budget(args.max_bytes, args.max_rate), args.begin)
         return running.command(
-            LiveAudit(reading, runner), quiet=args.quiet, as_json=args.format == "json", alert=args.alert,
+            LiveAudit(reading, runner), quiet=args.quiet, as_json=args.format == "json", verbose=args.verbose,
+            alert=args.alert,
             alert_on=args.alert_on,
         )  # fmt: skip
 

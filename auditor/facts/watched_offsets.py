@@ -39,6 +39,12 @@ class InForce:
         ends = np.array([np.iinfo(np.int64).max if k is None else k[1] for k in known], np.int64)[which]
         return self.rows(np.flatnonzero((value >= 0) & ((value < starts) | (value > ends))))
 
+    def topics_of_groups(self) -> Iterator[tuple[str, str]]:
+        """Each topic and group once that a value is of."""
+        topic, group = (decompressed(self.columns[name]).astype(np.int64) for name in ("topic", "group"))
+        for pair in np.unique(topic << 32 | group).tolist():
+            yield self.topics[pair >> 32], self.groups[pair & 0xFFFFFFFF]
+
     def rows(self, rows: np.ndarray) -> Iterator[Commit]:
         """Rows as commits."""
         picked = [decompressed(self.columns[name])[rows].tolist() for name in COLUMNS] if len(rows) else [()]

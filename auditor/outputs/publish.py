@@ -44,9 +44,10 @@ def publish(audit: Audit, folder: Path) -> None:
         judged, summary["expectations"] = expectations.judge(audit, summary, folder)
     rows = [f.to_dict() for f in findings]
     write_findings(findings, folder)
-    page = render_report(registry.described(rows), summary, audit.judged["open"], audit.judged["timeline"])
+    described = registry.described(rows)
+    page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
     write_whole(folder / "report.html", page)
-    write_metrics(folder / "metrics.prom", rows, summary)
+    write_metrics(folder / "metrics.prom", described, summary)
     if options.history is not None:
         keep(audit, summary, judged)
     write_whole(folder / SUMMARY, as_json(summary))
@@ -110,6 +111,8 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
         "as_of": iso(max(clocks, default=0)),
+        "as_of_given": audit.options.as_of is not None,
+        "newest": iso(max((c.newest_time for c in audit.clusters.values()), default=-1)),
         "complete": not audit.incomplete(),
         "policy": [c._asdict() for c in audit.choices],
         "counts": {
@@ -127,6 +130,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "logs": [
             {k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs
         ],
+        "blocked": audit.blocked,
         "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,

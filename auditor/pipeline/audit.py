@@ -7,6 +7,7 @@ what it needs. Nothing is done before it is asked for, and nothing twice.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -25,7 +26,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
-from auditor.rules import registry
+from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import Kept
 from auditor.rules.resolve import resolve
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from auditor.pipeline.runner import Copies, Runner
 
+KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: transactions; readers: of a topic
 Say = Callable[[str], None]
 
 
@@ -109,7 +111,11 @@ class Audit:
         tasks, copies = self.tasks, self.copies
         with self.step("read and replay"):
             self.say(f"reading {len(tasks)} partition copies, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
-            return copies.briefs()
+            found = copies.briefs()
+        for glob in self.options.topics:
+            if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
+                raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
+        return found
 
     # judge
 
@@ -139,7 +145,7 @@ class Audit:
         for name in (*options.rules, *options.skip_rules):
             if name not in catalogue:
                 raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
-        return [
+        chosen = [
             r.id
             for r in catalogue.values()
             if (not options.rules or r.id in options.rules)
@@ -147,12 +153,15 @@ class Audit:
             and not r.what_if
             and (options.records or not r.records)
         ]
+        if (options.rules or options.skip_rules) and not chosen:
+            raise AuditInputError("--rule and --skip-rule leave no rule to run; some need --records ('auditor rules')")
+        return chosen
 
     @cached_property
     def judged(self) -> dict[str, list[Any]]:
-        """What judging the logs gave: rows of kind finding, log, open (transactions) and timeline, in a fixed order."""
+        """What judging the logs gave: rows of each of :data:`KINDS`, in a fixed order."""
         copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
-        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "log", "open", "timeline")}
+        rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
         limit = self.options.max_findings
         found = Kept(registry.load(), limit)
         with self.step("judge"):
@@ -163,14 +172,28 @@ class Audit:
                 else:
                     rows[kind].append(row)
             rows["finding"] = found.findings()
-        for kind in ("log", "open", "timeline"):
+        for kind in KINDS[1:]:
             rows[kind].sort(key=_place)
         return rows
+
+    @property
+    def blocked(self) -> list[dict[str, Any]]:
+        """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``.
+
+        ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names.
+        """
+        groups: dict[str, set[str]] = {}
+        for row in self.judged["readers"]:
+            groups.setdefault(row["topic"], set()).update(row["groups"])
+        return [row | {"readers": sorted(groups.get(row["topic"], ()))} for row in self.judged["blocked"]]
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        return resolve(self.judged["finding"])
+        found = resolve(self.judged["finding"])
+        for finding in found:
+            finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
+        return found
 
     # tables
 
@@ -252,4 +275,4 @@ class Audit:
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset", 0))
+    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)

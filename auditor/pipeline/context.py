@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, pack
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.cluster_settings import ClusterSettings
@@ -88,6 +89,7 @@ def build(
     for key in dict.fromkeys(b.join_key for b in briefs):
         mine = [b for b in briefs if b.join_key == key]
         out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records)
+        out[key].clock_given = as_of is not None
     return out
 
 
@@ -100,8 +102,13 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         cluster.has_metadata = settings.whole
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
+            cluster.in_sync[(state.topic, state.partition)] = state.isr
         cluster.made_anew = dict(metadata.made_anew)
         cluster.elections = settings.elections
+        # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
+        if any(not (b.fenced or b.in_controlled_shutdown) for b in metadata.brokers.values()):
+            away = (p for p in metadata.partitions.values() if _away(metadata, p))
+            cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
@@ -112,6 +119,12 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
     return cluster
+
+
+def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
+    """Whether nobody can take a marker for a partition: it has no leader, or one that is fenced or shutting down."""
+    leader = metadata.brokers.get(state.leader)
+    return state.leader < 0 or (leader is not None and (leader.fenced or leader.in_controlled_shutdown))
 
 
 def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | None:

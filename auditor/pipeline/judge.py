@@ -11,11 +11,12 @@ import numpy as np
 from auditor.base.errors import DecodeError, is_unread
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import SnapshotLink
-from auditor.rules import crash_recovery, registry
+from auditor.rules import blocking, crash_recovery, registry, safety
 from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
 from auditor.rules.floods import OF_A_RULE, judge_bounded
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
@@ -26,7 +27,7 @@ OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wai
 def judge_log(
     copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of kind finding, log, open and timeline about one log; ``max_findings``: of a rule."""
+    """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a rule."""
     log = LogView(copies, cluster)
     catalogue = registry.load()
     for finding in judge_bounded(log, (catalogue[i] for i in rule_ids), max_findings):
@@ -36,6 +37,11 @@ def judge_log(
         yield "log", _log_row(log, copy, opened if copy is log.leader else [])
     for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
+    advice = {int(t.row["first_offset"]): safety.advise(log, t).row() for t in opened[:OPEN_TRANSACTIONS]}
+    for row in blocking.blocked(log, opened[:OPEN_TRANSACTIONS]):
+        yield "blocked", row | {"advice": advice.get(row["first_offset"])}
+    for row in readers(log):
+        yield "readers", row
     if opened:
         yield "timeline", _timeline(log, opened)
 
@@ -158,11 +164,14 @@ def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
         "transactional_id": t.owner,
         "class": t.klass,
         "why": t.reason,
+        "standing": blocking.standing(log, t).value,
+        "advice": safety.advise(log, t).row(),
         "in_flight": t.in_flight,
         "first_offset": int(t.row["first_offset"]),
         "last_offset": int(t.row["last_offset"]),
-        "since": iso(t.since),
-        "age_ms": t.age_ms,
+        "since": iso(blocking.since(log, t)),
+        "age_ms": blocking.age(log, t),
+        "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms,
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "batches": int(t.row["batches"]),

@@ -35,6 +35,7 @@ class LiveAudit(Audit):
         super().__init__(reading.options, runner, say)
         self._reading = reading
         self.folder: Path | None = None
+        self._ended: set[tuple[str | None, int | None, int | None, int | None]] = set()
 
     @cached_property
     def reading(self) -> Reading:
@@ -80,10 +81,18 @@ class LiveAudit(Audit):
         ended = [finding for finding in found if self._has_ended(finding)]
         for finding in found:
             finding.file = finding.position = None
+        self._ended = {(f.topic, f.partition, f.producer_id, f.offset) for f in ended}
         if ended:
             note = f"{len(ended)} transactions that were open while the cluster was read have ended since"
             self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
         return [finding for finding in found if finding not in ended]
+
+    @property
+    def blocked(self) -> list[dict[str, Any]]:
+        """Without those whose holder has ended since."""
+        _ = self.findings
+        names = ("topic", "partition", "producer_id", "first_offset")
+        return [row for row in super().blocked if tuple(row[name] for name in names) not in self._ended]
 
     def _without_infos_on_the_start(self, found: list[Finding]) -> list[Finding]:
         """Where a log was not read from its start, that something began before is no news."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ class AuditOptions:
     """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
 
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
+    ``bootstrap``: ``host:port`` that commands of remedies are given.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -43,6 +45,7 @@ class AuditOptions:
     history: Path | None = None
     run_id: str | None = None
     max_findings: int = OF_A_RULE
+    bootstrap: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in CHOICES:
@@ -63,13 +66,15 @@ class AuditOptions:
 
 
 def parse_time(text: str) -> int:
-    """ISO-8601 (UTC unless it says otherwise) or epoch milliseconds, as ms."""
+    """ISO-8601 (UTC unless it says otherwise), epoch milliseconds, or ``now``, as ms."""
+    if text == "now":
+        return int(time.time() * 1000)
     if (number := parse_int(text)) is not None:
         return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise AuditInputError(
-            f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z or epoch milliseconds"
+            f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z, epoch milliseconds or now"
         ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

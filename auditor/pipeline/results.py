@@ -62,14 +62,23 @@ def _table(rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def findings(audit: Audited) -> pa.Table:
-    """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
+def fingerprints(audit: Audited) -> list[str]:
+    """The fingerprint of each finding, in their order."""
+    return [fingerprint(f.to_dict(), id) for f, id in zip(audit.findings, _clusters_of(audit), strict=True)]
+
+
+def _clusters_of(audit: Audited) -> list[str | None]:
+    """The id of each finding's cluster, in their order."""
     of_dir = _cluster_ids(audit)
     only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
+    return [of_dir.get(str(f.evidence.get("log_dir")), only) for f in audit.findings]
+
+
+def findings(audit: Audited) -> pa.Table:
+    """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
     rows = []
-    for found in audit.findings:
+    for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
         row = found.to_dict()
-        cluster_id = of_dir.get(str(found.evidence.get("log_dir")), only)
         evidence = json.dumps(found.evidence, sort_keys=True, ensure_ascii=False)
         rows.append(row | {"fingerprint": fingerprint(row, cluster_id), "cluster_id": cluster_id, "evidence": evidence})
     return _table(rows, FINDINGS)

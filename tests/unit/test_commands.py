@@ -24,7 +24,7 @@ TOPIC = "__transaction_state"
         (commands.find_hanging(HOSTILE), ["find-hanging", "--topic", HOSTILE]),
         (
             commands.reset_offset(HOSTILE, HOSTILE, 3, 71),
-            ["--group", HOSTILE, "--topic", f"{HOSTILE}:3", "--reset-offsets", "--to-offset", "71", "--execute"],
+            ["--group", HOSTILE, "--topic", f"{HOSTILE}:3", "--reset-offsets", "--to-offset", "71", "--dry-run"],
         ),
         (commands.dump(HOSTILE, "--deep-iteration"), ["--files", HOSTILE, "--deep-iteration"]),
     ],

@@ -45,10 +45,10 @@ def test_labels_are_bounded(tmp_path: Path) -> None:
     ]
     write_metrics(tmp_path / "m.prom", findings, samples.empty_summary())
     found = read(tmp_path / "m.prom")
-    assert len(found) < 30
+    assert len(found) < 35
     assert found["kafka_audit_findings", (("rule", "sequence-gap"), ("severity", "error"))] == 1000
     assert {label for _, labels in found for label, _ in labels} == {
-        "rule", "severity", "class", "state", "version", "policy",
+        "rule", "severity", "class", "standing", "state", "version", "policy",
     }  # fmt: skip
 
 

@@ -1,0 +1,66 @@
+"""``auditor explain``: one finding of a run with its evidence, as text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from auditor.base.errors import AuditInputError
+from auditor.dashboards.first_lines import explained
+from auditor.outputs import runs
+from auditor.rules import registry
+from auditor.rules.fingerprint import fingerprint
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser("explain", help="one finding of a run with its evidence, by its fingerprint")
+    p.add_argument("fingerprint", help="as the audit prints it, or its first digits")
+    p.add_argument("--out", type=Path, metavar="DIR", help="the results of an audit")
+    p.add_argument("--history", type=Path, metavar="DIR", help="the runs kept under DIR; the newest that has it")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit status."""
+    if (args.out is None) == (args.history is None):
+        raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
+    rows = _of_audit(args.out) if args.out is not None else _of_history(args.history)
+    name = str(args.fingerprint).lower()
+    found = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(name)}
+    if len(found) != 1 or not name:
+        many = f"{len(found)} findings have" if found else "no finding has"
+        raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
+    (row,) = found.values()
+    rule = registry.load().get(row["rule"])
+    page = {} if rule is None else {"Title": rule.title, **rule.sections}
+    width = shutil.get_terminal_size((120, 24)).columns
+    sys.stdout.write("\n".join(explained(row, page, width)) + "\n")
+    return 0
+
+
+def _of_audit(out: Path) -> Iterable[Mapping[str, Any]]:
+    try:
+        summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+        lines = (out / "findings.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        raise AuditInputError(f"{out} holds no results of an audit; give the --out of one") from None
+    of_dir = {row["log_dir"]: row["cluster_id"] for row in summary["inputs"]}
+    only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
+    known = registry.load()
+    for row in rows:
+        if row["rule"] in known:
+            yield row | {"fingerprint": fingerprint(row, of_dir.get(str(row["evidence"].get("log_dir")), only))}
+
+
+def _of_history(history: Path) -> Iterable[Mapping[str, Any]]:
+    """The findings of every run, the newest first."""
+    for each in reversed(runs.committed(history)):
+        for row in runs.read(history, each, "findings").to_pylist():
+            yield row | {"evidence": json.loads(row["evidence"])}

@@ -1,0 +1,132 @@
+"""The first lines on a terminal: who is blocked, by whom, since when, what to do; and findings by their cause."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from auditor.base.words import plural
+from auditor.dashboards import answers, verdict
+from auditor.dashboards.columns import wrap
+from auditor.dashboards.wording import (
+    SEVERITIES,
+    Finding,
+    clip,
+    instant,
+    log_name,
+    offsets,
+    pieces,
+    value,
+    visible,
+    who,
+)
+
+SHOWN, NAMED, OWNERS = 5, 10, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Findings of one rule and, where it has few of them, of one producer."""
+
+    who: str
+    findings: Sequence[Finding]
+
+
+def answer(
+    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None
+) -> list[str]:
+    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns."""
+    rows = answers.blocked((), findings, summary)
+    decided = verdict.decide(rows, findings, answers.tally(findings, summary), summary)
+    lines = wrap(decided.headline.upper() if decided.tone == "bad" else decided.headline, width)
+    lines += wrap(visible(verdict.clock(summary, now)), width)
+    for finding in decided.lost[:1]:
+        lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
+    for row in decided.held[:SHOWN]:
+        lines += ["", *_held(row, width)]
+    rest = decided.held[SHOWN:]
+    lines += ["", *wrap(f"And {len(rest)} more are blocked:", width)] if rest else []
+    for row in rest[:NAMED]:
+        lines += _indented(_brief(row), width, 2)
+    if decided.named:
+        lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
+    for row in decided.named[:NAMED]:
+        lines += _indented(_brief(row), width, 2)
+    unseen = max(0, len(rest) - NAMED) + max(0, len(decided.named) - NAMED)
+    return [*lines, *(wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else [])]
+
+
+def causes(findings: Sequence[Finding]) -> list[Cause]:
+    """Findings by rule, and by producer where a rule has at most :data:`OWNERS` of them; in the order given."""
+    by_rule: dict[tuple[str, str], dict[str, list[Finding]]] = {}
+    for finding in findings:
+        owners = by_rule.setdefault((finding["severity"], finding["rule"]), {})
+        owners.setdefault(who(finding), []).append(finding)
+    found = []
+    for _, owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
+        if len(owners) <= OWNERS:
+            found += [Cause(name, mine) for name, mine in owners.items()]
+        else:
+            found.append(Cause(f"{len(owners):,} producers or groups", [f for mine in owners.values() for f in mine]))
+    return found
+
+
+def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> list[str]:
+    """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
+    and sections, empty for a rule of the past; ``width`` in columns."""
+    lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
+    span = offsets(row["offset"], row["last_offset"])
+    broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
+    place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
+    file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
+    for name, text in (("Where", place), ("File", file), ("Who", who(row)), ("When", row["timestamp"] or ""),
+                       ("What", row["message"])):  # fmt: skip
+        lines += [f"{name}:", *_indented(text, width, 2)] if text else []
+    lines.append("Evidence:")
+    for name, fact in sorted((row["evidence"] or {}).items()):
+        lines += _indented(f"{name}: {value(fact)}", width, 2) if fact is not None else []
+    lines.append("What to do:")
+    for kind, text in pieces(row["remedy"] or ""):
+        lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)
+    for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
+        lines += (
+            [f"{'The rule' if name == 'Title' else name}:", *_indented(page[name], width, 2)] if name in page else []
+        )
+    return lines
+
+
+def _held(row: answers.Blocked, width: int) -> list[str]:
+    """Who blocks whom, where, since when, and what to do, with the commands on lines of their own."""
+    holder = row.holder
+    waiting = "" if holder.waiting is None else f", {plural(holder.waiting, 'offset')} before its end"
+    stop = "" if holder.lso is None else f": read_committed consumers stop at offset {holder.lso}{waiting}"
+    others = f", and {plural(row.others, 'more producer')}" if row.others > 0 else ""
+    lines = _indented(f"{holder.name}{stop}", width, 2)
+    lines += _indented(f"by {who(holder.row) or 'an unknown producer'}{others}", width, 4)
+    since = f" (since {instant(holder.row['since'])})" if holder.row.get("since") else ""
+    lines += _indented(f"{verdict.held_for(holder.row)}{since}: {verdict.STANDINGS[holder.standing]}", width, 4)
+    if readers := holder.row.get("readers"):
+        more = f" and {len(readers) - SHOWN} more" if len(readers) > SHOWN else ""
+        lines += _indented(f"groups that read this topic: {', '.join(readers[:SHOWN])}{more}", width, 4)
+    if row.groups:
+        lines += _indented(f"groups that cannot start: {', '.join(row.groups[:SHOWN])}", width, 4)
+    advice = holder.advice
+    lines += _indented(f"{advice.verdict}. {advice.cost}", width, 4)
+    remedy = holder.findings[0]["remedy"] if holder.findings else None
+    for kind, text in pieces(remedy or ""):
+        # A command stays on one line, however narrow the terminal, so that it can be pasted.
+        lines += [f"      {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 4)
+    return lines
+
+
+def _brief(row: answers.Blocked) -> str:
+    holder = row.holder
+    at = "" if holder.lso is None else f" at offset {holder.lso}"
+    by = who(holder.row) or "an unknown producer"
+    return f"{holder.name}{at}, by {by}, {verdict.held_for(holder.row)}: {verdict.STANDINGS[holder.standing]}"
+
+
+def _indented(text: str, width: int, by: int) -> list[str]:
+    return [" " * by + line for line in wrap(visible(text), width - by) if line]

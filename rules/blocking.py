@@ -1,0 +1,178 @@
+"""What keeps a partition's last stable offset below its end, and whether that is normal: one verdict, made here.
+
+The findings' severities, the summary's ``blocked``, the page, the terminal and the metrics all take it from here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, SKEW_MS, Entry
+from auditor.rules.finding import iso
+from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction
+from auditor.rules.state_records import TOPIC, last_entries
+from auditor.rules.view import Cluster, LogView
+from auditor.rules.windows import owner_complete
+
+LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
+
+
+class Standing(StrEnum):
+    """How a partition that is held stands."""
+
+    STUCK = "stuck"  # nobody will end the transaction
+    OVERDUE = "overdue"  # it is open for longer than its time-out allows
+    UNDELIVERABLE = "undeliverable"  # it is decided, and nobody leads the partition to take its marker
+    UNKNOWN = "unknown"  # nothing in the input tells for how long, or whether it is open still
+    WAITING = "waiting"  # within its time-out: normal
+
+
+ORDER = tuple(Standing)
+
+
+def since(log: LogView, t: OpenTransaction) -> int:
+    """When the transaction began here, in ms: the producer's time within what brokers wrote before and behind it.
+
+    Markers carry the clock of a broker, and no data is older than the first record of its producer id at the
+    coordinator. A producer's time that contradicts them by more than two brokers' clocks may is not believed; -1 where
+    nothing tells.
+    """
+    rows = log.leader.transactions
+    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
+    before = rows["marker_timestamp"][rows["marker_offset"] < t.row["first_offset"]]
+    behind = rows["marker_timestamp"][rows["marker_offset"] > t.row["first_offset"]]
+    earliest = max(int(before.max()) if len(before) else -1, _known_from(log, int(t.row["producer_id"])))
+    latest = int(behind.min()) if len(behind) else -1
+    if 0 <= t.since < earliest - SKEW_MS:
+        return earliest
+    return latest if 0 <= latest < t.since - SKEW_MS else t.since
+
+
+def _known_from(log: LogView, producer_id: int) -> int:
+    """When the coordinator first wrote of a producer id, in ms; -1 where its history is not whole."""
+    history = log.cluster.coordinator
+    if history is None or not owner_complete(log, producer_id):
+        return -1
+    owners = history.owners(producer_id)
+    return int(owners["first_time"].min()) if len(owners) else -1
+
+
+def age(log: LogView, t: OpenTransaction) -> int:
+    """For how long it has been open, in ms, by :func:`since`, or by its coordinator where that says more."""
+    begun = [time for time in (since(log, t), t.entry.start if _ongoing_here(log, t) and t.entry else -1) if time >= 0]
+    return max(0, log.cluster.as_of - min(begun)) if begun else 0
+
+
+def _ongoing_here(log: LogView, t: OpenTransaction) -> bool:
+    return t.entry is not None and t.entry.state == "Ongoing" and t.klass in ("active", "late")
+
+
+def alone(cluster: Cluster) -> bool:
+    """Whether one partition's folder is all there is and no clock was given: it cannot tell how old its end is."""
+    return cluster.coordinator is None and not cluster.clock_given and len(cluster.bounds) <= 1
+
+
+def overdue(log: LogView, t: OpenTransaction) -> bool:
+    """Whether it is open beyond its time-out (15 minutes where none is known) by :data:`LATE_MS`."""
+    unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
+    return t.klass != "active" and not unsure and age(log, t) > t.timeout_ms + LATE_MS
+
+
+def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
+    """Partitions of a decided transaction that nobody leads, so that its markers cannot be written there."""
+    if entry is None or entry.state not in DECIDING:
+        return []
+    return sorted(entry.partitions & cluster.away)
+
+
+def standing(log: LogView, t: OpenTransaction) -> Standing:
+    """The verdict on one open transaction."""
+    if t.in_flight:
+        return Standing.UNKNOWN
+    if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not t.end_unknown):
+        return Standing.STUCK
+    if log.name in undeliverable(log.cluster, t.entry):
+        return Standing.UNDELIVERABLE
+    if overdue(log, t):
+        return Standing.OVERDUE
+    return Standing.WAITING if t.klass in ("active", "late") else Standing.UNKNOWN
+
+
+def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]:
+    """Rows of the summary's ``blocked``: this partition, where a transaction keeps its last stable offset below its
+    end; for a partition of ``__transaction_state`` those of its decided transactions that are not in the input."""
+    rows = _absent(log)
+    held = [t for t in opened if max(int(t.row["first_offset"]), log.leader.log_start) < log.leader.log_end]
+    if held:
+        rows.append(_held(log, held))
+    return rows
+
+
+def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
+    """The holder is the first in the log of those that stand worst."""
+    judged = [(ORDER.index(standing(log, t)), int(t.row["first_offset"]), t) for t in held]
+    place, first, t = min(judged, key=lambda each: each[:2])
+    begun = since(log, t)
+    known = t.entry is not None and t.entry.timeout_ms > 0
+    lowest = max(min(offset for _, offset, _ in judged), log.leader.log_start)
+    return {
+        "log_dir": log.leader.log_dir,
+        "broker_id": log.leader.broker_id,
+        "topic": log.topic,
+        "partition": log.partition,
+        "last_stable_offset": min(lowest, log.high_watermark),
+        "high_watermark": log.high_watermark,
+        "log_end": log.leader.log_end,
+        "producer_id": int(t.row["producer_id"]),
+        "producer_epoch": int(t.row["producer_epoch"]),
+        "transactional_id": t.owner,
+        "first_offset": first,
+        "last_offset": int(t.row["last_offset"]),
+        "since": iso(begun),
+        "since_by_producer": iso(t.since) if begun != t.since else None,
+        "age_ms": age(log, t),
+        "at_least": not log.cluster.clock_given,
+        "timeout_ms": t.timeout_ms if known else None,
+        "beyond_timeout": None if ORDER[place] is Standing.UNKNOWN else age(log, t) > t.timeout_ms + LATE_MS,
+        "class": t.klass,
+        "state": None if t.entry is None else t.entry.state or "tombstone",
+        "why": t.reason,
+        "standing": ORDER[place].value,
+        "others": len({int(each.row["producer_id"]) for _, _, each in judged}) - 1,
+        **{name: int(t.row[name]) for name in ("batches", "records", "bytes")},
+    }
+
+
+def _absent(log: LogView) -> list[dict[str, Any]]:
+    """Partitions without a copy in the input that wait for a marker, as far as their coordinator tells."""
+    rows = []
+    for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
+        away = undeliverable(log.cluster, last)
+        for name in sorted(last.partitions):
+            topic, _, number = name.rpartition("-")
+            late = log.cluster.as_of - last.time > _timeout(last) + LATE_MS
+            if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
+                continue
+            rows.append(dict.fromkeys(_HELD) | {
+                "topic": topic, "partition": int(number), "producer_id": last.producer_id,
+                "producer_epoch": last.producer_epoch, "transactional_id": last.transactional_id,
+                "since": iso(last.time),
+                "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
+                "timeout_ms": last.timeout_ms if last.timeout_ms > 0 else None, "beyond_timeout": late,
+                "class": "late" if late else "active", "state": last.state,
+                "why": f"the coordinator has it as {last.state}; no copy of the partition is in the input",
+                "standing": (Standing.UNDELIVERABLE if name in away else Standing.OVERDUE).value, "others": 0,
+            })  # fmt: skip
+    return rows
+
+
+def _timeout(entry: Entry) -> int:
+    return entry.timeout_ms if entry.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+
+
+_HELD = (
+    "log_dir", "broker_id", "last_stable_offset", "high_watermark", "log_end", "first_offset", "last_offset",
+    "since_by_producer", "batches", "records", "bytes",
+)  # fmt: skip

@@ -1,0 +1,189 @@
+"""What is safe to do about an open transaction: one judgement for every remedy, the page's card and the alerts.
+
+It goes by the coordinator's state and decision, by where the data still lies, and by the replicas. An abort is offered
+only for data that no transaction of its coordinator can claim any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from auditor.base.words import plural
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules import blocking, commands
+from auditor.rules.coordinator_history import DECIDING, SKEW_MS, Entry, Window
+from auditor.rules.open_transactions import OpenTransaction, lost_ends
+from auditor.rules.state_records import TOPIC
+from auditor.rules.view import LogView
+from auditor.rules.windows import owner_complete, unmarked_behind
+
+LOOK = "Nothing is lost by looking."
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about an open transaction: ``verdict`` in a few words, ``tone`` (act, wait, stop, ask), what it costs,
+    and the ``remedy`` with the commands to paste."""
+
+    verdict: str
+    tone: str
+    cost: str
+    remedy: str
+
+    def row(self) -> dict[str, str]:
+        """What pages show beside the finding's remedy."""
+        return {name: text for name, text in asdict(self).items() if name != "remedy"}
+
+
+def advise(log: LogView, t: OpenTransaction) -> Advice:
+    """The judgement on one open transaction."""
+    gone = int(t.row["last_offset"]) < log.leader.log_start
+    window = None if gone else committed(log, t)
+    if window is not None:
+        return _restore(log, t, window)
+    if t.in_flight or t.end_unknown or t.klass == "undecidable":
+        return _confirm(log, t, t.missing or "files may have been copied at different times")
+    if _open_at_coordinator(log, t):
+        assert t.entry is not None
+        return _of_coordinator(log, t, t.entry)
+    if not gone and _may_be_the_committed(log, t):
+        return _confirm(log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it")
+    return _abort(log, t, gone)
+
+
+def committed(log: LogView, t: OpenTransaction) -> Window | None:
+    """The transaction that was decided COMMIT, may hold this data, and has no marker here."""
+    ended = lost_ends(log, t.row)
+    unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and w.prepare is not t.entry]
+    time = log.time(t.row["last_time"])
+    unended = [w for w in unended if w.data_epoch in (None, int(t.row["last_epoch"])) and w.covers(time)]
+    return next((w for w in (*ended, *unended) if w.prepare is not None and w.prepare.commit), None)
+
+
+def _open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
+    """Whether its coordinator has it open, with this partition and an epoch that may end it."""
+    entry = t.entry
+    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *DECIDING):
+        return False
+    near = entry.producer_epoch - int(t.row["last_epoch"])
+    return log.name in entry.partitions and (near <= 0 or (entry.state in DECIDING and near <= 2))
+
+
+def _may_be_the_committed(log: LogView, t: OpenTransaction) -> bool:
+    """Whether the history of its id is too short to tell this data from that of the COMMIT that it ends with."""
+    if t.entry is None or t.entry.state != "CompleteCommit" or owner_complete(log, int(t.row["producer_id"])):
+        return False
+    return not int(t.row["prev_marker_time"]) >= t.entry.time - SKEW_MS
+
+
+def _restore(log: LogView, t: OpenTransaction, window: Window) -> Advice:
+    decision = window.prepare
+    assert decision is not None
+    with_marker = [c for c in log.copies if c is not log.leader and _has_commit(c, t)]
+    if with_marker:
+        broker = with_marker[0].broker_id
+        how = (
+            f"broker {broker} has the marker. {commands.describe_topic(log.topic)} ; if broker {broker} is in the Isr, "
+            f"make it leader of {log.name} (kafka-leader-election.sh), so that the others take it from there"
+        )
+    else:
+        history = log.cluster.coordinator
+        epoch = None if history is None else history.leader_epochs.get(decision.partition)
+        how = (
+            "no replica in the input has the marker. Kafka has no tool that writes a COMMIT: a WriteTxnMarkers request "
+            f"(API key 27, needs ClusterAction) to the leader of {log.name} does, with producerId "
+            f"{window.producer_id}, producerEpoch {decision.producer_epoch}, coordinatorEpoch "
+            f"{'unknown' if epoch is None else epoch} and transactionResult true (WriteTxnMarkersRequest of "
+            "kafka-clients)"
+        )
+    return Advice(
+        "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
+        f"Do not abort, for it was decided COMMIT: {how}. An abort would lose {_records(t)} for ever",
+    )  # fmt: skip
+
+
+def _has_commit(copy: CopyFacts, t: OpenTransaction) -> bool:
+    rows = copy.transactions
+    mine = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
+    return bool(((mine["marker_offset"] >= 0) & (mine["commit"] == 1)).any())
+
+
+def _confirm(log: LogView, t: OpenTransaction, missing: str) -> Advice:
+    ask = commands.describe_producers(log.topic, log.partition)
+    more = "" if t.owner is None else f" ; {commands.describe_id(t.owner)}"
+    return Advice(
+        "Confirm before aborting", "ask",
+        "It may be alive: an abort then drops records that its client is about to commit.",
+        f"{commands.find_hanging(log.topic)} ; {ask}{more} . Abort nothing before they show that it hangs; not known "
+        f"here: {missing}. {LOOK}",
+    )  # fmt: skip
+
+
+def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry) -> Advice:
+    """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
+    describe = commands.describe_id(entry.transactional_id)
+    if entry.state in DECIDING:
+        commit = entry.state == "PrepareCommit"
+        away = log.name in blocking.undeliverable(log.cluster, entry)
+        first = f"bring a leader of {log.name} back" if away else "look for its partitions without a leader"
+        return Advice(
+            "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
+            "COMMIT was decided: an abort would drop records that the client was sure of." if commit
+            else "Nothing is lost by it; consumers wait until its marker is written.",
+            f"Do not abort: its coordinator has decided ({entry.state}) and will write the marker. First {first}: "
+            f"{commands.unavailable()} ; {describe} ; if it does not go on then, move leadership of "
+            f"{TOPIC}-{entry.partition}, so that its markers are sent again. {LOOK}",
+        )  # fmt: skip
+    if t.klass == "active":
+        return Advice("Wait", "wait", "Nothing: it ends by itself, at its time-out at the latest.",
+                      f"Wait: it ends by itself at its time-out. {describe} . {LOOK}")  # fmt: skip
+    return Advice(
+        "Find its client first", "ask",
+        "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
+        f"{describe} ; end or restart its client, which aborts it as it starts; if its coordinator does not, move "
+        f"leadership of {TOPIC}-{entry.partition}. That loses {_records(t)}, which its client then has to send again",
+    )  # fmt: skip
+
+
+def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
+    committing = t.entry is not None and t.entry.state == "CompleteCommit" and not gone
+    cost = f"{_records(t)} become aborted: read_committed readers never see them. Nothing committed is touched."
+    if gone:
+        cost = "Nothing: its data lies below the log start and was deleted."
+    elif committing:
+        cost += (
+            " Its last transaction ended in COMMIT, so the application may count on them: ask its owner, and send them "
+            "again where they are missed."
+        )
+    confirm = commands.describe_producers(log.topic, log.partition)
+    command = commands.abort(log.topic, log.partition, int(t.row["first_offset"]))
+    return Advice(
+        "Abort it, and tell its owner" if committing else "Safe to abort", "act", cost,
+        f"Confirm: {confirm} ; then: {command} . It loses " + ("nothing" if gone else _records(t)),
+    )  # fmt: skip
+
+
+def _records(t: OpenTransaction) -> str:
+    return f"{plural(int(t.row['records']), 'record')} ({int(t.row['bytes']):,} bytes)"
+
+
+def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> str:
+    """Fetching a replica anew, where another one is known to have the data; else how to keep what there is.
+
+    ``holder``: a copy in the input that is known to have what this one lacks.
+    """
+    in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != copy.broker_id]
+    brokers = in_sync if holder is None else [holder.broker_id]
+    if not brokers:
+        return (
+            f"Do not move or delete {copy.folder}: no other replica is known to have its data. Copy it to a safe place "
+            f"before broker {copy.broker_id} is restarted; {commands.describe_topic(log.topic)} shows if there is "
+            "another in-sync replica; without one, what can be saved are the records before and behind, read by "
+            "consumers that seek there. Moving the folder away would lose all of it"
+        )
+    names = " or ".join(str(b) for b in brokers)
+    return (
+        f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
+        f"{copy.broker_id}, move {copy.folder} away and keep it, start it: the replica is fetched anew. It loses what "
+        f"only broker {copy.broker_id} has"
+    )

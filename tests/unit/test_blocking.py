@@ -1,0 +1,154 @@
+"""Every partition that is held is named, and one verdict decides headline, exit status and metrics."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor.base.errors import AuditInputError
+from auditor.dashboards import report, shapes, terminal, verdict
+from auditor.outputs.publish import summarise
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.options import parse_time
+from auditor.rules import registry
+from auditor.rules.readers import readers
+from tests import corpora
+from tests.coordinator_log import Coordinator
+from tests.facts import opened
+from tests.forge import Lab
+from tests.unit.report_samples import finding
+from tests.unit.test_rules_offsets import commit, log_of
+
+BUSY, PARTITION = "bank-busy", "bank.audit-1"
+
+
+def said(audit: Audit) -> tuple[str, str]:
+    """The terminal's first line and the page's headline."""
+    rows, summary, out = registry.described(f.to_dict() for f in audit.findings), summarise(audit), io.StringIO()
+    terminal.print_findings(rows, summary, out, 200)
+    page = report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
+    return out.getvalue().split("\n")[0], page.partition("<h1>")[2].partition("</h1>")[0]
+
+
+def standings(audit: Audit) -> dict[str, str]:
+    return {f"{row['topic']}-{row['partition']}": row["standing"] for row in audit.blocked}
+
+
+def test_every_held_partition_is_named_whatever_its_age() -> None:
+    """The four of the incident and the young one that the broker itself has as Ongoing; offsets are the broker's."""
+    truth = corpora.manifest("hanging-36")
+    audit = opened(corpora.unpack("hanging-36"), as_of=truth["copied_at"])
+    expected = {f"{row['topic']}-{row['partition']}": "stuck" for row in truth["expect"]} | {PARTITION: "waiting"}
+    assert standings(audit) == expected
+    for row in audit.blocked:
+        live = truth["live"][f"{row['topic']}-{row['partition']}"]
+        assert (row["last_stable_offset"], row["log_end"]) == (live["lastStableOffset"], live["highWatermark"])
+    # The clients of two of them had set their clocks two hours back; all began within the last minute of the run.
+    assert max(row["age_ms"] for row in audit.blocked) < 60_000
+    assert said(audit) == ("4 PARTITIONS ARE BLOCKED", "4 partitions are blocked")
+    assert audit.exit_code() == 1
+
+
+def test_a_partition_alone_is_neither_red_nor_green(tmp_path: Path) -> None:
+    folder = corpora.unpack("hanging-36") / "broker-1" / "bank.ledger-0"
+    shutil.copytree(folder, tmp_path / "bank.ledger-0")
+    audit = opened(tmp_path / "bank.ledger-0")
+    (row,) = audit.blocked
+    assert (row["standing"], row["at_least"], row["beyond_timeout"]) == ("unknown", True, None)
+    assert audit.exit_code() == 0
+    first, headline = said(audit)
+    assert first == headline == "1 partition is held by an open transaction, and nothing tells for how long"
+    assert opened(tmp_path / "bank.ledger-0", as_of=parse_time("now")).exit_code() == 1
+
+
+@pytest.mark.parametrize(("over_s", "standing", "status"), [(-1, "waiting", 0), (25, "waiting", 0), (31, "overdue", 1)])
+def test_beyond_the_time_out_by_thirty_seconds_is_an_error(
+    tmp_path: Path, over_s: int, standing: str, status: int
+) -> None:
+    lab = Lab(tmp_path, "hanging-36", PARTITION)
+    (row,) = opened(lab.root, as_of=lab.as_of).blocked
+    start = parse_time(row["since"])
+    audit = opened(lab.root, as_of=start + row["timeout_ms"] + over_s * 1000)
+    coordinator = corpora.manifest("hanging-36")["live_transactions"][BUSY]["startMs"]
+    assert abs(start - coordinator) < 1000
+    assert (standings(audit), audit.exit_code()) == ({PARTITION: standing}, status)
+
+
+def without_leader(audit: Audit) -> None:
+    """Lets the metadata say that a broker is up and that nobody leads the partition."""
+    for settings in audit.settings.values():
+        assert settings.metadata is not None
+        brokers, partitions = settings.metadata.brokers, settings.metadata.partitions
+        for number, broker in brokers.items():
+            brokers[number] = broker._replace(fenced=False, in_controlled_shutdown=False)
+        for key, state in partitions.items():
+            gone = f"{state.topic}-{state.partition}" == PARTITION
+            partitions[key] = state._replace(leader=-1 if gone else min(brokers))
+
+
+def test_prepared_without_a_leader_is_an_error_at_once(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "hanging-36", PARTITION)
+    began = opened(lab.root, as_of=lab.as_of).blocked[0]
+    now = lab.as_of + 1_000
+    coordinator = Coordinator(lab.broker(), 1)
+    entry = {"start": parse_time(began["since"]), "timeout": began["timeout_ms"]}
+    producer = (began["producer_id"], began["producer_epoch"])
+    coordinator.state(BUSY, "PrepareCommit", producer, now, PARTITION, **entry)
+    coordinator.save()
+    young = opened(lab.root, as_of=now + 2_000)
+    assert (standings(young), young.exit_code()) == ({PARTITION: "waiting"}, 0)
+    for gone in (False, True):  # the partition's own copy is away too
+        if gone:
+            shutil.rmtree(lab.broker() / PARTITION)
+        audit = opened(lab.root, as_of=now + 2_000)
+        without_leader(audit)
+        (found,) = [f for f in audit.findings if f.severity == "error"]
+        assert (found.rule, found.evidence["without_leader"]) == ("stuck-prepare", [PARTITION])
+        assert PARTITION in found.message
+        assert (standings(audit), audit.exit_code()) == ({PARTITION: "undeliverable"}, 1)
+        assert said(audit)[1] == "1 partition is blocked"
+
+
+@pytest.mark.parametrize("options", [{"topics": ("nothing.of.it*",)}, {"rules": ("duplicate-key",), "records": False}])
+def test_a_scope_that_matches_nothing_is_a_mistake(options: dict[str, Any]) -> None:
+    catalogue = registry.load()
+    if "rules" in options:
+        options = options | {"rules": (next(r.id for r in catalogue.values() if r.records),)}
+    audit = opened(corpora.unpack("hanging-36"), **options)
+    with pytest.raises(AuditInputError):
+        _ = audit.findings
+
+
+def test_loss_of_acknowledged_records_goes_before_a_block() -> None:
+    truth = corpora.manifest("hanging-36")
+    audit = opened(corpora.unpack("hanging-36"), as_of=truth["copied_at"])
+    loss = finding(rule="replica-missing-range", severity="critical", topic="t", partition=0, message="gone")
+    rows, summary = [*registry.described(f.to_dict() for f in audit.findings), loss], summarise(audit)
+    page = report.render_report(rows, summary, audit.judged["open"], [])
+    headline = "Acknowledged records are lost or at risk in 1 partition; 4 partitions are blocked"
+    assert f"<h1>{headline}</h1>" in page
+
+
+def test_exit_status_and_verdict_agree() -> None:
+    audit = opened(corpora.unpack("healthy-41"), as_of=corpora.manifest("healthy-41")["copied_at"])
+    assert (audit.exit_code(), said(audit)[0][:18]) == (0, "Nothing is blocked")
+
+
+def test_the_clock_and_the_age_of_the_copy_are_said() -> None:
+    summary = shapes.summary({"as_of": "2026-11-21T04:00:00.000Z", "newest": "2026-11-21T01:59:00.000Z"})
+    assert verdict.clock(summary | {"as_of_given": True}) == "As of 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
+    wall = datetime.datetime(2026, 11, 24, 1, 59, tzinfo=datetime.UTC)
+    said = verdict.clock(summary | {"as_of_given": False, "as_of": summary["newest"]}, wall)
+    assert said.startswith("As of 2026-11-21 01:59:00 UTC (the newest time")
+    assert said.endswith("the copy is 3 d old")
+
+
+def test_the_groups_that_read_a_blocked_topic_are_named() -> None:
+    """One commit of group g in t-0, made by hand: see ``test_rules_offsets``."""
+    log = log_of([commit(4, 20)])
+    assert readers(log) == [{"topic": "t", "partition": 0, "groups": ["g"], "more": 0}]

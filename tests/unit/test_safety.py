@@ -1,0 +1,123 @@
+"""What is said to be safe: the same on every surface, and nothing that loses what was promised."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline.audit import Audit
+from auditor.pipeline.options import parse_time
+from auditor.rules import safety
+from auditor.rules.finding import Finding
+from auditor.rules.view import Cluster
+from tests import corpora
+from tests.coordinator_log import Coordinator
+from tests.facts import log_of, opened
+from tests.forge import Lab
+from tests.made import facts
+
+BUSY, PARTITION = "bank-busy", "bank.audit-1"
+ABORT = "kafka-transactions.sh --bootstrap-server B abort"
+
+
+def about(audit: Audit) -> list[Finding]:
+    return [f for f in audit.findings if ABORT in f.remedy]
+
+
+class Told:
+    """A young transaction of the corpus whose coordinator is made to tell another story."""
+
+    def __init__(self, root: Path) -> None:
+        self.lab = Lab(root, "hanging-36", PARTITION)
+        (row,) = opened(self.lab.root, as_of=self.lab.as_of).blocked
+        self.since, self.timeout = parse_time(row["since"]), int(row["timeout_ms"])
+        self.producer = (int(row["producer_id"]), int(row["producer_epoch"]))
+        self.coordinator = Coordinator(self.lab.broker(), 1)
+        self.time = self.lab.as_of
+
+    def then(self, state: str) -> None:
+        self.time += 1_000
+        names = () if state.startswith("Complete") else (PARTITION,)
+        start = {} if state.startswith("Complete") else {"start": self.since}
+        self.coordinator.state(BUSY, state, self.producer, self.time, *names, timeout=self.timeout, **start)
+
+    def audit(self, minutes: int = 60) -> Audit:
+        self.coordinator.save()
+        (self.lab.broker() / ".kafka_cleanshutdown").touch()
+        return opened(self.lab.root, as_of=self.time + minutes * 60_000)
+
+
+@pytest.mark.parametrize(
+    ("states", "minutes", "verdict"),
+    [
+        ((), 0, "Wait"),
+        ((), 60, "Find its client first"),
+        (("PrepareCommit",), 60, "Do not abort"),
+        (("PrepareAbort",), 60, "Let the coordinator finish"),
+        (("PrepareCommit", "CompleteCommit"), 60, "Do not abort"),
+    ],
+)
+def test_no_abort_of_what_its_coordinator_has_open_or_decided_to_commit(
+    tmp_path: Path, states: tuple[str, ...], minutes: int, verdict: str
+) -> None:
+    told = Told(tmp_path)
+    for state in states:
+        told.then(state)
+    audit = told.audit(minutes)
+    (row,) = audit.blocked
+    assert row["advice"]["verdict"] == verdict
+    assert not about(audit)
+
+
+def test_a_commit_without_a_replica_to_restore_from_names_the_marker(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.then("PrepareCommit")
+    told.then("CompleteCommit")
+    (found,) = [f for f in told.audit().findings if f.severity == "critical"]
+    pid, epoch = told.producer
+    assert f"producerId {pid}, producerEpoch {epoch}, coordinatorEpoch 0 and transactionResult true" in found.remedy
+
+
+def test_a_decided_abort_without_its_marker_stays_to_be_aborted(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.then("PrepareAbort")
+    told.then("CompleteAbort")
+    audit = told.audit()
+    assert audit.blocked[0]["advice"]["verdict"] == "Safe to abort"
+    assert [f.partition for f in about(audit)] == [1]
+    assert "It loses" in about(audit)[0].remedy
+
+
+def test_late_data_behind_its_marker_is_to_be_aborted() -> None:
+    truth = corpora.manifest("hanging-36")
+    audit = opened(corpora.unpack("hanging-36"), as_of=truth["copied_at"])
+    places = {(row["topic"], row["partition"], row["firstOffset"]) for row in truth["expect"]}
+    assert {(f.topic, f.partition, f.offset) for f in about(audit)} == places
+    for row in audit.blocked:
+        assert row["standing"] == "waiting" or row["advice"]["tone"] == "act"
+
+
+def test_without_the_coordinators_log_nobody_is_said_to_be_unknown(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "hanging-36", "bank.ledger-0")
+    for path in lab.broker().glob("__transaction_state-*"):
+        shutil.rmtree(path)
+    audit = opened(lab.root, as_of=lab.as_of + 3_600_000)
+    assert audit.blocked[0]["advice"]["verdict"] == "Confirm before aborting"
+    assert not about(audit)
+    assert not [f for f in audit.findings if "nobody knows" in f.message]
+
+
+def copy(broker: int) -> CopyFacts:
+    return facts(broker_id=broker, folder="t-0")
+
+
+@pytest.mark.parametrize(("in_sync", "moves"), [((1,), False), ((), False), ((1, 2), True)])
+def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple[int, ...], moves: bool) -> None:
+    cluster = Cluster(as_of=0, newest_time=0, in_sync={("t", 0): in_sync})
+    mine = copy(1)
+    said = safety.refetch(log_of([mine], cluster), mine)
+    assert ("then stop broker 1, move t-0 away" in said) == moves
+    assert said.startswith("check that broker 2 is in the Isr: kafka-topics.sh" if moves else "Do not move or delete")
