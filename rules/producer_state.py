@@ -18,6 +18,7 @@ from auditor.facts.events import (
     Event,
     Kind,
 )
+from auditor.model.policies import POLICIES
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -206,16 +207,22 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     not the largest there is, and which is not the same bytes as the earlier batch at sequence 0.
     Why it matters: clients before 2.5 renumber after UNKNOWN_PRODUCER_ID; retries from before are then not recognised,
     and new records shaped like cached ones are taken for duplicates and lost.
-    Can be wrong: the wrap of the sequence numbers, when the batch that ended at 2147483647 was cleaned away.
+    Can be wrong: the wrap of the sequence numbers, when the batch that ended at 2147483647 was cleaned away. A broker
+    before 2.4 forgets a producer with its last batch: below the log start this is info where the release is not known.
     What to do: upgrade clients (2.5 and newer raise the epoch); compare retention with how long producers are idle.
     Source: KIP-360
     """
     intact = log.intact_from()
     for e in log.events(Kind.SEQUENCE_RESET):
-        evicted = log.policy().evicts_below_log_start and e["previous_last_offset"] < log.leader.log_start
+        below = e["previous_last_offset"] < log.leader.log_start
+        evicted = below and log.policy().evicts_below_log_start
         if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
             continue
-        severity = "warning" if e["previous_last_offset"] >= intact and log.leader.log_start_known else "info"
+        may_be_evicted = below and any(
+            POLICIES[r.policy].evicts_below_log_start for r in log.cluster.release(log.leader.broker_id).rows
+        )
+        sure = e["previous_last_offset"] >= intact and log.leader.log_start_known and not may_be_evicted
+        severity = "warning" if sure else "info"
         yield log.at_event(
             "sequence-reset-same-epoch",
             severity,
@@ -227,6 +234,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
                 "found": 0,
                 "previous_last_offset": e["previous_last_offset"],
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
+                **({"confidence": "undecidable", "missing": "the broker's release"} if may_be_evicted else {}),
                 **log.unknown_start(),
             },
         )
