@@ -33,20 +33,22 @@ def missing_java() -> str:
     return done.stderr.strip() if done.returncode else ""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what uses the Spark session, skip it where there is no Java, and say who shares a worker (``-n``).
 
-    All that needs Spark goes to one worker and begins first: one session, and it takes longest. The rest goes file by
-    file, so that what a file's tests share is made once.
+    All that needs Spark goes to one worker: one session. The rest goes file by file, so that what a file's tests share
+    is made once. (xdist reads the groups before ``pytest_collection_modifyitems`` of a conftest is called.)
     """
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker("spark")
-        on_spark = item.get_closest_marker("spark") is not None
-        item.add_marker(pytest.mark.xdist_group("spark" if on_spark else item.path.stem))
-        if on_spark and missing_java():
-            item.add_marker(pytest.mark.skip(reason=f"NOT TESTED, no Java: {missing_java()}"))
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+    on_spark = item.get_closest_marker("spark") is not None
+    item.add_marker(pytest.mark.xdist_group("spark" if on_spark else item.path.stem))
+    if on_spark and missing_java():
+        item.add_marker(pytest.mark.skip(reason=f"NOT TESTED, no Java: {missing_java()}"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs Spark begins first, for it takes longest."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
