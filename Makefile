@@ -18,7 +18,7 @@ demo: setup ## audit a small log directory of a real broker and write its report
 	@$(WITH_JAVA) $(BIN)/auditor demo
 
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical --dist loadgroup -m "not cluster and not browser"
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical -m "not cluster and not browser"
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -34,17 +34,25 @@ def missing_java() -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what uses the Spark session, skip it where there is no Java, and say who shares a worker (``-n``).
-
-    All that needs Spark goes to one worker: one session. The rest goes file by file, so that what a file's tests share
-    is made once. (xdist reads the groups before ``pytest_collection_modifyitems`` of a conftest is called.)
-    """
+    """Mark what uses the Spark session, and skip it where there is no Java."""
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker("spark")
-    on_spark = item.get_closest_marker("spark") is not None
-    item.add_marker(pytest.mark.xdist_group("spark" if on_spark else item.path.stem))
-    if on_spark and missing_java():
+    if item.get_closest_marker("spark") and missing_java():
         item.add_marker(pytest.mark.skip(reason=f"NOT TESTED, no Java: {missing_java()}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who shares a worker (``-n``): a file's tests, which share what is made once, and all of tests/spark, which share
+    one session. (Groups, ``--dist loadgroup``, have no effect with pytest 9.2 and xdist 3.8.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "tests/spark" if file.startswith("tests/spark/") else file
+
+    return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
