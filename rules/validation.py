@@ -173,8 +173,8 @@ def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
             offset=first, last_offset=last if last >= first else None,
             evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
                       "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
-            remedy=f"Stop broker {copy.broker_id}, move {copy.folder} away, start it: the replica is fetched anew; "
-            f"make sure first that another replica has {lost}",
+            remedy=f"Do not restart broker {copy.broker_id} uncleanly, and move nothing: that could cut off the rest. "
+            f"Check first that another in-sync replica has {lost}; only then let this one be fetched from it",
         )  # fmt: skip
 
 
