@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import internal, names, schema
+from auditor.connectors import internal_rows, names, schema
 from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec import batch as walking
@@ -25,7 +25,7 @@ from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import Copy, DataFile, TextFile
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.metadata_history import history
 from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.text.folder import read_texts
@@ -128,7 +128,7 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
             yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
         return
     topic = piece.key[3] or ""
-    tables = internal.TABLES.get(topic, frozenset())
+    tables = internal_rows.TABLES.get(topic, frozenset())
     needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))
     collected = InternalRows(topic, how.limits, payload=how.payload) if needed else None
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from auditor.facts.events import Kind
 from auditor.rules.expiry import EXPLAINED, verdict
 from auditor.rules.finding import Finding, iso, lowered
-from auditor.rules.producer_state import FAMILY
+from auditor.rules.producer_sequences import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, idle_by_stamps_alone, within_its_offsets
 from auditor.rules.safeguards import PRODUCER_EXPIRATION, TIMESTAMP_LIMITS

@@ -7,7 +7,7 @@ from typing import Any
 
 from auditor.base.numbers import setting_number
 from auditor.base.words import plural
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.model import releases

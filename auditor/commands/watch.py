@@ -25,10 +25,10 @@ from auditor.outputs import alerts
 from auditor.outputs.claim import claimed, write_whole
 from auditor.outputs.journal import FOUND, Journal, key_of
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
-from auditor.pipeline.copies import KeptFacts
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import KeptFacts
 from auditor.pipeline.runner import Copies, Runner
+from auditor.pipeline.whole_audit import Audit
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules.finding import iso

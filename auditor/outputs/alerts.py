@@ -23,7 +23,7 @@ from auditor.base.errors import AuditInputError
 from auditor.outputs import runs
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules.finding import SEVERITIES, iso
 
 Row = Mapping[str, Any]

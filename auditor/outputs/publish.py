@@ -19,8 +19,8 @@ from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
 

@@ -36,8 +36,8 @@ Result = TypeVar("Result")
 
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
 KILLS = "reading it "  # how the reason of a refused file begins
-LOADED = ("auditor.pipeline.copies", "auditor.pipeline.cluster_settings", "auditor.pipeline.judge",
-          "auditor.pipeline.tables", "auditor.connectors.rows")  # fmt: skip
+LOADED = ("auditor.pipeline.read_step", "auditor.pipeline.cluster_settings", "auditor.pipeline.judge",
+          "auditor.pipeline.derived_tables", "auditor.connectors.rows")  # fmt: skip
 _FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
 
 

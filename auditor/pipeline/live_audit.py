@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.files import Copy, Inventory, LogDir, SegmentFile
-from auditor.pipeline.audit import Audit, Say, nobody
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.pipeline.copies import kept
 from auditor.pipeline.live_reading import Reading
 from auditor.pipeline.live_tables import Tables
+from auditor.pipeline.read_step import kept
+from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.live_copy import NOWHERE
 from auditor.rules import registry
 from auditor.rules.finding import Finding

@@ -13,7 +13,7 @@ from typing import Any
 
 from auditor.base.limits import MIB
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (
     BROKER,
     DEBUGGER,

@@ -11,8 +11,8 @@ import pyarrow as pa
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT
 from auditor.pipeline import plan, verdicts, what_if_numbers, what_if_plan
-from auditor.pipeline.audit import Audit, Say, nobody
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules.capacity import Peak, broker_memory

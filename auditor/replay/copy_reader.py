@@ -18,8 +18,8 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.checkpoint import EpochStart, decode_leader_epochs
-from auditor.connectors.codec.columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot

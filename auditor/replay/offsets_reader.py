@@ -18,7 +18,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
 from auditor.connectors.codec.interning import FULL, Interner
 from auditor.connectors.codec.offset_columns import (
@@ -36,7 +36,7 @@ from auditor.connectors.codec.offset_columns import (
 )
 from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal import RecordProblems
+from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.codec.batch import CODEC_MASK, HEADER
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.compression import NONE, Failure, decompress, decompress_into
 from auditor.connectors.codec.legacy import compressed_part
 

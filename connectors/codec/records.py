@@ -9,10 +9,10 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import columns_of, walk, walk_rows
+from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.bodies import Bodies, plain_bodies, runs
-from auditor.connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.primitives import varint

@@ -15,7 +15,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
+from auditor.connectors.codec.batch_columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.control import open_controls
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps

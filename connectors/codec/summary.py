@@ -6,10 +6,10 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.limits import Limits
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME
+from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.bodies import Bodies, plain_bodies
-from auditor.connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import next_message
 from auditor.connectors.codec.record import next_record

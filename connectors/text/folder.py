@@ -10,7 +10,7 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow
 from auditor.connectors.codec.index import (
     OFFSET_ENTRY,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from auditor.base.errors import DecodeError
 from auditor.connectors import names
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex, TimeIndex
 from auditor.connectors.codec.snapshot import ProducerEntries
 

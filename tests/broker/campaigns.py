@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.broker.cluster import Cluster, Driver
 from tests.broker.jars import numbers
-from tests.broker.wire import Wire
+from tests.broker.raw_requests import Wire
 
 ROOT = Path(__file__).parents[1] / "data" / "campaigns"
 NAP = 0.5  # seconds until the markers of a finished transaction are surely there

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.coordinator import CoordinatorModel, run_model
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
+from tests.conformance.coordinator_adapter import CoordinatorModel, run_model
 from tests.differential.broker import HISTORIES, Broker, needs_kafka
 
 pytestmark = needs_kafka

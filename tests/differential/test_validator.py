@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from tests.conformance.validator import run_model
+from tests.conformance.validator_adapter import run_model
 from tests.differential import record_sets
 from tests.differential.broker import HISTORIES, Broker, needs_kafka
 

@@ -18,7 +18,7 @@ from auditor.connectors.codec.metadata_records import decode_control_record
 from auditor.connectors.codec.records import decode_records, records_of
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.folder import _Gathered

@@ -24,9 +24,10 @@ ROOT = Path(__file__).parents[2]
 NAME = "hanging-36"
 
 
-def poisoned(out: Path, file: str, how: str, once: str = "") -> subprocess.CompletedProcess[str]:
+def with_crashing(out: Path, file: str, how: str, once: str = "") -> subprocess.CompletedProcess[str]:
     """An audit in which whoever opens ``file`` dies."""
-    call = "import sys; from tests import poison; sys.exit(poison.main(*sys.argv[1:]))"  # workers must find its classes
+    # Imported, not run with -m: workers must find its classes.
+    call = "import sys; from tests import crashing_files; sys.exit(crashing_files.main(*sys.argv[1:]))"
     command = [sys.executable, "-c", call, NAME, str(out), file, how, once]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
@@ -42,7 +43,7 @@ def sound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def test_a_worker_that_dies_once_changes_nothing(sound: Path, tmp_path: Path) -> None:
     flag = tmp_path / "died"
-    ran = poisoned(tmp_path / "out", ".log", "segfault", str(flag))
+    ran = with_crashing(tmp_path / "out", ".log", "segfault", str(flag))
     assert flag.exists()
     assert ran.returncode == 1, ran.stderr
     assert (tmp_path / "out" / "findings.jsonl").read_bytes() == (sound / "findings.jsonl").read_bytes()
@@ -53,7 +54,7 @@ def test_a_file_that_always_kills_is_named_and_all_else_is_audited(sound: Path, 
     name = f"{log['topic']}-{log['partition']}"
     victim = next(p for p in sorted(corpora.unpack(NAME).rglob("*.log")) if p.parent.name == name)
     file = f"{name}/{victim.name}"
-    ran = poisoned(tmp_path / "out", file, "exit")
+    ran = with_crashing(tmp_path / "out", file, "exit")
     assert ran.returncode == 3, ran.stderr
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     told = [(e["file"], e["reason"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]

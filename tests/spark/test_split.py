@@ -66,15 +66,15 @@ def test_results_are_the_same_bytes_in_parts(
     assert bool(whole["tables"]) == tables
 
 
-def in_other_process(out: Path, master: str, poison: str = "no such file", once: str = "") -> int:
+def in_other_process(out: Path, master: str, file: str = "no such file", once: str = "") -> int:
     """An audit in parts of a corpus, with a file that kills whoever opens it; returns its exit status."""
     call = (
-        "import sys; from auditor.spark import scan; from tests import poison\n"
+        "import sys; from auditor.spark import scan; from tests import crashing_files\n"
         "from tests.spark.test_split import divide_all\n"
         "scan.divide = divide_all\n"
-        "sys.exit(poison.main(*sys.argv[1:]))"
+        "sys.exit(crashing_files.main(*sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", call, "altered-41", str(out), poison, "exit", once, master]
+    command = [sys.executable, "-c", call, "altered-41", str(out), file, "exit", once, master]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
     assert ran.returncode in (1, 3), ran.stderr

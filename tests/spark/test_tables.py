@@ -14,10 +14,10 @@ from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.commands import sql
 from auditor.connectors import schema
-from auditor.pipeline import tables
-from auditor.pipeline.audit import Audit
+from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.what_if_audit import AuditWithVerdicts
+from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 
 
@@ -115,7 +115,7 @@ def test_every_table_is_written(records: bool, spark: SparkSession, tmp_path: Pa
     folder = tmp_path / "out" / "tables"
     assert {item.name for item in folder.iterdir()} == (expected if records else expected - {"records"})
     for name in expected - ({"records"} if not records else set()):
-        columns = schema.DECODED.get(name) or tables.OF_FACTS.get(name)
+        columns = schema.DECODED.get(name) or derived_tables.OF_FACTS.get(name)
         read = pq.read_table(folder / name)
         if columns is not None:
             assert read.schema.names == columns.names

@@ -28,7 +28,7 @@ from auditor.connectors.codec.metadata_records import (
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.structs import Problem
 from tests import corpora
-from tests.unit import wire
+from tests.unit import client_encoding
 from tests.unit.log_reader import Read, read_log, read_partition
 
 ID = "v5HzUXNOSymlK4fSJuwxjA"
@@ -52,12 +52,12 @@ NAMES = {message.name: key for key, message in MESSAGES.items()}
 
 def record(name: str, version: int = 0, /, **fields: Any) -> bytes:
     message = MESSAGES[NAMES[name]]
-    return bytes([1, NAMES[name], version]) + wire.encode(message, version, fields)
+    return bytes([1, NAMES[name], version]) + client_encoding.encode(message, version, fields)
 
 
 def control(name: str, version: int = 0, **fields: Any) -> tuple[bytes, bytes]:
     kind, message = next((kind, message) for kind, message in CONTROL_MESSAGES.items() if message.name == name)
-    return bytes([0, 0, 0, kind]), bytes([0, version]) + wire.encode(message, version, fields)
+    return bytes([0, 0, 0, kind]), bytes([0, version]) + client_encoding.encode(message, version, fields)
 
 
 def entry(offset: int, value: bytes | None, key: bytes | None = None) -> MetadataEntry:

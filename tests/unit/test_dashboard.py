@@ -21,7 +21,7 @@ from auditor.outputs import runs
 from auditor.pipeline import results
 from auditor.rules.fingerprint import fingerprint
 from tests.unit import report_samples as samples
-from tests.unit.page import Page
+from tests.unit.html_page import Page
 
 SLASHED = "scheduled__2026-11-21T04:00:00+00:00/../x?y"
 

@@ -12,7 +12,7 @@ import pytest
 
 from auditor.rules.finding import Finding
 from tests.audited import above_info
-from tests.coordinator_log import Coordinator
+from tests.coordinator_records import Coordinator
 from tests.forge import Batch, Forged, Lab, told
 
 MINUTE_MS = 60_000

@@ -12,7 +12,7 @@ import pytest
 
 from auditor.base.limits import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, pack
 from auditor.facts.watched_offsets import WatchedOffsets
 from auditor.pipeline.context import entries

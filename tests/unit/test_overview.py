@@ -7,7 +7,7 @@ from typing import Any
 from auditor.dashboards import overview
 from auditor.dashboards.overview import Changes, step
 from tests.unit import report_samples as samples
-from tests.unit.page import Page
+from tests.unit.html_page import Page
 
 
 def night(n: int, **counts: int) -> overview.Step:

@@ -18,7 +18,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
 from auditor.replay.state import Replay
 from tests.made import data, marker
-from tests.unit.log_histories import LAST, History, facts_of, history
+from tests.unit.batch_histories import LAST, History, facts_of, history
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 12
@@ -28,7 +28,7 @@ import numpy as np
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
 from auditor.replay import audit_replay as audit, snapshot_chain as chain
 from tests.unit.test_replay_kernel import as_records, told
-from tests.unit.log_histories import history, facts_of
+from tests.unit.batch_histories import history, facts_of
 kernel = audit.replay_batches
 audit.replay_batches = lambda replay, b, *rest: kernel(as_records(replay), b.view(np.recarray), *rest)
 first_time = chain.first_broker_time

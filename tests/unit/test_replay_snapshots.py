@@ -12,7 +12,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.replay.snapshot_chain import MAX_DIFFERENCES, Stored
 from tests.made import data, marker
-from tests.unit.log_histories import History, facts_of
+from tests.unit.batch_histories import History, facts_of
 
 NOTHING = {
     "producer_epoch": 0, "last_sequence": -1, "last_offset": -1, "offset_delta": 0, "last_timestamp": 1_000_000,

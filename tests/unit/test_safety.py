@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import parse_time
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import safety
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 from tests import corpora
-from tests.coordinator_log import Coordinator
+from tests.coordinator_records import Coordinator
 from tests.facts import log_of, opened
 from tests.forge import Lab
 from tests.made import facts

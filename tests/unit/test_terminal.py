@@ -7,7 +7,7 @@ import io
 import pytest
 
 from auditor.dashboards import terminal
-from auditor.dashboards.columns import cells, wrap
+from auditor.dashboards.text_columns import cells, wrap
 from tests.unit import report_samples as samples
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.connectors.inventory import discover
 from auditor.connectors.schema import DECODED, LOG_KEY

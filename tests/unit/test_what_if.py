@@ -17,8 +17,8 @@ from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.model import policies
 from auditor.pipeline import cluster_settings, context, plan, what_if_plan
 from auditor.pipeline import what_if_numbers as numbers
-from auditor.pipeline.copies import read_task
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import read_task
 from auditor.pipeline.verdicts import judge_log
 from auditor.replay.copy_reader import CopyTask
 from auditor.rules.view import Cluster

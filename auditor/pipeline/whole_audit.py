@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
-from auditor.pipeline import cluster_settings, context, plan, policy_choice, results, tables
+from auditor.pipeline import cluster_settings, context, derived_tables, plan, policy_choice, results
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
@@ -201,12 +201,12 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.contract_findings(self.findings)
-        return tables.of_metadata(self.settings, table) if table in tables.OF_METADATA else None
+        return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:
         """The tables that ``--tables`` writes; ``records`` only under ``--records``. ``decode_errors`` is the last of
         those that are decoded, and so knows what reading the others died of."""
-        names = [name for name in tables.NAMES if name != "verdicts"]
+        names = [name for name in derived_tables.NAMES if name != "verdicts"]
         return [name for name in names if name != "records" or self.options.records]
 
     # what came of it
