@@ -59,10 +59,10 @@ def run(wanted: list[str], plan: Plan, kept: Path) -> None:
             rows[group] = [list(row) for row in GROUPS[group](plan)]
             print("\n".join(table.Row(*row).line() for row in rows[group]))  # type: ignore[arg-type]
             kept.write_text(json.dumps(rows))
-            told = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
+            measured = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
             sizes = "Full sizes" if plan.full else "Quick sizes"
             head = f"{table.machine()} {sizes}, medians of {plan.runs} runs, the sides in turn.\n\n"
-            table.write("figures", head + table.table(told))
+            table.write("figures", head + table.table(measured))
         print(f"== {group}: {time.monotonic() - began:.0f} s", flush=True)
 
 

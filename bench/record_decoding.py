@@ -32,11 +32,11 @@ def seconds(made: Made, first: list[float]) -> float:
     The first time a process also gets its memory from the system, which in a virtual machine takes as long again.
     """
     command = [sys.executable, "-m", "bench.record_decoding", str(made.folder)]
-    told = subprocess.run(command, cwd=sides.ROOT, capture_output=True, text=True, check=True).stdout.split()
-    if int(told[0]) != made.records:
-        raise RuntimeError(f"{made.records} records were written, {told[0]} read")
-    first.append(float(told[1]))
-    return float(told[2])
+    counted = subprocess.run(command, cwd=sides.ROOT, capture_output=True, text=True, check=True).stdout.split()
+    if int(counted[0]) != made.records:
+        raise RuntimeError(f"{made.records} records were written, {counted[0]} read")
+    first.append(float(counted[1]))
+    return float(counted[2])
 
 
 def measure(plan: Plan) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Where the time goes: layer by layer over one copy, step by step of the command, and what Spark's event log tells."""
+"""Where the time goes: layer by layer over one copy, step by step of the command, and what Spark's event log shows."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _nobody(path: str) -> None:
 def guarded(
     refused: Mapping[str, str], opened: Callable[[str], None] = _nobody, patience_s: float = PATIENCE_S
 ) -> Iterator[None]:
-    """While files are read: ``refused`` (path, or ``ALL``, -> why) stay closed, ``opened`` is told of the others.
+    """While files are read: ``refused`` (path, or ``ALL``, -> why) stay closed, ``opened`` is called with the others.
 
     The process ends where ``patience_s`` seconds pass with neither another file opened nor the end of the block.
     """

@@ -55,7 +55,7 @@ class FilePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A folder of text dumps; topic and partition in ``key`` are what the dumps tell."""
+    """A folder of text dumps; topic and partition in ``key`` are what the dumps show."""
 
     place: Place
     key: Key
@@ -124,7 +124,7 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
     """A segment, or a snapshot of ``__cluster_metadata``, which is built alike."""
     opened = open_file(piece.place, piece.file.name)
     if isinstance(opened, DecodeError):
-        if piece.start == 0:  # told once, however many pieces there are
+        if piece.start == 0:  # reported once, however many pieces there are
             yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
         return
     topic = piece.key[3] or ""

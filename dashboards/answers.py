@@ -293,7 +293,7 @@ def _blocks(finding: Finding, name: str) -> bool:
 
 
 def _as_transaction(finding: Finding) -> dict[str, Any]:
-    """What a finding alone tells of the transaction that it is about."""
+    """What a finding alone says of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
     kind = evidence.get("class")
     return {

@@ -70,7 +70,7 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     until it expires, at 224 bytes a producer and 40 a cached batch; reported from 10,000 producers of a partition on.
     'auditor what-if' says it for whole brokers, whatever their size.
     Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
-    Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input tell.
+    Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input say.
     What to do: find the short-lived producers; lower producer.id.expiration.ms; upgrade clients; watch the metric
     kafka.server:type=ReplicaManager,name=ProducerIdCount.
     Source: KIP draft on keeping only the latest batch

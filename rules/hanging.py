@@ -15,7 +15,7 @@ from auditor.rules.view import HOUR_MS, LogView
 
 FAMILY = "transactions"
 # Nobody knows it only where the coordinator's log was read whole.
-UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not tell"
+UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 STUCK_RECORDS = 100_000
 STUCK_RECORDS_CRITICAL = 1_000_000
 
@@ -97,7 +97,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
 @rule(
     "long-open-transaction",
     family=FAMILY,
-    severity="error beyond its time-out by 30 s; info when it is young, or nothing tells its age",
+    severity="error beyond its time-out by 30 s; info when it is young, or nothing shows its age",
     time=True,
     absorbed_by=(
         By("hanging-transaction", same_transaction),
@@ -112,7 +112,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
     Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
-    coordinator record tells it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
+    coordinator record shows it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.

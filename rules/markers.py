@@ -321,14 +321,14 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
         p = history.written_in(int(t["producer_id"]))
         at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
         latest = -1 if p is None else history.leader_epochs.get(p, -1)
-        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
+        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in reported:
             continue
-        told.add(at)
+        reported.add(at)
         stamp = int(t["marker_timestamp"])
         seen = arrived(history.times.get(p, -1), history.clean.get(p, False), stamp, other_clock=True)
         yield _at_marker(

@@ -60,9 +60,9 @@ class Pair:
     def _entries(self, copy: CopyFacts) -> np.ndarray:
         rows = copy.aborted
         keep = (rows["last_offset"] >= self.low) & (rows["last_offset"] < self.high)
-        for gap in self.gaps:  # its marker is missing: told already
+        for gap in self.gaps:  # its marker is missing: reported already
             keep &= (rows["last_offset"] < gap.first_offset) | (rows["last_offset"] > gap.last_offset)
-        for c in (self.copy, self.leader):  # an index that was not copied tells nothing of the other one
+        for c in (self.copy, self.leader):  # an index that was not copied shows nothing of the other one
             segment = np.searchsorted(c.segment_bases, rows["last_offset"], side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
         return np.unique(np.array(rows[keep][INDEX_ENTRY].tolist(), [(name, "i8") for name in INDEX_ENTRY]))

@@ -37,7 +37,7 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
     Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle
     (info where a broker-written time before the batch shows that); the setting is taken as one day where the input does
-    not tell it.
+    not show it.
     What to do: keep producers longer than they are idle, with kafka-configs.sh --bootstrap-server B --entity-type
     brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
     Source: KIP-360

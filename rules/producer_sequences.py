@@ -104,7 +104,7 @@ def _certainty(log: LogView, e: Event) -> dict[str, str]:
 
 
 def _gaps(log: LogView) -> list[list[Event]]:
-    """The gaps to tell, each with what is wrong only because its batches lie in another order.
+    """The gaps to report, each with what is wrong only because its batches lie in another order.
 
     That is a batch that begins where the gap does, behind it, and the one that then goes on where those before ended.
     """

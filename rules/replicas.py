@@ -262,14 +262,14 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     them.
     Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
     """
-    told: set[tuple[int, int]] = set()  # what the leader copy lacks is one cause, however many followers have it
+    reported: set[tuple[int, int]] = set()  # what the leader copy lacks is one cause, however many followers have it
     for pair in replica_pairs(log):
         for gap in pair.gaps:
             key = (gap.first_offset, gap.last_offset)
-            if not gap.in_leader or key not in told:
+            if not gap.in_leader or key not in reported:
                 yield _missing(log, pair, gap)
             if gap.in_leader:
-                told.add(key)
+                reported.add(key)
 
 
 def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:

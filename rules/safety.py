@@ -70,7 +70,7 @@ def _open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
 
 
 def _may_be_the_committed(log: LogView, t: OpenTransaction) -> bool:
-    """Whether the history of its id is too short to tell this data from that of the COMMIT that it ends with."""
+    """Whether the history of its id is too short to distinguish this data from that of the COMMIT that it ends with."""
     if t.entry is None or t.entry.state != "CompleteCommit" or owner_complete(log, int(t.row["producer_id"])):
         return False
     return not int(t.row["prev_marker_time"]) >= t.entry.time - SKEW_MS

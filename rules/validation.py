@@ -137,12 +137,12 @@ def _place(e: Event) -> tuple[int, int]:
     return int(e["segment"]), int(e["position"])
 
 
-def _unknown_formats(log: LogView, told: set[int]) -> Iterator[Finding]:
+def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
     """Whole batches of a magic that does not exist, and wrappers of such a codec."""
     copy = log.leader
     in_tail = {(e.file, e.position) for pieces in tails(copy).values() for e in pieces}
     for error in copy.errors:
-        wrapper = error.reason == "bad_codec" and error.position not in told
+        wrapper = error.reason == "bad_codec" and error.position not in reported
         if error.file not in copy.segments or (error.file, error.position) in in_tail:
             continue
         if wrapper or is_whole(error):
@@ -400,6 +400,6 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
             evidence={"producer_epoch": e["producer_epoch"]},
             remedy="Nothing",
         )
-    told = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
-    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, told):
+    reported = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
+    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, reported):
         yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS), "producer-fields-inconsistent")

@@ -57,8 +57,8 @@ class Cluster:
     ``releases``: what the input shows of each broker's release, by broker id.
     ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
     producer id not given out by then, each None where nothing says so.
-    ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
-    directory. ``open_from`` tells of each producer id where it has an open transaction (topic-partition, first offset).
+    ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log
+    directory. ``open_from`` says for each producer id where it has an open transaction (topic-partition, first offset).
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
     the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
@@ -88,11 +88,11 @@ class Cluster:
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
-        """A topic's setting as far as the input tells it, under its topic-level name."""
+        """A topic's setting as far as the input shows it, under its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
 
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
-        """The first of the broker's settings that the input tells: its own, else the cluster's default."""
+        """The first of the broker's settings that the input shows: its own, else the cluster's default."""
         for entity in (str(broker_id), ""):
             for name in names:
                 value = self.broker_configs.get(entity, {}).get(name)
@@ -119,7 +119,7 @@ class Cluster:
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def elected(self, topic: str, partition: int) -> list[Election]:
-        """The elections of a partition that the metadata still tells of, in order."""
+        """The elections of a partition that the metadata still shows, in order."""
         return self.elections.get((topic, partition), [])
 
     def margin(self, timeout_ms: int = 0) -> int:

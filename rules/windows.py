@@ -263,7 +263,7 @@ def window_after(log: LogView, t: np.void) -> Window | None:
 
 
 def _may_follow(log: LogView, window: Window, marker_time: int) -> bool:
-    """Whether the window may come behind a marker of another one: it did not end before it, as far as clocks tell."""
+    """Whether the window may come behind a marker of another one: it did not end before it, as far as clocks show."""
     end = window.end_time
     slack = skew(log, None if window.decided is None else window.decided.partition)
     return end is None or end > marker_time - (SKEW_MS if slack > SAME_CLOCK_MS else 0)

@@ -178,7 +178,7 @@ class ProducerState:
         return SnapshotEntry(int(p.producer_id[row]), int(p.epoch[row]), sequence, offset, delta, timestamp, *fixed)
 
     def load(self, entry: SnapshotEntry) -> None:
-        """Enter a producer as a snapshot tells of it; an open transaction is ongoing again."""
+        """Enter a producer as a snapshot shows it; an open transaction is ongoing again."""
         row, p = self.row_for(entry.producer_id), self.producers
         p.epoch[row] = entry.epoch
         p.coordinator_epoch[row] = entry.coordinator_epoch

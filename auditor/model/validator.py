@@ -43,7 +43,7 @@ class TopicSettings(NamedTuple):
 
 
 class Validated(NamedTuple):
-    """An accepted record set: assigned `offsets` in record order, and what the log's time index is told.
+    """An accepted record set: assigned `offsets` in record order, and what goes into the log's time index.
 
     `shallow_offset_of_max_timestamp`: last offset of the batch that holds `max_timestamp`, epoch ms; both -1 without
     timestamps. `size_maybe_changed`: the set was rebuilt, which counts `converted_records`.

@@ -98,7 +98,7 @@ def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> dict[str, Any]
 
 
 def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
-    """The transactional id of each producer id, null where the coordinator's log does not tell."""
+    """The transactional id of each producer id, null where the coordinator's log does not show."""
     known, at = np.unique(producer_ids, return_inverse=True)
     return texts([log.owner(pid) for pid in known.tolist()]).take(array_of(at.astype(np.int64)))
 

@@ -248,7 +248,7 @@ def _ending(status: int, patience_s: float) -> str:
 
 
 def start_workers(line_fd: int) -> None:
-    """The starter: loads modules, then forks a worker whenever it is asked to, and tells how one ended."""
+    """The starter: loads modules, then forks a worker whenever it is asked to, and reports how one ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
     sys.meta_path.insert(0, _NoPandas())
     for name in LOADED:

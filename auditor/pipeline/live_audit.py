@@ -43,7 +43,7 @@ class LiveAudit(Audit):
         with self.step("read the cluster"), Tables(self.options, self.folder) as tables:
             self._reading.run(tables.watch)
         if not self._reading.brokers:
-            raise AuditInputError("the cluster does not tell its topics; check what this user may describe")
+            raise AuditInputError("the cluster does not list its topics; check what this user may describe")
         return self._reading
 
     @cached_property
@@ -137,7 +137,7 @@ class LiveAudit(Audit):
         return [name for name in super().written_tables() if name not in PASSING]
 
     def of_summary(self) -> dict[str, Any]:
-        """What only a running cluster can tell, under ``live``."""
+        """What only a running cluster can show, under ``live``."""
         reading = self.reading
         ends = reading.ends
         logs = [

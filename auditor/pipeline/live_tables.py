@@ -55,7 +55,7 @@ class Tables:
 
         def show(chunk: Chunk) -> None:
             if decoded is not None and chunk.raw is not None:
-                decoded.add(task.file, chunk)  # what could not be read the audit tells
+                decoded.add(task.file, chunk)  # what could not be read is reported by the audit
                 decoded.unreadable.clear()
                 decoded.unknown.clear()
                 for name, batch in decoded.drain(key):

@@ -70,7 +70,7 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The policies that are told of."""
+        """The policies that are reported."""
         return tuple(name for name in self._compared if name in self.policies or name in self._now.values())
 
     @cached_property

@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 
 def nobody(text: str) -> None:
-    """Tells nobody."""
+    """Notifies nobody."""
 
 
 class Audit:

@@ -210,7 +210,7 @@ class CoordinatorReader(RecordProblems):
         return True
 
     def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
-        """Notes records that the dictionaries have no room for; one error tells of all."""
+        """Notes records that the dictionaries have no room for; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
         self.broken_at = max(self.broken_at, int(at["offset"][left].max()))

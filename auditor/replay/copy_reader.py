@@ -65,7 +65,7 @@ def _broke_off(file: DataFile, data: bytes) -> bool:
 
 
 class Listener(Protocol):
-    """Who is told of a copy as it is read: segment by segment, batches and unreadable bytes in the order of the log."""
+    """Listens while a copy is read: segment by segment, batches and unreadable bytes in the order of the log."""
 
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
         """A segment comes; ``after`` is the next one's base offset, -1 for none."""

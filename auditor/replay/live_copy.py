@@ -121,7 +121,7 @@ class LiveReader(CopyReader):
         )  # fmt: skip
 
     def _note_holes(self, b: BatchColumns) -> None:
-        """Remembers behind which offset nothing has been cleaned away, which only the batches themselves tell."""
+        """Remembers behind which offset nothing has been cleaned away, which only the batches themselves show."""
         if not len(b.position):
             return
         ends = b.last_offset + 1

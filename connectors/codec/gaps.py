@@ -67,7 +67,7 @@ class Gaps:
         if why == walking.SUSPECT:
             need = min(rest, need + walking.PREFIX)  # the batch behind it says whether its length is right
         elif need > rest:
-            need = min(rest, walking.PREFIX)  # it is torn, and its first bytes tell how
+            need = min(rest, walking.PREFIX)  # it is torn, and its first bytes show how
         return self.window.left < need and self.window.fill(need)
 
     def over(self, why: int) -> DecodeError | None:

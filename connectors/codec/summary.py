@@ -32,7 +32,7 @@ def _put(
     """Fill row ``to``.
 
     ``at`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
-    headers, where that stands, flaws. Starts are told less ``shift``, and not at all where there is no room.
+    headers, where that stands, flaws. Starts are given less ``shift``, and not at all where there is no room.
     """
     out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = at
     out.key_size[to] = key[1]

@@ -115,7 +115,7 @@ class SegmentBuilder:
         return self._add(row)
 
     def record(self, line: Match) -> bool:
-        """A record of the batch above it: control records tell their type, legacy ones the wrapper's first offset."""
+        """A record of the batch above it: control records show their type, legacy ones the wrapper's first offset."""
         offset = int(line["offset"])
         if not self.rows:
             return True  # the dump begins in the middle of a batch

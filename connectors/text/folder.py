@@ -119,7 +119,7 @@ class _Gathered:
         if entries is None:
             self.errors.append(DecodeError(whence.file, 0, -1, "bad_value", "a producer entry with a number too large"))
         elif whence.offset < 0:
-            self.notes.append(f"{whence.file}: a snapshot whose offset nothing tells was left out")
+            self.notes.append(f"{whence.file}: a snapshot whose offset nothing shows was left out")
         else:
             copy.snapshots.append(TextSnapshot(whence.file, whence.offset, entries))
 

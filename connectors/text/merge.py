@@ -112,7 +112,7 @@ def _merge_owner(shown: list[list[Printed]]) -> list[Printed]:
 
 
 def _both(first: Printed, second: Printed) -> Printed:
-    """One record from two prints of it; where it stands is told by the print that shows its offset."""
+    """One record from two prints of it; where it stands is known from the print that shows its offset."""
     if first.head[2] is None and second.head[2] is not None:
         first, second = second, first
     fields: dict[str, Any] = {

@@ -87,7 +87,7 @@ def run_case(case: dict[str, Any]) -> list[str]:
 
 
 def judge(case: dict[str, Any]) -> list[str]:
-    """As :func:`run_case`, with an exception of the model told as a difference, so that the other cases still run."""
+    """As :func:`run_case`, but an exception of the model is a difference, so that the other cases still run."""
     try:
         return run_case(case)
     except Exception:  # noqa: BLE001 - any bug of the model fails this case alone

@@ -55,7 +55,7 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
     note = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if last else -1
     for name in known:
         TARGETS[name](known[name][0])  # compiles, so that the first mutant is not slow
-    failed = set[str]()  # lines of code that raised, each told once
+    failed = set[str]()  # lines of code that raised, each reported once
     before, slowest, spent = _memory(), (0.0, "", 0), Counter[str]()
     for number in numbers:
         name = kinds[number % len(kinds)]

@@ -15,7 +15,7 @@ from auditor.base.errors import DecodeError
 from tests import segments
 from tests.fuzz import coverage_guided, mutate, mutated_directories, seeds
 from tests.fuzz.__main__ import run_whole
-from tests.fuzz.targets import TARGETS, told
+from tests.fuzz.targets import TARGETS, reported
 
 ROOT = Path(__file__).parents[2]
 FINDS = sorted(path for path in Path(__file__).with_name("finds").glob("*=*"))
@@ -122,4 +122,4 @@ def test_coverage_guided_fuzzing_runs(tmp_path: Path) -> None:
 def test_an_error_outside_of_its_file_is_seen() -> None:
     for wrong in (DecodeError("f", 9, 3, "truncated", ""), DecodeError("f", 0, 3, "no such reason", "")):
         with pytest.raises(AssertionError):
-            told(10, [wrong])
+            reported(10, [wrong])

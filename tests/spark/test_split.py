@@ -107,8 +107,8 @@ def test_a_file_that_always_kills_is_named(kind: str, tmp_path: Path) -> None:
     file = segment.name if kind == "log" else str(segment.index and segment.index.name)
     assert in_other_process(tmp_path / "out", "local[1]", file) == 3
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    told = {(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"}
-    assert told == {(file, "reading it ends the process: exit status 7")}
+    reported = {(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"}
+    assert reported == {(file, "reading it ends the process: exit status 7")}
     files = (p for p in corpora.unpack("altered-41").rglob("*") if p.is_file())
     assert summary["bytes"]["total"] == sum(p.stat().st_size for p in files)
 

@@ -96,9 +96,9 @@ def test_verdicts_of_a_what_if(spark: SparkSession) -> None:
 
 def test_wrong_sql_is_one_line_with_a_hint(spark: SparkSession) -> None:
     for text in ("select nothing from batches", "selekt", "select * from batchez", "select 1/0 from batches"):
-        with pytest.raises(AuditInputError, match=r"tables: batches, records") as told:
+        with pytest.raises(AuditInputError, match=r"tables: batches, records") as raised:
             ask(spark, "healthy-41", text)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_only_what_is_named_is_computed() -> None:

@@ -106,7 +106,7 @@ def test_when_an_abort_is_safe(kind: str, state: str | None, findings: list[dict
     assert answers.advise(row(kind, state=state), findings).verdict == verdict
 
 
-def test_cost_of_an_abort_is_told_in_records_and_bytes() -> None:
+def test_cost_of_an_abort_is_reported_in_records_and_bytes() -> None:
     assert answers.advise(row("hanging"), []).cost.startswith("5 records (2 KiB) become aborted")
 
 

@@ -62,7 +62,7 @@ def test_a_partition_alone_is_neither_red_nor_green(tmp_path: Path) -> None:
     assert (row["standing"], row["at_least"], row["beyond_timeout"]) == ("unknown", True, None)
     assert audit.exit_code() == 0
     first, headline = said(audit)
-    assert first == headline == "1 partition is held by an open transaction, and nothing tells for how long"
+    assert first == headline == "1 partition is held by an open transaction, and nothing shows for how long"
     assert opened(tmp_path / "bank.ledger-0", as_of=parse_time("now")).exit_code() == 1
 
 

@@ -166,7 +166,7 @@ def test_a_snapshot_counts_only_when_complete() -> None:
     assert (metadata.features["metadata.version"], metadata.end_offset) == ((27, 9, 1009), 11)
 
 
-def test_a_gap_is_told_once_and_excuses_what_it_hides() -> None:
+def test_a_gap_is_reported_once_and_excuses_what_it_hides() -> None:
     metadata, errors = fold_metadata([], [entry(5, NO_OP), entry(6, DIRECTORY_CHANGE), entry(7, PARTITION)])
     assert metadata.gaps == [(0, 5)]
     assert [(error.position, error.reason) for error in errors] == [(500, "bad_value")]
@@ -293,7 +293,7 @@ def test_names_of_snapshots() -> None:
         (TOPIC[:-1], "truncated"),
     ],
 )
-def test_what_is_unreadable_is_told(value: bytes | None, reason: str) -> None:
+def test_what_is_unreadable_is_reported(value: bytes | None, reason: str) -> None:
     problem = decode_metadata_record(value)
     assert isinstance(problem, Problem)
     assert problem.reason == reason

@@ -237,7 +237,7 @@ def test_every_group_is_as_the_old_console_consumer_says(name: str) -> None:
         (GROUP_KEY, b"\0\5", "bad_version", False),
     ],
 )
-def test_what_is_unreadable_is_told(key: bytes | None, value: bytes | None, reason: str, has_row: bool) -> None:
+def test_what_is_unreadable_is_reported(key: bytes | None, value: bytes | None, reason: str, has_row: bool) -> None:
     found, problem = decode_consumer_offsets(key, value)
     assert problem is not None
     assert (problem.reason, found is not None) == (reason, has_row)

@@ -64,8 +64,8 @@ def test_a_file_that_kills_is_named_and_all_else_is_audited(how: str, ending: st
     ran = with_crashing(tmp_path / "out", f"{name}/{victim.name}", how, "inline[2]")
     assert ran.returncode == 3, ran.stderr
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    told = [(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
-    assert told == [(f"{name}/{victim.name}", f"reading it ends the process: {ending}")]
+    reported = [(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
+    assert reported == [(f"{name}/{victim.name}", f"reading it ends the process: {ending}")]
     others = [line for line in lines(sound) if json.loads(line)["topic"] != log["topic"]]
     assert others
     assert [line for line in lines(tmp_path / "out") if json.loads(line)["topic"] != log["topic"]] == others
@@ -112,6 +112,6 @@ def test_sql_by_duckdb() -> None:
     }
     rows = ask("select rule, count(*) n from findings where severity = 'critical' group by 1")
     assert rows == [{"rule": "hanging-transaction", "n": 4}]
-    with pytest.raises(AuditInputError, match="tables: batches, records") as told:
+    with pytest.raises(AuditInputError, match="tables: batches, records") as raised:
         ask("select nothing from batches")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)

@@ -57,8 +57,8 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     patience_s = 15 if how == "hang" else 3600  # enough to load what was compiled right now
     facts = [one for found in read_apart(mixed, read_task, patience_s) for one in found]
     errors = [(e.file, e.length, e.reason, e.detail) for one in facts for e in one.errors]
-    told = (segment.name, segment.size, "unreadable", f"reading it {ending}")
-    assert errors == [told]
+    reported = (segment.name, segment.size, "unreadable", f"reading it {ending}")
+    assert errors == [reported]
     others = [shown(one) for n, one in enumerate(facts) if n != victim]
     assert others == sound
     sums = facts[victim].sums

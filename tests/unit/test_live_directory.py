@@ -62,7 +62,7 @@ def test_what_is_gone_is_said_and_nothing_is_concluded_from_it(
 def test_what_grows_is_read_as_listed(
     fraction: float, sound: tuple[str, set[tuple[Any, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logs have grown by the time they are read, and indexes, snapshots and checkpoints tell of what came since."""
+    """Logs have grown by the time they are read, and indexes, snapshots and checkpoints show what came since."""
     name, before = sound
     folder = live_copy(name, tmp_path / "live")
     grown: dict[Path, bytes] = {}

@@ -92,7 +92,7 @@ def test_hostile_names_are_inert_everywhere(sources: dict[str, str]) -> None:
     sources["hostile"].encode("utf-8")
 
 
-def test_a_normal_transaction_is_drawn_and_told_calmly() -> None:
+def test_a_normal_transaction_is_drawn_and_described_calmly() -> None:
     findings, summary, transactions, timelines = samples.hanging()
     calm = [row for row in transactions if row["class"] == "active"]
     bar = {key: calm[0][key] for key in ("producer_id", "producer_epoch", "first_offset", "last_offset", "class")}

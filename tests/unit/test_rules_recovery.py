@@ -76,14 +76,14 @@ def test_from_its_recovery_point_a_broker_looks_at_the_end_alone() -> None:
     assert run["from_recovery_point"]["log_end_after"] == 220
 
 
-def test_a_log_directory_is_told_by_its_worst_logs() -> None:
+def test_a_log_directory_is_judged_by_its_worst_logs() -> None:
     runs = [run for copy in copies("altered-41").values() if (run := both_runs(copy)) is not None]
-    told = directory("broker-1", runs, clean_shutdown=True)
-    assert told["starts"] is True
-    assert [cut["partition"] for cut in told["truncates"]] == [6, 7, 8]
-    assert [cut["partition"] for cut in told["from_recovery_points"]["truncates"]] == [7, 8]
-    assert "cut 3 logs" in told["says"]
-    assert told["says"].endswith("a start now scans nothing")
+    reported = directory("broker-1", runs, clean_shutdown=True)
+    assert reported["starts"] is True
+    assert [cut["partition"] for cut in reported["truncates"]] == [6, 7, 8]
+    assert [cut["partition"] for cut in reported["from_recovery_points"]["truncates"]] == [7, 8]
+    assert "cut 3 logs" in reported["says"]
+    assert reported["says"].endswith("a start now scans nothing")
 
 
 @pytest.mark.parametrize("name", [n for n in corpora.names() if n != "altered-41"])

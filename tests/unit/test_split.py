@@ -111,7 +111,7 @@ def test_any_number_comes_out_as_it_went_in() -> None:
     assert (empty.rows.shape, empty.errors, empty.body_errors) == ((0, 17), [], errors)
 
 
-def test_files_that_are_gone_or_kill_their_reader_are_told_as_ever(tmp_path: Path) -> None:
+def test_files_that_are_gone_or_kill_their_reader_are_reported_as_ever(tmp_path: Path) -> None:
     tasks = tasks_below(corpora.copy(SEGMENTS, tmp_path))
     task = max(tasks, key=lambda t: len(t.copy.segments))
     victim = task.copy.segments[0].name

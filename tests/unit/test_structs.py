@@ -153,7 +153,7 @@ def test_elements_are_limited() -> None:
     assert problem.reason == "limit"
 
 
-def test_an_unknown_version_is_told() -> None:
+def test_an_unknown_version_is_reported() -> None:
     for version in (-1, 1):
         problem = decode(STRING, version, b"\1\0")
         assert isinstance(problem, Problem)

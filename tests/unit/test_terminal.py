@@ -18,7 +18,7 @@ def printed(findings: list[dict], summary: dict, width: int = 140, color: bool =
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 140, 200])
-def test_every_finding_is_told_within_the_width(width: int) -> None:
+def test_every_finding_is_reported_within_the_width(width: int) -> None:
     findings, summary, _, _ = samples.hanging()
     said = printed(findings, summary, width, verbose=True)
     table = said.split("\n\nFindings:")[0]
