@@ -1,4 +1,4 @@
-"""Who is asked before a file is opened: a file that kills its reader stays closed, and none holds it up for ever.
+"""Who is asked before a file is opened: a file that kills its reader stays closed, and none holds it up for good.
 
 Whoever reads for others sets this up: a worker of Spark's, and the process that finds out which file kills
 (:mod:`auditor.pipeline.isolation`). Paths are those of places, without their URI.

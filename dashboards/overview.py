@@ -1,6 +1,6 @@
 """The dashboard over many runs: the trend, what is new and gone since the run before, and who is named most.
 
-Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged anew.
+Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged again.
 """
 
 from __future__ import annotations

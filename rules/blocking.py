@@ -162,7 +162,7 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": last.timeout_ms if last.timeout_ms > 0 else None, "beyond_timeout": late,
                 "class": "late" if late else "active", "state": last.state,
-                "why": f"the coordinator has it as {last.state}; no copy of the partition is in the input",
+                "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
                 "standing": (Standing.UNDELIVERABLE if name in away else Standing.OVERDUE).value, "others": 0,
             })  # fmt: skip
     return rows

@@ -284,7 +284,7 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
 
 
 def _verdicts(log: LogView) -> list[dict[str, Any]]:
-    """The rows of table ``verdicts`` of the leader copy; a plain audit has none."""
+    """The rows of table ``verdicts`` of the leader replica; a plain audit has none."""
     table = log.leader.tables.get("verdicts")
     return [] if table is None else table.to_pylist()
 
@@ -335,7 +335,7 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     DUPLICATE_SEQUENCE_NUMBER although no record with its sequences was stored before in that epoch.
     Why it matters: a client takes that answer for success. The records would be lost, and nobody would know.
     Can be wrong: the range was stored before, and retention or cleaning has removed it.
-    What to do: hold these cases against the first phase of the draft, which changes brokers alone.
+    What to do: compare these cases with the first phase of the draft, which changes brokers alone.
     Source: KIP draft on keeping only the latest batch
     """
     for v in _verdicts(log):

@@ -294,7 +294,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
 
     Checks: the last offset in force of a group partition against the start and the end of that log's leader replica.
-    Why it matters: above the end, the partition lost its tail or was created anew; below the start, retention took
+    Why it matters: above the end, the partition lost its tail or was recreated; below the start, retention took
     records that the group never read. Either way auto.offset.reset decides where the group goes on.
     Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.

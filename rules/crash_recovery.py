@@ -1,4 +1,4 @@
-"""Recovery dry run: what a broker of today (4.1) would make of a log directory after a crash.
+"""Recovery dry run: what a current broker (4.1) would make of a log directory after a crash.
 
 After a crash a broker trusts nothing from the recovery point on: it scans those segments batch by batch, cuts the log
 at the first one that is not sound and drops what follows. There are two dry runs: one that scans everything, as without
@@ -73,7 +73,7 @@ def directory(log_dir: str, runs: list[dict[str, Any]], clean_shutdown: bool) ->
     """The dry run of a log directory from those of its logs (:func:`both_runs`)."""
     full = _together(runs)
     plain = _together([run["from_recovery_point"] or run for run in runs])
-    says = f"After a crash, if every segment is scanned, a broker of today {_outcome(full)}"
+    says = f"After a crash, if every segment is scanned, a current broker {_outcome(full)}"
     if plain != full:
         says += f"; if the recovery points stand as they are, it {_outcome(plain)}"
     if clean_shutdown:
@@ -105,7 +105,7 @@ def _fatal_words(fatal: list[dict[str, Any]]) -> str:
 def _says(run: dict[str, Any]) -> str:
     parts = []
     if run["poison"]:
-        parts.append(f"keeps a broker of today from starting: {_fatal_words(run['poison'])}")
+        parts.append(f"keeps a current broker from starting: {_fatal_words(run['poison'])}")
     for cut in run["truncates"]:
         parts.append(
             f"is cut at offset {cut['offset']} (byte {cut['position']} of {cut['file']}, {cut['reason']}): "

@@ -37,7 +37,7 @@ def watched(log: LogView) -> WatchedOffsets | None:
 
 
 def story_of(log: LogView, *watchers: Watcher) -> Story:
-    """Replays the judged records of the leader copy of a ``__consumer_offsets`` partition."""
+    """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
     story = Story(tuple(watchers))
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
     for offset, kind, row in steps:

@@ -60,7 +60,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
     transaction without this partition; or whose producer id no transactional id ever had.
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
-    stand still there, the cleaner too, until somebody writes a marker.
+    stop there, the cleaner too, until somebody writes a marker.
     Can be wrong: files copied from a running broker at different times (then it is said as in flight).
     What to do: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh abort --start-offset
     (not where the coordinator had decided COMMIT: restore the marker from a replica that has it);
@@ -155,7 +155,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
-    """The last stable offset stands still
+    """The last stable offset does not move
 
     Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset, or the batch at the first
     unstable offset is older than the margin, which is an hour at most, whatever time-out the transaction has.

@@ -88,8 +88,8 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
 
     Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
     retained away since, and there is no marker of that producer, epoch and result.
-    Why it matters: the data stays undecided for ever: read_committed consumers stop before it.
-    Can be wrong: the partition was deleted and created anew; files copied at different times (then said as in flight).
+    Why it matters: the data stays undecided for good: read_committed consumers stop before it.
+    Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: restore from a
     replica that has the marker.
     Source: KIP-98; semantics 3.14 X4

@@ -29,7 +29,7 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 class Bounds(NamedTuple):
-    """Where the leader copy of a log begins and ends, and what its file can prove about time."""
+    """Where the leader replica of a log begins and ends, and what its file can prove about time."""
 
     log_start: int
     log_end: int
@@ -136,7 +136,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class LogView:
-    """One log: its copies in the order of broker id and log directory, the leader copy, the cluster around it."""
+    """One log: its copies in the order of broker id and log directory, the leader replica, the cluster around it."""
 
     copies: list[CopyFacts]
     cluster: Cluster
@@ -181,7 +181,7 @@ class LogView:
         return (copy or self.leader).intact_from
 
     def policy_name(self, copy: CopyFacts | None = None) -> str:
-        """The policy under which a copy's broker worked, the leader copy's unless another is named."""
+        """The policy under which a copy's broker worked, the leader replica's unless another is named."""
         return self.cluster.policy.get((copy or self.leader).log_dir, ASSUMED)
 
     def policy(self, copy: CopyFacts | None = None) -> Policy:
@@ -190,12 +190,12 @@ class LogView:
 
     @property
     def high_watermark(self) -> int:
-        """The leader copy's high watermark: its checkpoint, else its log end; never beyond the log."""
+        """The leader replica's high watermark: its checkpoint, else its log end; never beyond the log."""
         hw = self.leader.high_watermark
         return self.leader.log_end if hw is None else hw
 
     def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[Event]:
-        """Events of these kinds in log order, of the leader copy unless another is named."""
+        """Events of these kinds in log order, of the leader replica unless another is named."""
         return events_of((copy or self.leader).events, *kinds)
 
     def time(self, raw: int) -> int:
@@ -226,7 +226,7 @@ class LogView:
     def finding(
         self, rule: str, severity: str, message: str, *, copy: CopyFacts | None = None, segment: int = -1, **fields: Any
     ) -> Finding:
-        """A finding about this log, at its leader copy unless another is named; ``evidence`` gets the log directory."""
+        """A finding about this log, at its leader's replica unless another is named; ``evidence`` gets the log directory."""
         c = copy or self.leader
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
         evidence["log_dir"] = c.log_dir

@@ -32,7 +32,7 @@ class Matching:
 
 
 def skew(log: LogView, partition: int | None) -> int:
-    """How far the clocks of a coordinator partition's broker and of this log's leader copy may be apart, in ms."""
+    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
@@ -230,7 +230,7 @@ def unmarked_behind(log: LogView, t: np.void) -> list[Window]:
 
 
 def unmarked_windows(log: LogView) -> list[Window]:
-    """Complete windows that name this partition and of which no marker is found in the leader copy."""
+    """Complete windows that name this partition and of which no marker is found in the leader replica."""
     out = []
     for producer_id in naming(log).windows:
         found = matching(log, producer_id)

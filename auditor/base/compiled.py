@@ -35,7 +35,7 @@ _IMPORT = re.compile(r"^from (auditor[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.M
 def kernel(function: Callable[..., Any]) -> Any:
     """``function`` compiled without the interpreter lock, its machine code kept where there is a place for it.
 
-    Kernels allocate nothing, so nothing need be counted, and they are inlined wherever another kernel calls them:
+    Kernels allocate nothing, so nothing need be counted, and they are inlined where another kernel calls them:
     numba would otherwise count references to every array of every tuple at each call and branch, which made the replay
     fifty times slower.
     """

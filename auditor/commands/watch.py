@@ -33,7 +33,7 @@ from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules.finding import iso
 
-CLOCK_S = 60.0  # how often all is judged anew while no byte changes: time passes too
+CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too
 Place = tuple[str, str, int]  # log_dir, topic, partition
 NOT_FOR_WATCH = ("tables", "expectations", "history")
 
@@ -173,7 +173,7 @@ class Watch:
         return Look(found, changed, lines, holding)
 
     def _read(self, found: Audit) -> bool:
-        """Reads anew what changed, and once more what had changed at the look before; whether there was any."""
+        """Reads again what changed, and once more what had changed at the look before; whether there was any."""
         now = {_place(task): task for task in found.tasks}
         gone = self.kept.keys() - now.keys()
         signatures = {place: pickle.dumps(task, 5) for place, task in now.items()}

@@ -90,7 +90,7 @@ def _write_derived(
 
 
 def _write(rows: Iterable[pa.RecordBatch], columns: pa.Schema, folder: Path, number: int) -> None:
-    """One part, put in place whole: who comes after a worker that died writes it anew."""
+    """One part, put in place whole: who comes after a worker that died writes it again."""
     part = folder / f".{number}.part"
     empty = for_spark(pa.RecordBatch.from_pylist([], schema=columns))
     with pq.ParquetWriter(part, empty.schema) as writer:

@@ -210,7 +210,7 @@ class ProducerState:
     def rebuild(self, log: Sequence[Item], log_start: int, log_end: int, now: int, recover_index: bool = False) -> None:
         """Recover from what is stored: reload, then replay ``log`` from there to ``log_end`` and take a snapshot.
 
-        The transaction index is written anew from there on with ``recover_index``, else left as it is.
+        The transaction index is written again from there on with ``recover_index``, else left as it is.
         """
         self.truncate_and_reload(log_start, log_end, now)
         index = self.aborted

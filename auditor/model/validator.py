@@ -154,7 +154,7 @@ def _check_records(
     errors = []
     for index, record in enumerate(records):
         if batch.magic < 2 and batch.compression != NONE and record.compressed:
-            raise Rejected(INVALID_RECORD)  # the reader of the wrapper gives up, before anyone is blamed
+            raise Rejected(INVALID_RECORD)  # the reader of the wrapper gives up, before any record is named
         claims_codec = source_compression != NONE and record.compressed
         error = INVALID_RECORD if claims_codec else _record_error(batch, record, settings, now, metrics)
         if error is not None:

@@ -142,7 +142,7 @@ def read_settings(
 def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:
     if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
-        topics = read.metadata.topics  # one that was made anew under its name has another past
+        topics = read.metadata.topics  # one that was recreated under its name has another past
         of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
         cluster.elections = {at: some for at, some in of_now.items() if some}
         cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole

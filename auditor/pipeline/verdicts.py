@@ -35,7 +35,7 @@ VERDICTS = pa.schema(
 
 
 def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the policies make of one log: verdicts and findings by its leader copy, sizes by every copy."""
+    """What the policies make of one log: verdicts and findings by its leader replica, sizes by every copy."""
     log = LogView(copies, cluster)
     for facts in log.copies:
         yield "log", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}

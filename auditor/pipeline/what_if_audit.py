@@ -137,5 +137,5 @@ def _notes(text_folders: int) -> list[str]:
         f"state sizes are estimates: {BYTES_A_PRODUCER} bytes a producer and {BYTES_A_BATCH} a cached batch",
     ]
     if text_folders:
-        notes.append(f"{text_folders} folder(s) of text dumps are left out: they show no sizes and no settings")
+        notes.append(f"left out, for want of sizes and settings: {plural(text_folders, 'folder')} of text dumps")
     return notes

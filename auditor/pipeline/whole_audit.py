@@ -49,7 +49,7 @@ class Audit:
     """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
 
     ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
-    directory. Errors, wherever the input is first asked for: :class:`AuditInputError`.
+    directory. Errors, where the input is first asked for: :class:`AuditInputError`.
     """
 
     def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
@@ -110,7 +110,7 @@ class Audit:
         """Of every copy the little that is known everywhere."""
         tasks, copies = self.tasks, self.copies
         with self.step("read and replay"):
-            self.say(f"reading {len(tasks)} partition copies, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
+            self.say(f"reading {len(tasks)} replicas, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
             found = copies.briefs()
         for glob in self.options.topics:
             if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):

@@ -55,7 +55,7 @@ def read_copy(task: CopyTask) -> CopyFacts:
 
 
 def _broke_off(file: DataFile, data: bytes) -> bool:
-    """Whether a binary file was being cut or written anew while it was read: then nothing in it counts.
+    """Whether a binary file was being cut or rewritten while it was read: then nothing in it counts.
 
     Brokers shorten the indexes of a segment that they close, to whole entries; text files they replace at once.
     """

@@ -41,7 +41,7 @@ def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: C
     """``work``, which reads decoded tables; where it fails for files that kill their reader, once more without them.
 
     They go to ``audit.fatal``. Cost: where it fails, the tables' files are read twice more. Errors: those of ``work``
-    where no file is to blame.
+    where no file is the cause.
     """
     try:
         return work()

@@ -104,7 +104,7 @@ class FeatureLevel(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """A topic that was made anew under the name of a removed one: times (ms) of both records, None from a snapshot, and
+    """A topic that was recreated under the name of a removed one: times (ms) of both records, None from a snapshot, and
     the first producer id not given out by then, None where nothing says so."""
 
     removed: int | None

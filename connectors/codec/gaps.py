@@ -86,7 +86,7 @@ class Gaps:
         return self._until_next(error, header, start) or error
 
     def _suspect(self) -> DecodeError | None:
-        """A batch with a wrong checksum: its bytes were damaged, or its length leads astray."""
+        """A batch with a wrong checksum: its bytes were damaged, or its length is wrong."""
         here, total = self.window.position, self._batch_size()
         header = self.window.peek(here, walking.HEADER).copy()
         end = here + total

@@ -149,10 +149,11 @@ def read_segment(
     reads all records for the summary, ``raw`` hands out the stored bytes, ``held`` shows them where they lie, a buffer
     a chunk, ``crc=False`` leaves checksums unchecked where the batches follow each other without a gap. ``offsets``:
     the lowest that the batch at ``start`` may have, and one above those of the whole segment; batches behind bytes
-    that are none are recognised by them (:class:`auditor.connectors.codec.gaps.Gaps`), and judge nothing else.
-    Batch sizes and error lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is
-    given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``. Memory: a buffer of 1 MiB
-    (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``, also the chunk.
+    that are none are recognised by them (:class:`auditor.connectors.codec.gaps.Gaps`), and
+    they judge nothing else. Batch sizes and error lengths add up to ``end - start`` of the last chunk, which is
+    ``size`` unless ``stop`` is given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``.
+    Memory: a buffer of 1 MiB (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``,
+    also the chunk.
     """
     window = Window(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)

@@ -1,4 +1,4 @@
-"""Real brokers now, not frozen: each campaign is made anew, and its audit says what the campaign expects."""
+"""Real brokers now, not frozen: each campaign is made again, and its audit says what the campaign expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``auditor watch`` over a growing directory, killed in the middle: in the end it has reported what an audit does, once."""
+"""``auditor watch`` over a growing directory, killed in the middle: in the end it has reported all, once."""
 
 from __future__ import annotations
 

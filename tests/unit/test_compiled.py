@@ -1,4 +1,4 @@
-"""Machine code of kernels: kept by content, wherever there is a place for it."""
+"""Machine code of kernels: kept by content, where there is a place for it."""
 
 from __future__ import annotations
 

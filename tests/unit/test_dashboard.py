@@ -72,7 +72,7 @@ def get(port: int, path: str, host: str = "127.0.0.1", method: str = "GET") -> t
     return found
 
 
-def test_the_latest_run_is_held_against_the_one_before(port: int) -> None:
+def test_the_latest_run_is_compared_with_the_one_before(port: int) -> None:
     status, source, headers = get(port, "/")
     page = Page(source)
     assert (status, page.faults) == (200, [])

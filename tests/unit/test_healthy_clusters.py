@@ -105,7 +105,7 @@ def test_another_producer_idle_for_longer_denies_the_expiry(backfill: tuple[Path
     assert ("snapshot-replay-mismatch", "error", 0) in [(f.rule, f.severity, f.producer_id) for f in found]
 
 
-# Brokers of old
+# Old brokers
 
 
 def test_011_stores_its_end_markers_and_2_8_does_not(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_entry_before_a_sound_one_is_no_residue(tmp_path: Path) -> None:
     assert [(f.rule, f.severity) for f in above_info(lab.findings())] == [("index-mismatch", "warning")]
 
 
-# Base timestamps, topics made anew, epochs that go on
+# Base timestamps, topics recreated, epochs that go on
 
 
 def test_a_base_timestamp_below_the_first_record_s(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The compiled readers of internal topics against the plain ones, which are held against Kafka's own output."""
+"""The compiled readers of internal topics against the plain ones, which are compared with Kafka's own output."""
 
 from __future__ import annotations
 

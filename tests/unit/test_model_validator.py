@@ -96,7 +96,7 @@ def test_old_formats_know_no_producers(fields: dict[str, object]) -> None:
             assert run(produced, settings=settings).offsets == range(70, 71)
 
 
-def test_declared_counts_are_held_against_the_records() -> None:
+def test_declared_counts_are_compared_with_the_records() -> None:
     for declared in (1, 3):
         wrong = batch(*records(2), declared_count=declared, last_offset_delta=declared - 1)
         assert refused(wrong) == ("INVALID_RECORD", [], {})

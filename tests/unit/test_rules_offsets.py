@@ -234,7 +234,7 @@ def test_producers_that_do_not_take_turns(commits: list[Row], groups: list[Row])
 
 
 def test_a_record_that_repeats_a_generation_is_no_rebalance() -> None:
-    """Static members rejoin without one: the record is written anew with the same number."""
+    """Static members rejoin without one: the record is written again with the same number."""
     commits = [commit(2, 10, pid=1), commit(4, 11, pid=2), commit(6, 12, pid=1)]
     groups = [generation(1, 1, "a"), generation(3, 1, "a"), generation(5, 1, "a")]
     assert said(log_of(commits, groups, [ended(1, 8), ended(2, 9)])) == [("interleaved-offset-producers", "warning")]
@@ -307,7 +307,7 @@ def test_offsets_against_the_log_they_read(value: int, copied: int, broker: int,
     assert all(f.rule == "committed-offset-out-of-range" for f in results)
 
 
-def test_only_the_last_offset_in_force_is_held_against_the_log() -> None:
+def test_only_the_last_offset_in_force_is_compared_with_the_log() -> None:
     log = log_of([commit(2, 5), commit(3, 50), commit(4, 500, pid=7)], bounds=bounds(10, 100, HOUR))
     assert said(log) == []
 

@@ -115,7 +115,7 @@ def test_a_run_of_other_batches_is_one_finding(trio: Trio) -> None:
 
 
 def test_batches_cut_differently_diverge(trio: Trio) -> None:
-    """Offsets 284 to 291 under base offset 285: the broker's batch overlaps two of the leader copy's."""
+    """Offsets 284 to 291 under base offset 285: the broker's batch overlaps two of the leader replica's."""
     trio.change(2, THIRD, 284, lambda b: b.__setitem__(slice(0, 8), struct.pack(">q", 285)))
     (f,) = trio.findings()
     assert reported([f]) == [("replica-divergence", "critical", 2, 284, 292)]
@@ -189,7 +189,7 @@ def test_a_hole_is_proved_by_what_follows_it_even_in_a_live_directory(trio: Trio
     assert reported(trio.findings()) == [("replica-missing-range", "critical", 2, 226, 233)]
 
 
-def test_what_the_leader_copy_lacks_is_reported_once_and_explains_the_sequence_gap(trio: Trio) -> None:
+def test_what_the_leader_replica_lacks_is_reported_once_and_explains_the_sequence_gap(trio: Trio) -> None:
     trio.drop(1, SECOND, 226)
     (f,) = trio.findings("sequence-gap")
     assert reported([f]) == [("replica-missing-range", "critical", 2, 226, 233)]
@@ -199,7 +199,7 @@ def test_what_the_leader_copy_lacks_is_reported_once_and_explains_the_sequence_g
     assert [a["rule"] for a in f.evidence["also"]] == ["sequence-gap"]
 
 
-def test_a_gap_of_the_leader_copy_is_not_explained_by_what_a_follower_lacks(trio: Trio) -> None:
+def test_a_gap_of_the_leader_replica_is_not_explained_by_what_a_follower_lacks(trio: Trio) -> None:
     """All copies have the gap at 234; that broker 3 lacks the batch behind it besides is another cause."""
     for broker in (1, 2, 3):
         trio.drop(broker, SECOND, 226)
@@ -258,7 +258,7 @@ def test_an_index_entry_that_one_copy_lacks(trio: Trio) -> None:
     assert f.remedy.startswith("Stop broker 3")
 
 
-def test_an_index_entry_that_the_leader_copy_lacks(trio: Trio) -> None:
+def test_an_index_entry_that_the_leader_replica_lacks(trio: Trio) -> None:
     trio.file(1, f"{SECOND}.txnindex").unlink()
     found = trio.findings()
     assert [f.broker_id for f in found] == [2, 3]
