@@ -83,8 +83,8 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "producer-state-memory",
         "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",
-        f"{log.name} had {peak.producers} producers at its peak: about {peak.bytes / 2**20:.1f} MiB in every broker "
-        "with a replica",
+        f"{log.name} had {plural(peak.producers, 'producer')} at its peak: about {peak.bytes / 2**20:.1f} MiB "
+        "in every broker with a replica",
         evidence={
             "producers_peak": peak.producers,
             "bytes_peak": peak.bytes,
@@ -102,8 +102,9 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
         "producer-state-memory",
         "warning" if heavy else "info",
         broker_id,
-        message=f"The partitions of {log_dir} had {now.producers} producers at their peaks: at most about "
-        f"{now.bytes / 2**20:.1f} MiB of the broker's memory, or {drafted.bytes / 2**20:.1f} MiB with one batch each",
+        message=f"The partitions of {log_dir} had {plural(now.producers, 'producer')} at their peaks: at most "
+        f"about {now.bytes / 2**20:.1f} MiB of the broker's memory, or {drafted.bytes / 2**20:.1f} MiB with "
+        "one batch each",
         evidence={
             "producers_peak": now.producers,
             "bytes_peak": now.bytes,
@@ -189,7 +190,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
-            f"{len(rows) - SHOWN} more producers have all their batches below the log start of {log.name}",
+            f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
             evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.log_start},
         )
     yield from _idle(log, expiration)

@@ -254,8 +254,7 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
         "info" if in_flight else "critical",
         f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
         f"{t['last_offset']}, marker at {t['marker_offset']}) is not in {stem}.txnindex: read_committed "
-        f"consumers get its "
-        f"{t['records']} records",
+        f"consumers get its {plural(int(t['records']), 'record')}",
         copy=copy,
         file=f"{stem}.txnindex",
         offset=t["first_offset"],

@@ -314,14 +314,14 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         doubt = late or (bounds.starts_late and not above)
         severity = "info" if doubt else "error" if above else "warning"
         side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
-        missing = f"{abs(c.value - (bounds.log_end if above else bounds.log_start))} records"
+        missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "record")
         yield _at(
             log,
             "committed-offset-out-of-range",
             severity,
             c,
             f"The committed offset {c.value} of {_where(c)} lies {side} of the log: "
-            + (f"{missing} that the group has read are not there" if above else f"it never read {missing}")
+            + (f"the group has read {missing} beyond it" if above else f"it never read {missing}")
             + (" (the log may have been copied before the offsets)" if late else "")
             + (" (its first segments may not have been copied)" if doubt and not late else ""),
             evidence={

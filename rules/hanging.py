@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from auditor.base.words import plural
 from auditor.rules import blocking, safety
 from auditor.rules.finding import Finding
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
@@ -74,7 +75,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
         offset = int(t.row["first_offset"])
         message = (
             f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
-            f"itself: {t.reason}; read_committed consumers of this partition stop there, {held} offsets before its end"
+            f"itself: {t.reason}; read_committed consumers of this partition stop there, "
+            f"{plural(held, 'offset')} before its end"
         )
         if t.in_flight:
             message = (
@@ -181,7 +183,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         "lso-stuck",
         "critical" if critical else "error",
         t,
-        f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
+        f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
         f"for {age / 1000:.0f} s",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,

@@ -113,7 +113,7 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
     return log.finding(
         "torn-tail",
         severity,
-        f"{error.file} ends with {length} bytes that are not a whole batch ({words})"
+        f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
         + ("; the high watermark lies in them: acknowledged data is lost on this replica" if beyond else ""),
         copy=copy,
         file=error.file,

@@ -77,7 +77,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             "error",
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
-            + (f"{missing} records are not in this log" if ahead else what)
+            + (f"{plural(missing, 'record')} missing in this log" if ahead else what)
             + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
@@ -277,7 +277,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "unknown-producer-first-sequence",
             "info",
-            f"{more} more producers have their first retained batch above sequence 0, as retention leaves them",
+            f"The first retained batch is above sequence 0, as retention leaves it, of {plural(more, 'more producer')}",
             evidence={"producers": more, "confidence": "undecidable", "missing": "the records below the log start"},
         )
 

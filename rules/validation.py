@@ -167,7 +167,7 @@ def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
         yield log.finding(
             "record-structure-invalid",
             "error",
-            f"{error.length} bytes of {error.file} from byte {error.position} on are no batch ({error.detail}): "
+            f"No batch in {plural(error.length, 'byte')} of {error.file} from byte {error.position} on ({error.detail}): "
             f"{lost} of {log.name} could not be read, and a broker reads nothing after them in this segment",
             copy=copy, file=error.file, position=error.position,
             offset=first, last_offset=last if last >= first else None,

@@ -226,7 +226,7 @@ class LogView:
     def finding(
         self, rule: str, severity: str, message: str, *, copy: CopyFacts | None = None, segment: int = -1, **fields: Any
     ) -> Finding:
-        """A finding about this log, at its leader's replica unless another is named; ``evidence`` gets the log directory."""
+        """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory."""
         c = copy or self.leader
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
         evidence["log_dir"] = c.log_dir

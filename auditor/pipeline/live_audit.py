@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.words import plural
 from auditor.connectors.files import Copy, Inventory, LogDir, SegmentFile
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.live_reading import Reading
@@ -83,7 +84,7 @@ class LiveAudit(Audit):
             finding.file = finding.position = None
         self._ended = {(f.topic, f.partition, f.producer_id, f.offset) for f in ended}
         if ended:
-            note = f"{len(ended)} transactions that were open while the cluster was read have ended since"
+            note = f"ended since, though open while the cluster was read: {plural(len(ended), 'transaction')}"
             self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
         return [finding for finding in found if finding not in ended]
 

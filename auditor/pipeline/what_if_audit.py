@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from auditor.base.words import plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT
 from auditor.pipeline import plan, verdicts, what_if_numbers, what_if_plan

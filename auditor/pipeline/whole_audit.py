@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError, is_unread
+from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.pipeline import cluster_settings, context, derived_tables, plan, policy_choice, results
@@ -110,7 +111,7 @@ class Audit:
         """Of every copy the little that is known everywhere."""
         tasks, copies = self.tasks, self.copies
         with self.step("read and replay"):
-            self.say(f"reading {len(tasks)} replicas, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
+            self.say(f"reading {plural(len(tasks), 'replica')}, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
             found = copies.briefs()
         for glob in self.options.topics:
             if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
