@@ -167,8 +167,8 @@ def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
         yield log.finding(
             "record-structure-invalid",
             "error",
-            f"No batch in {plural(error.length, 'byte')} of {error.file} from byte {error.position} on ({error.detail}): "
-            f"{lost} of {log.name} could not be read, and a broker reads nothing after them in this segment",
+            f"No batch in {plural(error.length, 'byte')} of {error.file} from byte {error.position} on "
+            f"({error.detail}): {lost} of {log.name} could not be read, and a broker reads nothing after them here",
             copy=copy, file=error.file, position=error.position,
             offset=first, last_offset=last if last >= first else None,
             evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,

@@ -244,7 +244,7 @@ def window_after(log: LogView, t: np.void) -> Window | None:
 
     Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may
     belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
-    allowed the batch, hence the slack.
+    allowed the batch: that is what the slack is for.
     """
     found = matching(log, int(t["producer_id"]))
     before = found.of_marker.get(int(t["prev_marker_offset"]))

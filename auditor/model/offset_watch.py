@@ -103,7 +103,7 @@ def _passes_over(aborted: Commit, c: Commit) -> bool:
     """Whether this commit cannot have begun again at the offset before the aborted one.
 
     A new owner begins at the committed offset, which a rebalance between the two commits shows; the same producer may
-    have gone back itself. A plain commit shows no output that belongs to it, and so does one by a stranger.
+    have gone back itself. A plain commit shows no output that belongs to it, and so does one by another producer.
     """
     same_generation = since(aborted.generation) == since(c.generation)
     if c.plain:

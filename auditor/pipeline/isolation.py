@@ -151,7 +151,7 @@ class Pool:
             socket.send_fds(line, [what], [one.fileno() for one in given])
             if len(answer := line.recv(_NUMBER.size, socket.MSG_WAITALL)) == _NUMBER.size:
                 return int(_NUMBER.unpack(answer)[0])
-        raise RuntimeError("the process that starts readers is gone; its last words are above")
+        raise RuntimeError("the process that starts readers is gone; what it printed last is above")
 
     def _worker(self) -> _Worker:
         if self._idle:
