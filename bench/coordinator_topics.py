@@ -1,7 +1,7 @@
 """Internal topics to measure on: ``__transaction_state`` and ``__consumer_offsets`` of a busy, sound cluster.
 
 Batches are as coordinators write them: one record for each step of a transaction, one batch for each commit of a group
-with a record a partition. Ids and groups take turns, so that neighbours in the log differ in both. Whoever audits it has to find
+with a record a partition. Ids and groups take turns, so that neighbours in the log differ in both. An audit has to find
 nothing.
 """
 
