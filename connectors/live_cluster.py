@@ -35,11 +35,6 @@ FETCH_BY_NAME = 12  # from version 13 on topics go by their ids
 TOPIC, BROKER = 2, 4  # types of configuration resources
 ATTEMPTS = 3
 PAUSE_S = 0.5
-CONNECTION_OPTIONS = (
-    "security_protocol", "ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password",
-    "ssl_crlfile", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name",
-    "sasl_kerberos_domain_name", "request_timeout_ms", "client_id", "api_version", "proxy_url",
-)  # fmt: skip
 
 
 class Log(NamedTuple):

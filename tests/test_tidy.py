@@ -65,6 +65,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.inline"}),
     ),
     "auditor/spark": (frozenset({"auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.spark"})),
+    "auditor/api": (frozenset({"auditor.commands", "auditor.cli"}), frozenset()),
     "auditor/commands": (frozenset({"pyspark", "auditor.spark", "auditor.inline", "auditor.cli"}), frozenset()),
 }
 # A scheduler imports a DAG file every few seconds.

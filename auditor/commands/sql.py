@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +11,7 @@ from auditor.commands.arguments import add_master
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from auditor.pipeline.whole_audit import Audit
+    pass
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     with running.failures(), running.runner(options) as runner:
         audit = AuditWithVerdicts(options, runner)
-        result = query(audit, args.query)
+        result = audit.query(args.query)
         status = 3 if audit.incomplete() else 0
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.format == "json":
@@ -56,24 +53,3 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.writelines(table_lines(batch))
     sys.stdout.flush()
     return status
-
-
-def query(audit: Audit, text: str) -> pa.Table:
-    """The result of an SQL text over the tables of an audit's paths.
-
-    Errors: :class:`AuditInputError` for a text that is wrong. Cost: what the tables that the text names cost; the
-    derived ones need the replay, ``findings`` the rules too. The result is held in memory.
-    """
-    _ = audit.inventory  # a wrong path is said before anything starts
-    audit.ready()
-    try:
-        return audit.runner.query(audit, text, mentioned(text))
-    finally:
-        audit.close()
-
-
-def mentioned(text: str) -> frozenset[str]:
-    """The tables whose names stand in an SQL text."""
-    from auditor.pipeline import derived_tables
-
-    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(derived_tables.NAMES)

@@ -19,11 +19,11 @@ from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import results
+from auditor.pipeline import derived_tables, results
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
-from auditor.rules.finding import SEVERITIES, Finding, iso
+from auditor.rules.finding import SEVERITIES, iso
 
 NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
 
@@ -34,7 +34,7 @@ def publish(audit: Audit, folder: Path) -> None:
     Errors: those of the disk; :class:`AuditInputError` where the history cannot be written.
     """
     options = audit.options
-    findings = audit.findings
+    _ = audit.findings
     if options.tables:
         for name in audit.written_tables():
             audit.runner.write(audit, name, folder / "tables" / name)
@@ -43,9 +43,8 @@ def publish(audit: Audit, folder: Path) -> None:
         from auditor.outputs import expectations
 
         judged, summary["expectations"] = expectations.judge(audit, summary, folder)
-    rows = [f.to_dict() for f in findings]
-    write_findings(findings, folder)
-    described = registry.described(rows)
+    write_findings(audit, folder)
+    described = registry.described(f.to_dict() for f in audit.findings)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
     write_whole(folder / "report.html", page)
     write_metrics(folder / "metrics.prom", described, summary)
@@ -54,9 +53,15 @@ def publish(audit: Audit, folder: Path) -> None:
     write_whole(folder / SUMMARY, as_json(summary))
 
 
+def report_page(audit: Audit) -> str:
+    """What ``report.html`` is."""
+    described = registry.described(f.to_dict() for f in audit.findings)
+    return render_report(described, summarise(audit), audit.judged["open"], audit.judged["timeline"])
+
+
 def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
     """Writes the results of a what-if into a folder."""
-    write_findings(audit.findings, folder)
+    write_findings(audit, folder)
     verdicts = folder / "tables" / "verdicts"
     verdicts.mkdir(parents=True)
     pq.write_table(audit.held("verdicts"), verdicts / "part-0.parquet")
@@ -68,11 +73,10 @@ def as_json(content: Any) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def write_findings(findings: list[Finding], folder: Path) -> None:
-    """``findings.jsonl``, and ``findings/`` as Parquet: the contract's fields, ``evidence`` as JSON text."""
-    write_whole(folder / "findings.jsonl", "".join(f.to_json() + "\n" for f in findings))
-    (folder / "findings").mkdir(exist_ok=True)
-    pq.write_table(results.contract_findings(findings), folder / "findings" / "part-0.parquet")
+def write_findings(audit: Audit, folder: Path) -> None:
+    """``findings.jsonl``, and ``findings/`` as Parquet: the table of that name."""
+    write_whole(folder / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
+    derived_tables.write(results.findings_table(audit), folder / "findings")
 
 
 def _open(audit: Audit) -> Counter[str]:
