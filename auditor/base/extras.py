@@ -17,7 +17,6 @@ EXTRAS = {
     "great_expectations": ("expectations", "--expectations"),
     "kafka": ("live", "reading a running cluster"),
     "duckdb": ("sql", "SQL without Spark"),
-    "prompt_toolkit": ("sql", "the shell of 'auditor sql'"),
 }
 
 

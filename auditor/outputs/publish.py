@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.errors import RECORD_AT
+from auditor.base.version import VERSION
 from auditor.base.words import plural
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards.metrics import write_metrics
@@ -112,7 +113,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
     logs = audit.judged["log"]
     clocks = [c.as_of for c in audit.clusters.values()]
     return {
-        "tool": {"name": "auditor", "version": version("kafka-log-auditor")},
+        "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
         "as_of": iso(max(clocks, default=0)),
