@@ -24,6 +24,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakSet
 
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -204,9 +205,12 @@ SOURCES = (
 
 
 def register_all(spark: SparkSession) -> None:
-    """Makes all sources known to a session."""
-    for source in SOURCES:
-        spark.dataSource.register(source)
+    """Makes all sources known to a session, once."""
+    if spark not in _KNOWING:
+        for source in SOURCES:
+            spark.dataSource.register(source)
+        _KNOWING.add(spark)
 
 
+_KNOWING: WeakSet[SparkSession] = WeakSet()
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -56,6 +56,11 @@ def mentioned(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", text.lower())) & frozenset(NAMES)
 
 
+def listed(text: str) -> pa.Table | None:
+    """All tables by name, where an SQL text asks for just that; None for any other text."""
+    return pa.table({"name": texts(NAMES)}) if re.fullmatch(r"\s*show\s+tables\s*;?\s*", text, re.I) else None
+
+
 def of_log(copies: list[CopyFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
     """The rows of a derived table about one log, whose copies explain each other."""
     log = LogView(copies, cluster)

@@ -217,6 +217,8 @@ class Audit:
         derived ones need the replay, ``findings`` the rules too. The result is held in memory.
         """
         _ = self.inventory  # a wrong path is said before anything starts
+        if (names := derived_tables.listed(text)) is not None:
+            return names
         self.ready()
         return self.runner.query(self, text, derived_tables.mentioned(text))
 

@@ -27,7 +27,7 @@ def main(master: str, path: str) -> None:
         print("hanging", frame.where("class = 'hanging'").count(), "connect" in type(frame).__module__)
         print("findings", len(audit.findings.where(lambda f: f.severity == "critical")))
         print("frame", audit.table("findings").where("severity = 'critical' AND timestamp > '2026-01-01'").count())
-        print("tables", {row["tableName"] for row in audit.sql("show tables").to_pylist()} >= {"batches", "records"})
+        print("tables", [row["name"] for row in audit.sql("SHOW TABLES;").to_pylist()] == [*audit.tables])
         for ask in (lambda: audit.sql("select nothing from batches"), lambda: audit.table("nothing")):
             print("mistake", said(ask))
     print("alive", spark.range(3).count())

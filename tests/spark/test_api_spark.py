@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from auditor import register
-from auditor.connectors.sources import NO_PACKAGE
+from auditor.connectors.sources import _KNOWING, NO_PACKAGE
 from tests import corpora
 from tests.conftest import ROOT
 
@@ -45,9 +45,15 @@ def test_a_worker_without_the_package_says_what_to_do(spark: SparkSession, monke
     bare = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)
     monkeypatch.setattr(spark.sparkContext, "environment", {"PYTHONPATH": ""})
-    register(spark)
+    register_again(spark)
     with pytest.raises(PySparkException, match=NO_PACKAGE.split(" {}")[0]):
         spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME))).count()
     monkeypatch.undo()
-    register(spark)
+    register_again(spark)
     assert spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME))).count()
+
+
+def register_again(spark: SparkSession) -> None:
+    """As if the session were new, so that it takes the workers' Python of now."""
+    _KNOWING.discard(spark)
+    register(spark)
