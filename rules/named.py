@@ -137,10 +137,17 @@ class Named:
     chunks: list[tuple[CoordinatorLog, Columns]] = field(default_factory=list)
     left_out: bool = False
     at_hand: dict[int, Window] = field(default_factory=dict)
+    _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def of(self, producer_id: int) -> slice:
         """Which rows are a producer's."""
-        return slice(*_between(self.rows["producer_id"], producer_id))
+        return slice(*_between(self._column("rows", "producer_id"), producer_id))
+
+    def _column(self, table: str, name: str) -> np.ndarray:
+        """A column by itself: numpy would copy it for each search otherwise."""
+        if (table, name) not in self._columns:
+            self._columns[table, name] = np.ascontiguousarray(getattr(self, table)[name])
+        return self._columns[table, name]
 
     def producers(self) -> Iterator[int]:
         """The producer ids that have rows."""
@@ -159,9 +166,9 @@ class Named:
 
     def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
         """Whether an Ongoing record with this producer id and epoch names the partition within these times (ms)."""
-        first, last = _between(self.stamps["producer_id"], producer_id)
-        low, high = _between(self.stamps["epoch"][first:last], epoch)
-        times = self.stamps["time"][first:last][low:high]
+        first, last = _between(self._column("stamps", "producer_id"), producer_id)
+        low, high = _between(self._column("stamps", "epoch")[first:last], epoch)
+        times = self._column("stamps", "time")[first:last][low:high]
         at = int(np.searchsorted(times, after))
         return at < len(times) and (until is None or bool(times[at] <= until))
 
