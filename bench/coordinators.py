@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import internal, sides
+from bench import coordinator_topics, sides
 from bench.inputs import Made, space
-from bench.plan import Plan
+from bench.sizes import Plan
 from bench.table import Row, ratio
 
 TARGET = 20.0
@@ -27,8 +27,8 @@ class Topic(NamedTuple):
 
 
 TOPICS = (
-    Topic("__transaction_state", internal.transactions, "--transaction-log-decoder"),
-    Topic("__consumer_offsets", internal.commits, "--offsets-decoder"),
+    Topic("__transaction_state", coordinator_topics.transactions, "--transaction-log-decoder"),
+    Topic("__consumer_offsets", coordinator_topics.commits, "--offsets-decoder"),
 )
 
 

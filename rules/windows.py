@@ -55,7 +55,7 @@ class Matching:
 
 
 def skew(log: LogView, partition: int | None) -> int:
-    """How far the clocks of a coordinator partition's broker and of this log's leader copy may be apart, in ms."""
+    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
@@ -269,7 +269,7 @@ def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
 
 
 def unmarked_windows(log: LogView) -> Iterator[Window]:
-    """Complete windows that name this partition and of which no marker is found in the leader copy."""
+    """Complete windows that name this partition and of which no marker is found in the leader replica."""
     for producer_id in naming(log).producers():
         found = matching(log, producer_id)
         for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():
@@ -281,7 +281,7 @@ def window_after(log: LogView, t: np.void) -> Window | None:
 
     Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may
     belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
-    allowed the batch, hence the slack.
+    allowed the batch: that is what the slack is for.
     """
     found = matching(log, int(t["producer_id"]))
     before = found.number(int(t["prev_marker_offset"]))
@@ -300,6 +300,6 @@ def window_after(log: LogView, t: np.void) -> Window | None:
 
 
 def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:
-    """Whether windows may come behind a marker of another one: they did not end before it, as far as clocks tell."""
+    """Whether windows may come behind a marker of another one: they did not end before it, as far as clocks show."""
     slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
     return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)

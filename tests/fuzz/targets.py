@@ -21,7 +21,7 @@ from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.share_group_state import decode_share_group_state
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.metadata_history import row_of
 from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import parse_dump
@@ -48,15 +48,15 @@ def segment(data: bytes) -> None:
             assert (ends <= len(run.records.payload)).all()
             present += len(run.records.offset)
         assert present == int(chunk.summary.present.sum())
-        told(len(data), [row for _, row in records_of(chunk.raw or [], chunk.batches, file="f", limits=LIMITS)])
-        told(len(data), [*chunk.errors, *chunk.body_errors])
+        reported(len(data), [row for _, row in records_of(chunk.raw or [], chunk.batches, file="f", limits=LIMITS)])
+        reported(len(data), [*chunk.errors, *chunk.body_errors])
         batch_rows(KEY, "f", chunk.batches)
         collected = InternalRows(("__transaction_state", "__consumer_offsets")[len(data) % 2], LIMITS)
         collected.add("f", chunk)
         assert all(batch.num_rows for _, batch in collected.drain(KEY))
 
 
-def told(size: int, errors: Iterable[object]) -> None:
+def reported(size: int, errors: Iterable[object]) -> None:
     """Each error has a known reason and lies in the file."""
     for error in errors:
         if isinstance(error, DecodeError):
@@ -69,7 +69,7 @@ def small(decode: Callable[[bytes, str], tuple[object, list[DecodeError]]]) -> C
     """A decoder of a small file."""
 
     def run(data: bytes) -> None:
-        told(len(data), decode(data, "f")[1])
+        reported(len(data), decode(data, "f")[1])
 
     return run
 
@@ -130,8 +130,8 @@ def _log_of(data: bytes) -> list[Chunk]:
 def transactions_read(data: bytes) -> None:
     reader = CoordinatorReader(0, LIMITS)
     for chunk in _log_of(data):
-        told(1 << 32, reader.take("f", chunk))
-    told(1 << 32, reader.errors())
+        reported(1 << 32, reader.take("f", chunk))
+    reported(1 << 32, reader.errors())
     log = reader.finish()
     entries = [entry for code in range(log.id_count) for entry in log.entries_of(code)]
     assert len(entries) == log.count
@@ -144,15 +144,15 @@ def transactions_read(data: bytes) -> None:
 def offsets_read(data: bytes) -> None:
     reader = OffsetsReader(0, LIMITS)
     for chunk in _log_of(data):
-        told(1 << 32, reader.take("f", chunk))
-    told(1 << 32, reader.errors())
+        reported(1 << 32, reader.take("f", chunk))
+    reported(1 << 32, reader.errors())
     reader.finish()
 
 
 def dump(data: bytes) -> None:
     sniff(data)
     text = normalise(data)
-    told(len(text), parse_dump(text, "f").errors)
+    reported(len(text), parse_dump(text, "f").errors)
     gathered = _Gathered()
     gathered.dump(text, "f")
     gathered.copies()
@@ -161,7 +161,7 @@ def dump(data: bytes) -> None:
 def console(data: bytes) -> None:
     sniff(data)
     text = normalise(data)
-    told(len(text), parse_console(text, "f").errors)
+    reported(len(text), parse_console(text, "f").errors)
     gathered = _Gathered()
     gathered.console(text, "f")
     for copy in gathered.copies():
