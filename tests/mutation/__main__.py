@@ -22,6 +22,7 @@ MODEL = ROOT / "auditor" / "model"
 ALSO = {
     "group_story.py": ("test_rules_offsets.py",),
     "offset_watch.py": ("test_rules_offsets.py",),
+    "policies.py": ("test_releases.py",),
     "releases.py": ("test_releases.py",),
 }
 FLIPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
