@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.commands import config
 
 COMMANDS = (
     "demo", "audit", "rules", "decode", "what_if", "sql", "live", "watch", "history", "dashboard", "explain",
@@ -20,8 +23,8 @@ COMMANDS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status. A user's mistake ends in one line and 2."""
     words = list(sys.argv[1:] if argv is None else argv)
-    args = parser(words[0] if words else None).parse_args(words)
     try:
+        args = parsed(words)
         return _guarded(args)
     except AuditInputError as error:
         print(f"auditor: {error}", file=sys.stderr)
@@ -35,6 +38,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("auditor: stopped", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """What the words of a call say, and where they do not, the files of options. Says which options came of a file."""
+    top, commands = parsers(words[0] if words else None)
+
+    @functools.cache
+    def parser_of(name: str) -> argparse.ArgumentParser | None:
+        return commands.get(name) or parsers(name)[1].get(name)
+
+    names = [name.replace("_", "-") for name in COMMANDS]
+    args, settings = config.parse(top, words, names, parser_of, Path())
+    if settings and not getattr(args, "quiet", False):
+        files = {each.file: ", ".join(s.key for s in settings if s.file == each.file) for each in settings}
+        sys.stderr.writelines(f"auditor: {file} sets {keys}\n" for file, keys in files.items())
+    return args
 
 
 def _guarded(args: argparse.Namespace) -> int:
@@ -74,15 +93,18 @@ class _Version(argparse.Action):
         raise AssertionError("not reached")
 
 
-def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """All commands and options, or only ``command``'s, which must not wait for the imports of the others."""
+def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of all commands, or only of ``command``, which must not wait for the imports of the others; and the
+    parsers of those by name."""
     top = OneLineParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
     top.add_argument("--version", action=_Version, help="print the version and end")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     asked = (command or "").replace("-", "_")
     for name in (asked,) if asked in COMMANDS else COMMANDS:
         importlib.import_module(f"auditor.commands.{name}").add_parser(commands)
-    return top
+    for each in commands.choices.values():
+        config.add_option(each)
+    return top, dict(commands.choices)
 
 
 if __name__ == "__main__":
