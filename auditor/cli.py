@@ -14,10 +14,15 @@ from typing import NoReturn
 
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.commands import config
+from auditor.commands.parser import TopParser, examples
 
-COMMANDS = (
-    "demo", "audit", "rules", "decode", "what_if", "sql", "live", "watch", "history", "dashboard", "explain",
-)  # modules of auditor.commands, in the order of the help  # fmt: skip
+# Modules of auditor.commands by the groups that the help lists them in.
+GROUPS = {
+    "audit": ("demo", "audit", "live", "watch", "what_if"),
+    "look closer": ("explain", "rules", "sql", "decode"),
+    "over time": ("history", "dashboard", "baseline"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,14 +75,6 @@ def _guarded(args: argparse.Namespace) -> int:
     raise AssertionError("not reached")
 
 
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong with a call in one line with a hint, without the usage in front of it."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the program with exit status 2."""
-        self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' lists what it takes\n")
-
-
 class _Version(argparse.Action):
     """Prints the version when it is asked for: looking it up takes time that no other call needs."""
 
@@ -96,7 +93,13 @@ class _Version(argparse.Action):
 def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of all commands, or only of ``command``, which must not wait for the imports of the others; and the
     parsers of those by name."""
-    top = OneLineParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
+    top = TopParser(
+        prog="auditor",
+        description="Audits Kafka log directories: who blocks whom, since when, and what to do about it.",
+        epilog=examples(
+            "auditor demo", "auditor audit /var/kafka-logs --out /tmp/audit", "auditor explain 1f2e3d --out /tmp/audit"
+        ),
+    )
     top.add_argument("--version", action=_Version, help="print the version and end")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     asked = (command or "").replace("-", "_")
@@ -104,6 +107,11 @@ def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[s
         importlib.import_module(f"auditor.commands.{name}").add_parser(commands)
     for each in commands.choices.values():
         config.add_option(each)
+    says = {each.dest: each.help or "" for each in commands._choices_actions}  # no public way to ask
+    top.groups = {
+        title: {dashed: says[dashed] for name in names if (dashed := name.replace("_", "-")) in says}
+        for title, names in GROUPS.items()
+    }
     return top, dict(commands.choices)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from auditor.base.words import plural
 from auditor.dashboards import answers, verdict
 from auditor.dashboards.columns import wrap
+from auditor.dashboards.selection import ALL, Selection
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
@@ -34,28 +35,69 @@ class Cause:
     findings: Sequence[Finding]
 
 
+@dataclass(slots=True)
+class Answer:
+    """The first lines, and the findings that they tell in full."""
+
+    lines: list[str]
+    findings: list[Finding]
+
+
 def answer(
-    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None
-) -> list[str]:
-    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns."""
-    rows = answers.blocked((), findings, summary)
-    decided = verdict.decide(rows, findings, answers.tally(findings, summary), summary)
-    lines = wrap(decided.headline.upper() if decided.tone == "bad" else decided.headline, width)
-    lines += wrap(visible(verdict.clock(summary, now)), width)
+    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None,
+    shown: Selection = ALL, every: bool = False,
+) -> Answer:  # fmt: skip
+    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns.
+
+    Partitions that one producer holds alike are told once, with the names of the others; ``every``: each by itself.
+    ``shown``: which partitions; the headline is that of the run.
+    """
+    decided = verdict.of_run(findings, summary)
+    lines = top(decided, summary, width, now)
     for finding in decided.lost[:1]:
         lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
-    for row in decided.held[:SHOWN]:
-        lines += ["", *_held(row, width)]
-    rest = decided.held[SHOWN:]
-    lines += ["", *wrap(f"And {len(rest)} more are blocked:", width)] if rest else []
+    held, named = ([row for row in rows if shown.holds(dict(row.holder.row))] for rows in (decided.held, decided.named))
+    holders = [[row] for row in held] if every else _by_holder(held)
+    told = holders if every else holders[:SHOWN]
+    for alike in told:
+        lines += ["", *_held(alike[0], width), *_alike(alike[1:], width)]
+    rest = [row for alike in holders[len(told) :] for row in alike]
+    lines += ["", *wrap(f"And {len(rest):,} more {'is' if len(rest) == 1 else 'are'} blocked:", width)] if rest else []
     for row in rest[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    if decided.named:
+    if named:
         lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
-    for row in decided.named[:NAMED]:
+    for row in named[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    unseen = max(0, len(rest) - NAMED) + max(0, len(decided.named) - NAMED)
-    return [*lines, *(wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else [])]
+    unseen = max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
+    lines += wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else []
+    return Answer(lines, [f for alike in told for f in alike[0].holder.findings[:1]])
+
+
+def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:
+    """The headline and the clock."""
+    headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
+    return [*wrap(headline, width), *wrap(visible(verdict.clock(summary, now)), width)]
+
+
+def _by_holder(held: Sequence[answers.Blocked]) -> list[list[answers.Blocked]]:
+    """Partitions by who holds them and how they stand, in the order of the first of each."""
+    found: dict[tuple[Any, ...], list[answers.Blocked]] = {}
+    for row in held:
+        holder = row.holder
+        of = (holder.cluster, *(holder.row.get(name) for name in ("producer_id", "producer_epoch", "transactional_id")))
+        found.setdefault((*of, holder.standing, holder.advice.verdict), []).append(row)
+    return list(found.values())
+
+
+def _alike(rows: Sequence[answers.Blocked], width: int) -> list[str]:
+    """The other partitions that are held by the same."""
+    if not rows:
+        return []
+    names = ", ".join(row.holder.name for row in rows[:NAMED])
+    more = f" and {len(rows) - NAMED:,} more" if len(rows) > NAMED else ""
+    said = f"the same in {plural(len(rows), 'more partition')}: {names}{more} (--verbose: the commands for each)"
+    return _indented(said, width, 4)
 
 
 def causes(findings: Sequence[Finding]) -> list[Cause]:

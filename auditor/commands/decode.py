@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.commands.parser import examples
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
@@ -38,7 +39,14 @@ class DecodeOptions(NamedTuple):
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("decode", help="one file's content as JSON lines, without Spark")
+    p = commands.add_parser(
+        "decode",
+        help="one file's content as JSON lines, without Spark",
+        epilog=examples(
+            "auditor decode payments-7/00000000000000000000.log --format table",
+            "auditor decode __transaction_state-12/00000000000000000000.log --records",
+        ),
+    )
     p.add_argument(
         "files", nargs="+", metavar="FILE", help="segment, index, snapshot, checkpoint, text dump; or its URI"
     )

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from auditor import running
 from auditor.commands.arguments import add_master
+from auditor.commands.parser import examples
 from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs.publish import WHAT_IF, as_json, publish_what_if
@@ -24,7 +25,13 @@ Row = dict[str, Any]
 
 def add_parser(commands: Any) -> None:
     """Adds the command to the command line."""
-    p = commands.add_parser("what-if", help="the same history under each broker policy: refusals, and memory")
+    p = commands.add_parser(
+        "what-if",
+        help="the same history under each broker policy: refusals, and memory",
+        epilog=examples(
+            "auditor what-if /var/kafka-logs --out /tmp/what-if",
+        ),
+    )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     names = [name for name in CHOICES if name != AUTO]

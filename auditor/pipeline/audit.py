@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
+from auditor.pipeline import baseline as baselines
 from auditor.pipeline import cluster_settings, context, plan, policy_choice, results, tables
+from auditor.pipeline.baseline import Baseline, Verdicts
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
@@ -195,6 +197,31 @@ class Audit:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
         return found
 
+    @cached_property
+    def baseline(self) -> Baseline:
+        """The accepted findings. Errors: :class:`AuditInputError` for a file that is none."""
+        file = self.options.baseline
+        return Baseline() if file is None else baselines.read(file)
+
+    @cached_property
+    def accepted(self) -> Verdicts:
+        """The baseline compared with the findings, by the audit's own clock."""
+        if not self.baseline.entries:
+            return Verdicts([None] * len(self.findings))
+        options = self.options
+        found = zip(results.fingerprints(self), (f.severity for f in self.findings), strict=True)
+        return baselines.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
+
+    @property
+    def open_findings(self) -> list[Finding]:
+        """The findings that the baseline does not accept."""
+        return [f for f, entry in zip(self.findings, self.accepted.accepted, strict=True) if entry is None]
+
+    @property
+    def as_of(self) -> int:
+        """The clock that the audit goes by, in ms; 0 where the input tells no time."""
+        return max((c.as_of for c in self.clusters.values()), default=0)
+
     # tables
 
     def held(self, table: str) -> pa.Table | None:
@@ -231,12 +258,12 @@ class Audit:
         return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:
-        """0, 1 or 3 as the contract says; 3 goes before 1."""
+        """0, 1 or 3 as the contract says; 3 goes before 1. What the baseline accepts does not count."""
         if self.incomplete():
             return 3
         level = self.options.fail_on
         failing = () if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
-        return int(any(f.severity in failing for f in self.findings))
+        return int(any(f.severity in failing for f in self.open_findings))
 
     def spared(self) -> Inventory | None:
         """The input that results must not be written into; None where it is no folder."""

@@ -53,7 +53,7 @@ def test_colour_only_when_asked_and_not_against_no_color(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("width", [60, 140])
 def test_hostile_names_cannot_move_the_cursor(width: int) -> None:
     findings, summary, _, _ = samples.hostile()
-    findings[0]["message"] = "a\r\nb\x9b2Jc\u2028d"
+    findings.append(samples.finding(rule="sequence-gap", topic="t", partition=0, message="a\r\nb\x9b2Jc\u2028d"))
     said = printed(findings, summary, width, report="x\x1b]0;y\x07")
     assert not [
         sign for sign in said if (ord(sign) < 32 and sign != "\n") or 127 <= ord(sign) < 160 or sign in "\u202e\u2028"
