@@ -123,7 +123,8 @@ def command(done: Audit, printed: Printing | None = None, *, alert: Sequence[str
     alerts.check(alert)
     chosen = printed or Printing()
     progress = Progress(chosen.quiet or not sys.stderr.isatty())
-    done.say = progress.say
+    if not progress.silent:
+        done.say = progress.say
     try:
         write(done, selection=chosen.selection)
     finally:
@@ -183,10 +184,12 @@ class Progress:
 
     def __init__(self, silent: bool) -> None:
         self.silent = silent
+        self.text = ""
 
     def say(self, text: str) -> None:
         """Shows what is being done now."""
-        if not self.silent:
+        if not self.silent and text != self.text:
+            self.text = text
             sys.stderr.write(f"\r\x1b[K… {text}")
             sys.stderr.flush()
 

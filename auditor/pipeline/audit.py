@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError, is_unread
+from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.pipeline import baseline as baselines
@@ -99,7 +100,17 @@ class Audit:
         """The facts of every copy, where the runner has them."""
         tasks = self.tasks
         self.ready()
+        self.runner.progress = None if self.say is nobody else self._say_read
         return self.runner.read(tasks)
+
+    @cached_property
+    def _planned_mb(self) -> float:
+        return sum(f.size for task in self.tasks for f in plan.files(task)) / 1e6
+
+    def _say_read(self, part: float) -> None:
+        mb = self._planned_mb
+        copies = plural(len(self.tasks), "partition copy")
+        self.say(f"reading {copies}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
 
     def ready(self) -> None:
         """Waits until the runner has started."""
@@ -110,9 +121,9 @@ class Audit:
     @cached_property
     def briefs(self) -> list[Brief]:
         """Of every copy the little that is known everywhere."""
-        tasks, copies = self.tasks, self.copies
+        copies = self.copies
         with self.step("read and replay"):
-            self.say(f"reading {len(tasks)} partition copies, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
+            self._say_read(0.0)
             found = copies.briefs()
         for glob in self.options.topics:
             if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
