@@ -21,6 +21,7 @@ GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
     "look closer": ("explain", "rules", "sql", "decode"),
     "over time": ("history", "dashboard", "baseline"),
+    "your shell": ("completion",),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
@@ -103,7 +104,7 @@ def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[s
     top.add_argument("--version", action=_Version, help="print the version and end")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     asked = (command or "").replace("-", "_")
-    for name in (asked,) if asked in COMMANDS else COMMANDS:
+    for name in (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS:
         importlib.import_module(f"auditor.commands.{name}").add_parser(commands)
     for each in commands.choices.values():
         config.add_option(each)
@@ -112,6 +113,7 @@ def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[s
         title: {dashed: says[dashed] for name in names if (dashed := name.replace("_", "-")) in says}
         for title, names in GROUPS.items()
     }
+    top.set_defaults(top=top, commands=commands.choices)  # for the command that completes all of them
     return top, dict(commands.choices)
 
 
