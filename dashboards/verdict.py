@@ -135,8 +135,8 @@ def baseline(row: Mapping[str, Any]) -> str:
 
 
 def held_for(row: Mapping[str, Any]) -> str:
-    """For how long a partition is held, in words."""
-    if row.get("age_ms") is None:
+    """For how long a partition is held, in words. At least nothing is unknown: the newest time is the holder's own."""
+    if row.get("age_ms") is None or (row["age_ms"] == 0 and row.get("at_least")):
         return "for an unknown time"
     least = "at least " if row.get("at_least") else ""
     return f"for {least}{duration(row['age_ms'])}"

@@ -36,9 +36,9 @@ def run(args: argparse.Namespace) -> int:
     for parser in dict(args.commands).values():
         for action in parser._actions:  # argparse has no public list of them
             if action.metavar in _FOLDERS:
-                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+                action.complete = shtab.DIRECTORY
             elif action.metavar in _FILES or action.type is Path:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
+                action.complete = shtab.FILE
             elif action.metavar == "ID" and (not action.option_strings or action.option_strings[-1] in _RULES):
                 action.choices = rules
     sys.stdout.write(shtab.complete(args.top, args.shell) + "\n")

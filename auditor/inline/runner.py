@@ -38,8 +38,13 @@ class InlineRunner(Runner):
         large_first = [task for tasks in plan.spread(tasks, 1) for task in tasks]
         sizes = [{_name(f.name): f.size for f in plan.files(task)} for task in large_first]
         read = ReadSoFar(sizes, self.progress)
-        found = self.pool.map(large_first, read_kept, opens=read.opens)
-        return KeptCopies(row for number, rows in found for row in (read.ends(number), rows)[1])
+
+        def found() -> Iterator[KeptFacts]:
+            for number, rows in self.pool.map(large_first, read_kept, opens=read.opens):
+                read.ends(number)
+                yield from rows
+
+        return KeptCopies(found())
 
     def keep(self, rows: Sequence[KeptFacts]) -> Copies:
         """As they are."""
