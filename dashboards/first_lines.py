@@ -24,7 +24,7 @@ from auditor.dashboards.wording import (
     who,
 )
 
-SHOWN, NAMED, OWNERS = 5, 10, 8
+SHOWN, NAMED, OWNERS, NUMBERS = 5, 10, 8, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +94,31 @@ def _alike(rows: Sequence[answers.Blocked], width: int) -> list[str]:
     """The other partitions that are held by the same."""
     if not rows:
         return []
-    names = ", ".join(row.holder.name for row in rows[:NAMED])
-    more = f" and {len(rows) - NAMED:,} more" if len(rows) > NAMED else ""
-    said = f"the same in {plural(len(rows), 'more partition')}: {names}{more} (--verbose: the commands for each)"
+    by_topic: dict[str, list[int]] = {}
+    for row in rows:
+        by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
+    places = [f"{topic} {_numbers(sorted(numbers))}" for topic, numbers in sorted(by_topic.items())]
+    more = f" and {plural(len(places) - SHOWN, 'more topic')}" if len(places) > SHOWN else ""
+    said = f"the same in {plural(len(rows), 'more partition')}: {'; '.join(places[:SHOWN])}{more}"
+    said += " (--verbose: the commands for each)"
     return _indented(said, width, 4)
 
 
+def _numbers(partitions: Sequence[int]) -> str:
+    more = f" and {len(partitions) - NUMBERS:,} more" if len(partitions) > NUMBERS else ""
+    return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
+
+
 def causes(findings: Sequence[Finding]) -> list[Cause]:
-    """Findings by rule, and by producer where a rule has at most :data:`OWNERS` of them; in the order given."""
+    """Findings by rule, and by producer where a rule has at most :data:`OWNERS` of them, which infos never count as;
+    in the order given."""
     by_rule: dict[tuple[str, str], dict[str, list[Finding]]] = {}
     for finding in findings:
         owners = by_rule.setdefault((finding["severity"], finding["rule"]), {})
         owners.setdefault(who(finding), []).append(finding)
     found = []
-    for _, owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
-        if len(owners) <= OWNERS:
+    for (severity, _), owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
+        if len(owners) <= (OWNERS if severity != SEVERITIES[-1] else 1):
             found += [Cause(name, mine) for name, mine in owners.items()]
         else:
             found.append(Cause(f"{len(owners):,} producers or groups", [f for mine in owners.values() for f in mine]))

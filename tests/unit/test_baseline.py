@@ -11,6 +11,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
+from auditor.commands import watch
 from auditor.commands.explain import findings_of
 from auditor.outputs import alerts
 from auditor.pipeline import baseline
@@ -143,6 +144,15 @@ def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Pa
     again = told("c", file)
     assert (again.new, again.gone, again.still) == ([], [], [])
     assert names(told("d", None).new) == grave
+
+
+def test_a_watch_reports_nothing_that_is_accepted(first: Path, tmp_path: Path) -> None:
+    names = [row["fingerprint"] for row in findings_of(first / "out")]
+    file = tmp_path / "b.json"
+    file.write_text(baseline.text_of([entry(names[0], "critical", None)]), encoding="utf-8")
+    options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path, as_of=LAST_MS, baseline=file)
+    holding = watch._holding(Audit(options, here()))
+    assert {row["fingerprint"] for row in holding.values()} == set(names[1:])
 
 
 def test_fingerprints_prefixes_and_prune(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
