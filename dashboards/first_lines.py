@@ -9,8 +9,8 @@ from typing import Any
 
 from auditor.base.words import plural
 from auditor.dashboards import answers, verdict
-from auditor.dashboards.columns import wrap
 from auditor.dashboards.selection import ALL, Selection
+from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
@@ -37,7 +37,7 @@ class Cause:
 
 @dataclass(slots=True)
 class Answer:
-    """The first lines, and the findings that they tell in full."""
+    """The first lines, and the findings that are in them in full."""
 
     lines: list[str]
     findings: list[Finding]
@@ -49,7 +49,7 @@ def answer(
 ) -> Answer:  # fmt: skip
     """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns.
 
-    Partitions that one producer holds alike are told once, with the names of the others; ``every``: each by itself.
+    Partitions that one producer holds alike are one part, with the names of the others; ``every``: each by itself.
     ``shown``: which partitions; the headline is that of the run.
     """
     decided = verdict.of_run(findings, summary)
@@ -58,10 +58,10 @@ def answer(
         lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
     held, named = ([row for row in rows if shown.holds(dict(row.holder.row))] for rows in (decided.held, decided.named))
     holders = [[row] for row in held] if every else _by_holder(held)
-    told = holders if every else holders[:SHOWN]
-    for alike in told:
+    parts = holders if every else holders[:SHOWN]
+    for alike in parts:
         lines += ["", *_held(alike[0], width), *_alike(alike[1:], width)]
-    rest = [row for alike in holders[len(told) :] for row in alike]
+    rest = [row for alike in holders[len(parts) :] for row in alike]
     lines += ["", *wrap(f"And {len(rest):,} more {'is' if len(rest) == 1 else 'are'} blocked:", width)] if rest else []
     for row in rest[:NAMED]:
         lines += _indented(_brief(row), width, 2)
@@ -71,7 +71,7 @@ def answer(
         lines += _indented(_brief(row), width, 2)
     unseen = max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
     lines += wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else []
-    return Answer(lines, [f for alike in told for f in alike[0].holder.findings[:1]])
+    return Answer(lines, [f for alike in parts for f in alike[0].holder.findings[:1]])
 
 
 def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:

@@ -65,7 +65,7 @@ ALL = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """What a command prints, and how. ``format``: one of :data:`auditor.dashboards.formats.FORMATS`."""
+    """What a command prints, and how. ``format``: one of :data:`auditor.dashboards.output_formats.FORMATS`."""
 
     format: str = "table"
     quiet: bool = False

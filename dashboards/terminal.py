@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, TextIO
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, first_lines, shapes, verdict
-from auditor.dashboards.columns import cells, pad, wrap
+from auditor.dashboards import answers, first_lines, report_shapes, verdict
 from auditor.dashboards.selection import ALL, Selection
+from auditor.dashboards.text_columns import cells, pad, wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
@@ -53,19 +53,19 @@ def print_findings(
     pass over all.
     """
     painted = color and not os.environ.get("NO_COLOR")
-    full, width = shapes.summary(summary), max(width, 30)
-    whole = shapes.whole(findings, shapes.FINDING)
+    full, width = report_shapes.summary(summary), max(width, 30)
+    whole = report_shapes.whole(findings, report_shapes.FINDING)
     listed = [finding for finding in answers.unaccepted(whole) if shown.shows(finding)]
     answer = first_lines.answer(whole, full, width, now, shown, verbose)
     lines = [*answer.lines, ""]
     if verbose:
         lines += _table(listed, width, painted) if width >= _NARROW else _blocks(listed, width, painted)
     else:
-        told = {id(finding) for finding in answer.findings}
+        above = {id(finding) for finding in answer.findings}
         causes = first_lines.causes(listed)
         lines += ["Findings by cause:"] if causes else []
         for cause in causes[:TOP]:
-            lines += _cause(cause, width, painted, told)
+            lines += _cause(cause, width, painted, above)
         if len(causes) > TOP:
             lines += wrap(f"… {plural(len(causes) - TOP, 'more cause')}: --verbose prints every finding", width)
     lines += [""] if listed else []
@@ -78,8 +78,8 @@ def print_verdict(
     report: str | None, now: datetime.datetime | None, shown: Selection,
 ) -> None:  # fmt: skip
     """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
-    full, width = shapes.summary(summary), max(width, 30)
-    whole = shapes.whole(findings, shapes.FINDING)
+    full, width = report_shapes.summary(summary), max(width, 30)
+    whole = report_shapes.whole(findings, report_shapes.FINDING)
     listed = [finding for finding in answers.unaccepted(whole) if shown.shows(finding)]
     lines = first_lines.top(verdict.of_run(whole, full), full, width, now)
     lines += _closing(listed, whole, full, width, shown)
@@ -92,9 +92,9 @@ def _write(lines: Sequence[str], out: TextIO) -> None:
         out.write(_encodable(line, encoding) + "\n")
 
 
-def _cause(cause: first_lines.Cause, width: int, painted: bool, told: Set[int]) -> list[str]:
+def _cause(cause: first_lines.Cause, width: int, painted: bool, above: Set[int]) -> list[str]:
     """A cause: how severe, which rule, how often; whose it is and where; what the first of its findings says, unless
-    the first lines (``told``: the identities of findings) said so."""
+    the first lines (``above``: the identities of findings) said so."""
     first = cause.findings[0]
     often = "" if len(cause.findings) == 1 else f" · {plural(len(cause.findings), 'finding')}"
     lines = wrap(f"{first['severity']} {first['rule']}{often}{_short(first)}", width)
@@ -103,7 +103,7 @@ def _cause(cause: first_lines.Cause, width: int, painted: bool, told: Set[int]) 
     more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
     for text in (visible(cause.who), ", ".join(places[:PLACES]) + more):
         lines += [f"  {line}" for line in wrap(text, width - 2) if line]
-    return lines if id(first) in told else lines + [f"  {line}" for line in _message(first, width - 2)]
+    return lines if id(first) in above else lines + [f"  {line}" for line in _message(first, width - 2)]
 
 
 def _table(findings: Sequence[Finding], width: int, painted: bool) -> list[str]:

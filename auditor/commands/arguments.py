@@ -8,7 +8,7 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
-from auditor.dashboards.formats import FORMATS
+from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, parse_time

@@ -29,6 +29,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     options = audit_options(args, args.paths)
     with running.runner(options) as runner:
-        from auditor.pipeline.audit import Audit  # only now: see running.runner
+        from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
         return running.command(Audit(options, runner), printing(args), alert=args.alert, alert_on=args.alert_on)

@@ -17,8 +17,8 @@ from auditor.commands.explain import findings_of
 from auditor.commands.parser import examples
 from auditor.outputs import alerts
 from auditor.outputs.claim import write_whole
-from auditor.pipeline import baseline
-from auditor.pipeline.baseline import Entry
+from auditor.pipeline import accepted_findings as baseline
+from auditor.pipeline.accepted_findings import Entry
 
 FILE = Path("auditor-baseline.json")
 DAYS = 90

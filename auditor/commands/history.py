@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
-from auditor.dashboards.formats import OF_LISTS, list_lines
+from auditor.dashboards.output_formats import OF_LISTS, list_lines
 from auditor.rules.finding import SEVERITIES
 
 if TYPE_CHECKING:

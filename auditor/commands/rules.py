@@ -7,7 +7,7 @@ import sys
 
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
-from auditor.dashboards.formats import OF_LISTS, list_lines
+from auditor.dashboards.output_formats import OF_LISTS, list_lines
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

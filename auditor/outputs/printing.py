@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards import answers, formats, shapes, terminal, verdict
+from auditor.dashboards import answers, output_formats, report_shapes, terminal, verdict
 from auditor.dashboards.selection import Printing, Selection, is_partition, named
 from auditor.outputs.publish import described_findings, summarise
-from auditor.pipeline.audit import Audit
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 
 
@@ -71,11 +71,13 @@ def show(done: Audit, printing: Printing) -> None:
         return
     if printing.format != "json":
         picked = [row for row in answers.unaccepted(rows) if shown.shows(row)]
-        whole, full = shapes.whole(rows, shapes.FINDING), shapes.summary(summary)
+        whole, full = report_shapes.whole(rows, report_shapes.FINDING), report_shapes.summary(summary)
         decided = verdict.of_run(whole, full)
         hidden = Counter(row["rule"] for row in rows) - Counter(row["rule"] for row in picked)
         rules = {name: _rule(name) | {"hidden": hidden[name]} for name in done.rule_ids}
-        sys.stdout.writelines(formats.rendered(printing.format, picked, decided, full, rules, done.options.fail_on))
+        sys.stdout.writelines(
+            output_formats.rendered(printing.format, picked, decided, full, rules, done.options.fail_on)
+        )
     sys.stdout.flush()
     terminal.print_verdict(rows, summary, sys.stderr, width, report, now, shown)
 

@@ -14,10 +14,10 @@ from auditor.base.errors import AuditInputError
 from auditor.commands import watch
 from auditor.commands.explain import findings_of
 from auditor.outputs import alerts
-from auditor.pipeline import baseline
-from auditor.pipeline.audit import Audit
-from auditor.pipeline.baseline import Baseline, Entry
+from auditor.pipeline import accepted_findings as baseline
+from auditor.pipeline.accepted_findings import Baseline, Entry
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import here
 
@@ -124,7 +124,7 @@ def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Pa
     file.write_text(baseline.text_of(entries), encoding="utf-8")
     copied_at = corpora.manifest("hanging-36")["copied_at"]
 
-    def told(run_id: str, given: Path | None) -> alerts.News:
+    def news_of(run_id: str, given: Path | None) -> alerts.News:
         options = AuditOptions(
             (str(corpora.unpack("hanging-36")),), tmp_path / run_id, as_of=copied_at, baseline=given,
             history=first / "alerts", run_id=run_id,
@@ -138,12 +138,12 @@ def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Pa
     def names(rows: Any) -> set[str]:
         return {row["fingerprint"] for row in rows}
 
-    assert names(told("a", None).new) == grave
-    accepted = told("b", file)
+    assert names(news_of("a", None).new) == grave
+    accepted = news_of("b", file)
     assert (names(accepted.new), names(accepted.gone), names(accepted.still)) == (set(), grave, set())
-    again = told("c", file)
+    again = news_of("c", file)
     assert (again.new, again.gone, again.still) == ([], [], [])
-    assert names(told("d", None).new) == grave
+    assert names(news_of("d", None).new) == grave
 
 
 def test_a_watch_reports_nothing_that_is_accepted(first: Path, tmp_path: Path) -> None:

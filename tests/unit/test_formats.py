@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from jsonschema import Draft7Validator
 
-from auditor.dashboards import formats, shapes, verdict
-from auditor.dashboards.tables import escaped
+from auditor.dashboards import output_formats, report_shapes, verdict
+from auditor.dashboards.row_formats import escaped
 from auditor.rules import registry
 from tests.unit import report_samples as samples
 
@@ -56,7 +56,10 @@ REQUIRED = {
 
 
 def rendered(kind: str, findings: list[dict[str, Any]], summary: dict[str, Any], fail_on: str = "error") -> str:
-    rows, full = shapes.whole(registry.described(findings), shapes.FINDING), shapes.summary(summary)
+    rows, full = (
+        report_shapes.whole(registry.described(findings), report_shapes.FINDING),
+        report_shapes.summary(summary),
+    )
     rows = [row | {"fingerprint": f"{n:064x}"} for n, row in enumerate(rows)]
     known = registry.load()
     rules = {
@@ -64,7 +67,7 @@ def rendered(kind: str, findings: list[dict[str, Any]], summary: dict[str, Any],
         for name in ("hanging-transaction", "sequence-gap")
     }
     decided = verdict.of_run(rows, full)
-    return "".join(formats.rendered(kind, rows, decided, full, rules, fail_on))
+    return "".join(output_formats.rendered(kind, rows, decided, full, rules, fail_on))
 
 
 @pytest.mark.parametrize("sample", [samples.hanging, samples.hostile])
@@ -120,7 +123,7 @@ def test_junit_says_what_was_not_read_and_what_found_nothing() -> None:
 def test_junit_never_passes_a_rule_whose_findings_are_not_printed() -> None:
     from auditor.dashboards.junit import junit
 
-    full = shapes.summary(samples.empty_summary())
+    full = report_shapes.summary(samples.empty_summary())
     (case,) = ET.fromstring(junit([], full, {"r": {"hidden": 2}}, "error"))[0]
     assert [e.tag for e in case] == ["skipped"]
 
@@ -129,7 +132,7 @@ def test_csv_reads_back_and_holds_no_formula() -> None:
     names = {"transactional_id": '=HYPERLINK("x")', "group_id": "-a", "message": 'say "a", b\nc'}
     found = samples.finding(rule="sequence-gap", topic="t", partition=0, offset=-1, **names)
     (row,) = csv.DictReader(io.StringIO(rendered("csv", [found], samples.empty_summary())))
-    assert list(row) == [*shapes.FINDING, "fingerprint"]
+    assert list(row) == [*report_shapes.FINDING, "fingerprint"]
     assert row["transactional_id"] == "'" + names["transactional_id"]
     assert (row["group_id"], row["message"], row["offset"]) == ("'-a", names["message"], "-1")
 
@@ -145,5 +148,5 @@ def test_markdown_names_the_blocked_and_keeps_names_harmless() -> None:
 
 @pytest.mark.parametrize(("kind", "first"), [("csv", "a,b\n"), ("markdown", "| a | b |\n"), ("json", '{"a": 1')])
 def test_lists(kind: str, first: str) -> None:
-    assert "".join(formats.list_lines(kind, [{"a": 1, "b": "x"}])).startswith(first)
-    assert "".join(formats.list_lines(kind, [])) == ""
+    assert "".join(output_formats.list_lines(kind, [{"a": 1, "b": "x"}])).startswith(first)
+    assert "".join(output_formats.list_lines(kind, [])) == ""

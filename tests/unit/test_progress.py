@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from auditor.inline.runner import ReadSoFar
+from auditor.inline.inline_runner import ReadSoFar
 from auditor.spark import jvm_words
 
 

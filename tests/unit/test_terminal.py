@@ -7,7 +7,7 @@ import io
 import pytest
 
 from auditor.dashboards import terminal
-from auditor.dashboards.columns import cells, wrap
+from auditor.dashboards.text_columns import cells, wrap
 from tests.unit import report_samples as samples
 
 
@@ -18,7 +18,7 @@ def printed(findings: list[dict], summary: dict, width: int = 140, color: bool =
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 140, 200])
-def test_every_finding_is_told_within_the_width(width: int) -> None:
+def test_every_finding_is_reported_within_the_width(width: int) -> None:
     findings, summary, _, _ = samples.hanging()
     said = printed(findings, summary, width, verbose=True)
     table = said.split("\n\nFindings:")[0]
@@ -112,7 +112,8 @@ def thousand() -> tuple[list[dict], dict]:
     ]
     held = {
         "log_dir": "b", "broker_id": 1, "last_stable_offset": 71, "log_end": 500, "producer_epoch": 0,
-        "first_offset": 71, "age_ms": 3_600_000, "class": "hanging", "state": "CompleteAbort", "standing": "stuck", "others": 0,
+        "first_offset": 71, "age_ms": 3_600_000, "class": "hanging", "state": "CompleteAbort", "standing": "stuck",
+        "others": 0,
     }  # fmt: skip
     findings = [found[0] | each | {"fingerprint": f"{n:064x}"[::-1]} for n, each in enumerate(whose)]
     return findings, {name: summary[name] for name in summary if name != "counts"} | {
@@ -120,7 +121,7 @@ def thousand() -> tuple[list[dict], dict]:
     }
 
 
-def test_what_four_producers_hold_is_told_in_four_parts_and_all_of_it_when_asked() -> None:
+def test_what_four_producers_hold_is_four_parts_and_all_of_it_when_asked() -> None:
     findings, summary = thousand()
     said = printed(findings, summary, 80)
     assert said.startswith("1,000 PARTITIONS ARE BLOCKED\n")

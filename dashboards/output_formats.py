@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from auditor.dashboards import shapes, verdict
+from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.junit import junit
+from auditor.dashboards.row_formats import csv_lines, escaped, markdown_lines
 from auditor.dashboards.sarif import sarif
-from auditor.dashboards.tables import csv_lines, escaped, markdown_lines
 from auditor.dashboards.wording import Finding, instant, pieces, place, visible, who
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
@@ -27,7 +27,7 @@ def rendered(
     """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
     ``findings``: those that are printed; ``rules``: those that ran."""
     if kind == "csv":
-        yield from csv_lines((*shapes.FINDING, "fingerprint"), findings)
+        yield from csv_lines((*report_shapes.FINDING, "fingerprint"), findings)
     elif kind == "markdown":
         yield from _markdown(findings, decided, summary)
     elif kind == "sarif":

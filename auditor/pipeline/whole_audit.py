@@ -18,9 +18,8 @@ from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
-from auditor.pipeline import baseline as baselines
-from auditor.pipeline import cluster_settings, context, plan, policy_choice, results, tables
-from auditor.pipeline.baseline import Baseline, Verdicts
+from auditor.pipeline import accepted_findings, cluster_settings, context, derived_tables, plan, policy_choice, results
+from auditor.pipeline.accepted_findings import Baseline, Verdicts
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
@@ -45,14 +44,14 @@ Say = Callable[[str], None]
 
 
 def nobody(text: str) -> None:
-    """Tells nobody."""
+    """Notifies nobody."""
 
 
 class Audit:
     """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
 
     ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
-    directory. Errors, wherever the input is first asked for: :class:`AuditInputError`.
+    directory. Errors, where the input is first asked for: :class:`AuditInputError`.
     """
 
     def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
@@ -212,7 +211,7 @@ class Audit:
     def baseline(self) -> Baseline:
         """The accepted findings. Errors: :class:`AuditInputError` for a file that is none."""
         file = self.options.baseline
-        return Baseline() if file is None else baselines.read(file)
+        return Baseline() if file is None else accepted_findings.read(file)
 
     @cached_property
     def accepted(self) -> Verdicts:
@@ -221,7 +220,7 @@ class Audit:
             return Verdicts([None] * len(self.findings))
         options = self.options
         found = zip(results.fingerprints(self), (f.severity for f in self.findings), strict=True)
-        return baselines.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
+        return accepted_findings.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
 
     @property
     def open_findings(self) -> list[Finding]:
@@ -239,12 +238,12 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.contract_findings(self.findings)
-        return tables.of_metadata(self.settings, table) if table in tables.OF_METADATA else None
+        return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:
         """The tables that ``--tables`` writes; ``records`` only under ``--records``. ``decode_errors`` is the last of
         those that are decoded, and so knows what reading the others died of."""
-        names = [name for name in tables.NAMES if name != "verdicts"]
+        names = [name for name in derived_tables.NAMES if name != "verdicts"]
         return [name for name in names if name != "records" or self.options.records]
 
     # what came of it
