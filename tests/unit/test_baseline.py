@@ -150,7 +150,8 @@ def test_a_watch_reports_nothing_that_is_accepted(first: Path, tmp_path: Path) -
     names = [row["fingerprint"] for row in findings_of(first / "out")]
     file = tmp_path / "b.json"
     file.write_text(baseline.text_of([entry(names[0], "critical", None)]), encoding="utf-8")
-    options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path, as_of=LAST_MS, baseline=file)
+    as_of = corpora.manifest("hanging-36")["copied_at"]
+    options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path, as_of=as_of, baseline=file)
     holding = watch._holding(Audit(options, here()))
     assert {row["fingerprint"] for row in holding.values()} == set(names[1:])
 

@@ -162,8 +162,8 @@ def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() ->
     out = io.StringIO()
     terminal.print_findings(described_findings(audit), summary, out, 200)
     text = out.getvalue()
-    assert text.startswith("1 partition is held by an open transaction, and nothing tells for how long\n")
-    line = "bank.ledger-0 at offset 71, by producer 1 epoch 0, for an unknown time: nothing in the input tells how long"
+    assert text.startswith("1 partition is held by an open transaction, and nothing shows for how long\n")
+    line = "bank.ledger-0 at offset 71, by producer 1 epoch 0, for an unknown time: nothing in the input shows how long"
     assert line in text
     assert "0 ms" not in text
     assert "for 0 s" not in text
