@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.commands import config
-from auditor.commands.parser import TopParser, examples
+from auditor.commands.parser import OneLineParser, TopParser, examples
 
 # Modules of auditor.commands by the groups that the help lists them in.
 GROUPS = {
@@ -102,7 +102,7 @@ def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[s
         ),
     )
     top.add_argument("--version", action=_Version, help="print the version and end")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=OneLineParser)
     asked = (command or "").replace("-", "_")
     for name in (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS:
         importlib.import_module(f"auditor.commands.{name}").add_parser(commands)

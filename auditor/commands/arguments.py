@@ -8,11 +8,14 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, parse_time
 from auditor.rules.floods import IN_ALL, OF_A_RULE
+
+NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
 
 def add_master(p: argparse._ActionsContainer) -> None:
@@ -23,20 +26,23 @@ def add_master(p: argparse._ActionsContainer) -> None:
     )  # fmt: skip
 
 
-def add_audit_options(p: argparse.ArgumentParser, paths: bool = True, formats: Sequence[str] = FORMATS) -> None:
-    """The options of ``audit``; ``live`` has the same but for PATH, ``watch`` has fewer ``formats``."""
+def add_audit_options(
+    p: argparse.ArgumentParser, paths: bool = True, formats: Sequence[str] = FORMATS, clock: str = NEWEST
+) -> None:
+    """The options of ``audit``; ``live`` has the same but for PATH, ``watch`` has fewer ``formats``; ``clock`` says in
+    words which time a command goes by where none is given."""
     if paths:
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
-    _what_is_audited(p.add_argument_group("what is audited"))
+    _what_is_audited(p.add_argument_group("what is audited"), clock)
     _what_counts(p.add_argument_group("what counts"))
     _what_is_printed(p.add_argument_group("what is printed; results and exit status are of all"), formats, paths)
     _what_is_written(p.add_argument_group("what is written"))
     _how_it_runs(p.add_argument_group("how it runs"))
 
 
-def _what_is_audited(g: argparse._ArgumentGroup) -> None:
+def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
     g.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     g.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
     g.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
@@ -47,7 +53,7 @@ def _what_is_audited(g: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     g.add_argument(
         "--as-of", metavar="TIME",
-        help="clock that time-outs are judged by: ISO-8601, epoch ms or now (default: the newest time a broker wrote)",
+        help=f"clock that time-outs are judged by: ISO-8601, epoch ms or now (default: {clock})",
     )  # fmt: skip
 
 
@@ -118,14 +124,7 @@ def _how_it_runs(g: argparse._ArgumentGroup) -> None:
         "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES",
         help="tables: bytes of a segment that a task reads",
     )  # fmt: skip
-    g.add_argument(
-        "--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES",
-        help="of a batch, stored and decompressed; a larger one is said and left out",
-    )  # fmt: skip
-    g.add_argument(
-        "--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N",
-        help="of decompressed to stored bytes; a batch beyond it is said and left out",
-    )  # fmt: skip
+    add_limits(g)
 
 
 def printing(args: argparse.Namespace) -> Printing:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.commands.parser import examples
+from auditor.commands.parser import add_limits, examples
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
@@ -53,8 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--records", action="store_true", help="records in place of batches; of internal topics, decoded")
     p.add_argument("--include-payload", action="store_true", help="with --records: keys and values too, as base64")
     p.add_argument("--format", default="json", choices=("json", "table"), help="JSON lines, or a table for people")
-    p.add_argument("--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES")
-    p.add_argument("--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N")
+    add_limits(p)
     p.set_defaults(run=run)
 
 

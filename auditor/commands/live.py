@@ -15,7 +15,7 @@ from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import MIB
 from auditor.base.numbers import setting_number
-from auditor.commands.arguments import add_audit_options, audit_options, printing
+from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.connectors.live_cluster import CONNECTION_OPTIONS, Budget, LiveCluster
 from auditor.outputs import alerts
@@ -37,7 +37,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
     )
     p.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="brokers to ask first")
-    add_audit_options(p, paths=False)
+    add_audit_options(p, paths=False, clock=WALL)
     p.add_argument(
         "--from", dest="begin", default="lso", metavar="WHERE",
         help="where to read topics from: 'lso' (last stable offset: what is undecided), 'start' (all), or an offset",

@@ -6,6 +6,8 @@ import argparse
 import textwrap
 from typing import Any, NoReturn
 
+from auditor.base.limits import DEFAULT_LIMITS
+
 _NONE = (None, False, argparse.SUPPRESS)  # defaults that say nothing
 
 
@@ -47,6 +49,18 @@ class TopParser(OneLineParser):
         lines += ["\noptions:", "  -h, --help  this list; 'auditor COMMAND --help' lists a command's options"]
         lines += ["  --version   print the version and end", f"\n{self.epilog}"]
         return "\n".join(lines) + "\n"
+
+
+def add_limits(g: argparse._ActionsContainer) -> None:
+    """The options that bound what a batch may be."""
+    g.add_argument(
+        "--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES",
+        help="of a batch, stored and decompressed; a larger one is said and left out",
+    )  # fmt: skip
+    g.add_argument(
+        "--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N",
+        help="of decompressed to stored bytes; a batch beyond it is said and left out",
+    )  # fmt: skip
 
 
 def examples(*calls: str) -> str:

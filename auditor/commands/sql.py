@@ -35,7 +35,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--include-payload", action="store_true", help="keys and values in the table records")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
     add_master(p)
-    p.add_argument("--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES")
+    p.add_argument(
+        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="of a segment that a task reads"
+    )
     p.set_defaults(run=run)
 
 

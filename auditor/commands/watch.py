@@ -20,7 +20,7 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_audit_options, audit_options, printing
+from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
 from auditor.commands.parser import examples
 from auditor.outputs import alerts
 from auditor.outputs.claim import claimed, write_whole
@@ -48,8 +48,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "auditor watch /var/kafka-logs --out /tmp/watch --min-severity error",
         ),
     )
-    add_audit_options(p, formats=("table", "json"))
-    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks (default 2)")
+    add_audit_options(p, formats=("table", "json"), clock=WALL)
+    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks")
     p.add_argument(
         "--until-idle", type=float, metavar="SECONDS", help="end when no file changed for so long (default: never)"
     )

@@ -35,7 +35,10 @@ def add_parser(commands: Any) -> None:
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     names = [name for name in CHOICES if name != AUTO]
-    p.add_argument("--policy", action="append", default=[], choices=names, help="only this policy (repeatable)")
+    p.add_argument(
+        "--policy", action="append", default=[], choices=names, metavar="NAME",
+        help=f"only this policy: {', '.join(names)} (repeatable)",
+    )  # fmt: skip
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
     add_master(p)
