@@ -62,7 +62,7 @@ def answer(
     for alike in parts:
         lines += ["", *_held(alike[0], width), *_alike(alike[1:], width)]
     rest = [row for alike in holders[len(parts) :] for row in alike]
-    lines += ["", *wrap(f"And {len(rest):,} more {'is' if len(rest) == 1 else 'are'} blocked:", width)] if rest else []
+    lines += ["", *wrap(f"And {len(rest):,} more {_are(len(rest))} blocked:", width)] if rest else []
     for row in rest[:NAMED]:
         lines += _indented(_brief(row), width, 2)
     if named:
@@ -71,7 +71,13 @@ def answer(
         lines += _indented(_brief(row), width, 2)
     unseen = max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
     lines += wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else []
+    if hidden := len(decided.held) - len(held):
+        lines += ["", *wrap(f"Not printed: {plural(hidden, 'partition')} more that {_are(hidden)} blocked", width)]
     return Answer(lines, [f for alike in parts for f in alike[0].holder.findings[:1]])
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:

@@ -219,8 +219,13 @@ class Audit:
         if not self.baseline.entries:
             return Verdicts([None] * len(self.findings))
         options = self.options
-        found = zip(results.fingerprints(self), (f.severity for f in self.findings), strict=True)
+        found = zip(self.fingerprints, (f.severity for f in self.findings), strict=True)
         return accepted_findings.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
+
+    @cached_property
+    def fingerprints(self) -> list[str]:
+        """The fingerprint of each finding, in their order."""
+        return results.fingerprints(self)
 
     @property
     def open_findings(self) -> list[Finding]:

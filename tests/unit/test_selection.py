@@ -64,6 +64,16 @@ def test_only_what_is_asked_for_is_printed_and_all_of_it_counts(
     assert len(Path(call[3], "findings.jsonl").read_text(encoding="utf-8").splitlines()) == 7
 
 
+def test_blocked_partitions_that_are_not_printed_are_counted(
+    call: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four are blocked (manifest of the corpus); one is asked for."""
+    assert cli.main([*call, "--partition", "bank.ledger-0"]) == 1
+    said = capsys.readouterr().out
+    assert said.count("read_committed consumers stop") == 1
+    assert "\nNot printed: 3 partitions more that are blocked\n" in said
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("--partition", "bank.ledger-99"), ("--broker", "7"), ("--transactional-id", "nobody"), ("--group", "nobody"),
