@@ -158,10 +158,9 @@ class OpenedAudit:
     def timeline(self, topic: Several = ()) -> Page:
         """The transactions of partitions as a picture, those that are blocked first; of topics by glob, or all."""
         from auditor.dashboards.report import render_timelines
-        from auditor.rules import registry
 
         with running.failures():
-            rows = registry.described(self.findings.to_dicts())
+            rows = publish.described_findings(self._audit)
             shown = [row for row in self._audit.judged["timeline"] if _matches(row["topic"], _several(topic))]
             html = render_timelines(rows, self.summary, self._audit.judged["open"], shown)
         return Page(html, 420)

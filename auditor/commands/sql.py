@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import add_master
+from auditor.commands.parser import examples
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
 
 if TYPE_CHECKING:
@@ -20,7 +21,14 @@ QUESTION = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|val
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("sql", help="SQL over the decoded and derived tables, once or as a shell")
+    p = commands.add_parser(
+        "sql",
+        help="SQL over the decoded and derived tables, once or as a shell",
+        epilog=examples(
+            "auditor sql 'SELECT producer_id, count(*) FROM batches GROUP BY 1' /var/kafka-logs",
+            "auditor sql /var/kafka-logs --engine duckdb",
+        ),
+    )
     p.add_argument(
         "words", nargs="+", metavar="[SQL] PATH",
         help='a text such as "SELECT producer_id, count(*) FROM batches GROUP BY 1" (without one a shell opens), and '
@@ -35,7 +43,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--include-payload", action="store_true", help="keys and values in the table records")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
     add_master(p)
-    p.add_argument("--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES")
+    p.add_argument(
+        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="of a segment that a task reads"
+    )
     p.set_defaults(run=run)
 
 
