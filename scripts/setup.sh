@@ -22,12 +22,12 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
-if [ "${1:-all}" = run ]; then lock=requirements-run.lock size="about 550 MB"; else lock=requirements.lock size="about 700 MB"; fi
+if [ "${1:-all}" = run ]; then lock=requirements-run.lock size="1.1 GB"; else lock=requirements.lock size="1.6 GB"; fi
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
     rm -rf .venv
     "$python" -m venv .venv
 fi
-echo "setup: installing into .venv with $(.venv/bin/python --version); the first time this fetches $size"
+echo "setup: installing into .venv with $(.venv/bin/python --version); the first time this fetches what takes $size there"
 if [ -t 1 ]; then quiet=; else quiet=--quiet; fi
 install() { .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet "$@"; }
 # What builds packages comes first and is pinned too, so that nothing unpinned is ever fetched.
