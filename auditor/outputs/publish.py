@@ -21,7 +21,7 @@ from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import derived_tables, results
+from auditor.pipeline import results
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
@@ -88,7 +88,8 @@ def as_json(content: Any) -> str:
 def write_findings(audit: Audit, folder: Path) -> None:
     """``findings.jsonl``, and ``findings/`` as Parquet: the table of that name."""
     write_whole(folder / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
-    derived_tables.write(results.findings_table(audit), folder / "findings")
+    (folder / "findings").mkdir(exist_ok=True)
+    pq.write_table(results.findings_table(audit), folder / "findings" / "part-0.parquet")
 
 
 def _open(audit: Audit) -> Counter[str]:

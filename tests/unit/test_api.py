@@ -152,7 +152,7 @@ def test_a_mistake_is_one_sentence(audit: auditor.OpenedAudit, wrong: Any, says:
 def test_the_lines_of_the_pages_run(page: str) -> None:
     block = (ROOT / page).read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     assert len(block.strip().splitlines()) <= 5
-    assert "hanging" in in_a_process(block.replace("/copies/broker-1", str(corpora.unpack(NAME)))).lower()
+    assert "bank-zombie" in in_a_process(block.replace("/copies/broker-1", str(corpora.unpack(NAME))))
 
 
 def in_a_process(call: str) -> str:
