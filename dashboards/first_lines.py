@@ -1,17 +1,15 @@
-"""The first lines on a terminal: who is blocked, by whom, since when, what to do; and findings by their cause."""
+"""The first lines on a terminal: who is blocked, by whom, since when, what to do; and one finding in full."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from auditor.base.words import plural
 from auditor.dashboards import answers, verdict
 from auditor.dashboards.columns import wrap
 from auditor.dashboards.wording import (
-    SEVERITIES,
     Finding,
     clip,
     instant,
@@ -23,15 +21,7 @@ from auditor.dashboards.wording import (
     who,
 )
 
-SHOWN, NAMED, OWNERS = 5, 10, 8
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Findings of one rule and, where it has few of them, of one producer."""
-
-    who: str
-    findings: Sequence[Finding]
+SHOWN, NAMED = 5, 10
 
 
 def answer(
@@ -56,21 +46,6 @@ def answer(
         lines += _indented(_brief(row), width, 2)
     unseen = max(0, len(rest) - NAMED) + max(0, len(decided.named) - NAMED)
     return [*lines, *(wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else [])]
-
-
-def causes(findings: Sequence[Finding]) -> list[Cause]:
-    """Findings by rule, and by producer where a rule has at most :data:`OWNERS` of them; in the order given."""
-    by_rule: dict[tuple[str, str], dict[str, list[Finding]]] = {}
-    for finding in findings:
-        owners = by_rule.setdefault((finding["severity"], finding["rule"]), {})
-        owners.setdefault(who(finding), []).append(finding)
-    found = []
-    for _, owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
-        if len(owners) <= OWNERS:
-            found += [Cause(name, mine) for name, mine in owners.items()]
-        else:
-            found.append(Cause(f"{len(owners):,} producers or groups", [f for mine in owners.values() for f in mine]))
-    return found
 
 
 def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> list[str]:

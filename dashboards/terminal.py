@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, first_lines, shapes
+from auditor.dashboards import answers, causes, first_lines, shapes
 from auditor.dashboards.columns import cells, pad, wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
@@ -57,11 +57,11 @@ def print_findings(
     if verbose:
         lines += _table(whole, width, painted) if width >= _NARROW else _blocks(whole, width, painted)
     else:
-        causes = first_lines.causes(whole)
-        for cause in causes[:TOP]:
+        found = causes.causes(whole)
+        for cause in found[:TOP]:
             lines += _cause(cause, width, painted)
-        if len(causes) > TOP:
-            lines += wrap(f"… {plural(len(causes) - TOP, 'more cause')}: --verbose prints every finding", width)
+        if len(found) > TOP:
+            lines += wrap(f"… {plural(len(found) - TOP, 'more cause')}: --verbose prints every finding", width)
     lines += [""] if whole else []
     lines += _closing(whole, full, report, painted)
     encoding = getattr(out, "encoding", None) or "utf-8"
@@ -69,7 +69,7 @@ def print_findings(
         out.write(_encodable(line, encoding) + "\n")
 
 
-def _cause(cause: first_lines.Cause, width: int, painted: bool) -> list[str]:
+def _cause(cause: causes.Cause, width: int, painted: bool) -> list[str]:
     """A cause: how severe, which rule, how often; whose it is and where; what the first of its findings says."""
     first = cause.findings[0]
     often = "" if len(cause.findings) == 1 else f" · {plural(len(cause.findings), 'finding')}"

@@ -1,0 +1,63 @@
+"""Findings by their cause: of one rule and, as far as that makes few, of one producer, transactional id or group.
+
+The terminal and the report go by the same causes, so that a thousand partitions held by four producers are four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from auditor.dashboards.wording import SEVERITIES, Finding, who
+
+OWNERS = 8
+_NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Findings of one rule and severity that have one owner, or whose owners are too many to be told apart.
+
+    ``who`` in words, empty where they name nobody; ``owners``: how many there are; ``findings`` in the order given.
+    """
+
+    rule: str
+    severity: str
+    who: str
+    owners: int
+    findings: Sequence[Finding]
+
+
+def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
+    """The causes of ``findings``, worst severity first, else in the order in which the findings are given.
+
+    A rule's findings go by owner where it has at most ``most`` of them. Where it has more, those with at least one in
+    ``most`` of its findings stand for themselves, and all others together. Cost: linear.
+    """
+    by_rule: dict[tuple[str, str], dict[tuple[object, ...], list[Finding]]] = {}
+    for finding in findings:
+        owners = by_rule.setdefault((finding["severity"], finding["rule"]), {})
+        owners.setdefault(_owner(finding), []).append(finding)
+    found: list[Cause] = []
+    for (severity, rule), owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
+        total = sum(map(len, owners.values()))
+        named = [mine for mine in owners.values() if len(owners) <= most or len(mine) * most >= total]
+        rest = [mine for mine in owners.values() if not (len(owners) <= most or len(mine) * most >= total)]
+        found += [Cause(rule, severity, _who(mine), 1, mine) for mine in named]
+        if rest:
+            said = f"{len(rest):,} {'more ' if named else ''}producers or groups"
+            others = [f for mine in rest for f in mine]
+            found.append(Cause(rule, severity, said if len(rest) > 1 else _who(others), len(rest), others))
+    return found
+
+
+def _owner(finding: Finding) -> tuple[object, ...]:
+    """Whose it is: a transactional id keeps its findings together through the producer ids that it has had."""
+    name = finding["transactional_id"]
+    return (name, None if name is not None else finding["producer_id"], finding["group_id"])
+
+
+def _who(findings: Sequence[Finding]) -> str:
+    """The owner in words, with what all its findings have in common: not the epoch, where there are several."""
+    first = findings[0]
+    return who({name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)})
