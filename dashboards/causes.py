@@ -1,4 +1,5 @@
-"""Findings by their cause: of one rule and, as far as that makes few, of one producer, transactional id or group.
+"""Findings by their cause: of one rule and, as far as that makes few, of one producer, transactional id or group; and
+blocked partitions by who holds them.
 
 The terminal and the report go by the same causes, so that a thousand partitions held by four producers are four.
 """
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from auditor.dashboards.wording import SEVERITIES, Finding, who
+from auditor.dashboards.answers import Blocked, Open
+from auditor.dashboards.wording import SEVERITIES, Finding, pieces, who
 
 OWNERS = 8
 _NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
@@ -61,3 +63,48 @@ def _who(findings: Sequence[Finding]) -> str:
     """The owner in words, with what all its findings have in common: not the epoch, where there are several."""
     first = findings[0]
     return who({name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Partitions that one producer holds, all standing alike and with the same advice, in the order given."""
+
+    rows: Sequence[Blocked]
+
+    @property
+    def first(self) -> Open:
+        """What holds the first of them: of rows as :func:`answers.blocked` gives them, for the longest."""
+        return self.rows[0].holder
+
+    @property
+    def waiting(self) -> int | None:
+        """How many offsets lie behind all of them; None where it is not known of each."""
+        counts = [row.holder.waiting for row in self.rows]
+        return sum(c for c in counts if c is not None) if None not in counts else None
+
+    @property
+    def readers(self) -> list[str]:
+        """Groups that read committed offsets of their topics."""
+        return sorted({str(name) for row in self.rows for name in row.holder.row.get("readers") or ()})
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups that cannot start."""
+        return sorted({name for row in self.rows for name in row.groups})
+
+    @property
+    def commands(self) -> list[str]:
+        """What frees each of them, to be pasted, each once."""
+        said = [row.holder.findings[0]["remedy"] or "" for row in self.rows if row.holder.findings]
+        return list(dict.fromkeys(text for remedy in said for kind, text in pieces(remedy) if kind == "command"))
+
+
+def holders(rows: Sequence[Blocked]) -> list[Held]:
+    """Blocked partitions by who holds them, in the order of the first of each. Cost: linear."""
+    found: dict[tuple[object, ...], list[Blocked]] = {}
+    for row in rows:
+        holder = row.holder
+        name = holder.row.get("transactional_id")
+        owner = (name, holder.row["producer_id"] if name is None else None)
+        found.setdefault((holder.cluster, *owner, holder.standing, holder.advice.verdict), []).append(row)
+    return [Held(mine) for mine in found.values()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from auditor.dashboards.causes import causes
+from auditor.dashboards.answers import Blocked, Open
+from auditor.dashboards.causes import causes, holders
 from tests.unit import report_samples as samples
 
 
@@ -40,3 +41,24 @@ def test_the_worst_comes_first_and_no_finding_is_lost() -> None:
     assert [each.severity for each in found] == ["critical", "warning"]
     assert found[1].who == ""
     assert causes([]) == []
+
+
+def blocked(partition: int, producer_id: int, standing: str = "stuck") -> Blocked:
+    row = {
+        "topic": "t", "partition": partition, "producer_id": producer_id, "producer_epoch": 0, "first_offset": 5,
+        "transactional_id": None, "class": "hanging", "standing": standing, "last_stable_offset": 5,
+        "high_watermark": 15, "readers": [f"g{partition % 2}"],
+    }  # fmt: skip
+    about = held(
+        partition, producer_id=producer_id, remedy=f"Run `kafka-transactions.sh abort --partition {partition}`"
+    )
+    return Blocked(Open(row, findings=[about]))
+
+
+def test_partitions_go_by_who_holds_them_and_how_they_stand() -> None:
+    rows = [blocked(n, 1 + n % 2) for n in range(10)] + [blocked(10, 1, "overdue")]
+    found = holders(rows)
+    assert [(each.first.row["producer_id"], len(each.rows)) for each in found] == [(1, 5), (2, 5), (1, 1)]
+    assert found[0].waiting == 50
+    assert found[0].readers == ["g0"]
+    assert found[1].commands == [f"kafka-transactions.sh abort --partition {n}" for n in range(1, 10, 2)]
