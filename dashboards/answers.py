@@ -146,10 +146,14 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
             log = logs.get(((finding["evidence"] or {}).get("log_dir"), finding["topic"], finding["partition"]))
             entry = Open(_as_transaction(finding), findings=[finding], log=log)
             held.setdefault((None, log_name(finding)), []).append(entry)
+    kept_out: dict[str, set[str]] = {}
+    for finding in findings:
+        if finding["group_id"] is not None and _declared(finding, "blocks") == "group":
+            kept_out.setdefault(log_name(finding), set()).add(str(finding["group_id"]))
     rows = []
     for (_, name), entries in held.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
-        groups = sorted({str(f["group_id"]) for f in findings if f["group_id"] is not None and _blocks(f, name)})
+        groups = sorted(kept_out.get(name, ()))
         others = holder.row.get("others")
         rows.append(
             Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1 if others is None else others, groups)
@@ -286,10 +290,6 @@ def _blocks_log(finding: Finding) -> bool:
     """
     speaks = finding["topic"] not in (None, "__transaction_state") and finding["severity"] != "info"
     return speaks and _declared(finding, "blocks") is not None
-
-
-def _blocks(finding: Finding, name: str) -> bool:
-    return bool(_declared(finding, "blocks") == "group") and log_name(finding) == name
 
 
 def _as_transaction(finding: Finding) -> dict[str, Any]:

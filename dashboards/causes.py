@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from auditor.dashboards.answers import Blocked, Open
-from auditor.dashboards.wording import SEVERITIES, Finding, pieces, who
+from auditor.dashboards.wording import SEVERITIES, Finding, who
 
 OWNERS = 8
 _NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
@@ -91,12 +91,6 @@ class Held:
     def groups(self) -> list[str]:
         """Groups that cannot start."""
         return sorted({name for row in self.rows for name in row.groups})
-
-    @property
-    def commands(self) -> list[str]:
-        """What frees each of them, to be pasted, each once."""
-        said = [row.holder.findings[0]["remedy"] or "" for row in self.rows if row.holder.findings]
-        return list(dict.fromkeys(text for remedy in said for kind, text in pieces(remedy) if kind == "command"))
 
 
 def holders(rows: Sequence[Blocked]) -> list[Held]:

@@ -36,7 +36,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("number", "size", "duration", "instant", "value", "log_name", "offsets", "who", "pieces", "clip")
+    names = (
+        "number", "size", "duration", "instant", "value", "log_name", "offsets", "who", "pieces", "clip",
+        "short_fingerprint",
+    )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural}
     environment.filters["held_for"] = verdict.held_for
     environment.globals["in_words"] = timeline.in_words

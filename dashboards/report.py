@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, verdict, wording
+from auditor.dashboards import answers, causes, groups, page, prevention, shapes, timeline, verdict, wording
 
-MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
+MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE = 40, 300, 200, 50
 
 
 def render_report(
@@ -23,7 +23,8 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); ``summary`` is what
+    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows), and ``fingerprint``
+    where they are those of a run; ``summary`` is what
     summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
     ``timelines`` one a partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.groups` and the limits
     here) and the page says by how much. The shapes are those of :mod:`auditor.dashboards.shapes`; a key that is missing
@@ -39,6 +40,7 @@ def render_report(
         "report.html.j2",
         summary=summary,
         held=decided.held,
+        holders=causes.holders(decided.held),
         named=decided.named,
         lost=decided.lost,
         open=everything,
@@ -47,6 +49,7 @@ def render_report(
         clock=verdict.clock(summary),
         standings=verdict.STANDINGS,
         groups=grouped,
+        unshown=groups.unshown(grouped),
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
         settings=prevention.prevent(
@@ -56,6 +59,7 @@ def render_report(
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         classes=answers.CLASSES,
         max_open=MAX_OPEN,
+        max_alike=MAX_ALIKE,
         max_table=MAX_TABLE,
     )  # fmt: skip
 

@@ -20,13 +20,13 @@ from auditor.dashboards.wording import (
     log_name,
     number,
     offsets,
+    short_fingerprint,
     size,
     visible,
     who,
 )
 
 TOP, PLACES = 20, 3
-FINGERPRINT = 12  # hex digits, enough to ask 'auditor explain' for one
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
 _RULE_WIDTH, _NARROW, _MESSAGE = 36, 100, 1000
@@ -73,7 +73,7 @@ def _cause(cause: causes.Cause, width: int, painted: bool) -> list[str]:
     """A cause: how severe, which rule, how often; whose it is and where; what the first of its findings says."""
     first = cause.findings[0]
     often = "" if len(cause.findings) == 1 else f" · {plural(len(cause.findings), 'finding')}"
-    name = f" · {first['fingerprint'][:FINGERPRINT]}" if first.get("fingerprint") else ""
+    name = f" · {short_fingerprint(first)}" if first.get("fingerprint") else ""
     lines = wrap(f"{first['severity']} {first['rule']}{often}{name}", width)
     lines[0] = _paint(lines[0], first["severity"], len(first["severity"]), painted)
     places = list(dict.fromkeys(_where(f) for f in cause.findings))

@@ -128,6 +128,11 @@ def who(row: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def short_fingerprint(finding: Finding) -> str:
+    """As much of its fingerprint as 'auditor explain' needs to find it; empty where it has none."""
+    return str(finding.get("fingerprint") or "")[:12]
+
+
 def pieces(remedy: str) -> list[tuple[str, str]]:
     """A remedy as ``(kind, text)`` in reading order: kind is ``text``, ``code`` (a name) or ``command`` (to be copied).
 

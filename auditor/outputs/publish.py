@@ -42,9 +42,9 @@ def publish(audit: Audit, folder: Path) -> None:
         from auditor.outputs import expectations
 
         judged, summary["expectations"] = expectations.judge(audit, summary, folder)
-    rows = [f.to_dict() for f in findings]
     write_findings(findings, folder)
-    described = registry.described(rows)
+    names = results.fingerprints(audit)
+    described = registry.described(f.to_dict() | {"fingerprint": name} for f, name in zip(findings, names, strict=True))
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
     write_whole(folder / "report.html", page)
     write_metrics(folder / "metrics.prom", described, summary)
