@@ -12,7 +12,6 @@ from auditor.dashboards.columns import wrap
 from auditor.dashboards.wording import (
     Finding,
     clip,
-    instant,
     log_name,
     offsets,
     pieces,
@@ -80,7 +79,7 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
     others = f", and {plural(row.others, 'more producer')}" if row.others > 0 else ""
     lines = _indented(f"{holder.name}{stop}", width, 2)
     lines += _indented(f"by {who(holder.row) or 'an unknown producer'}{others}", width, 4)
-    since = f" (since {instant(holder.row['since'])})" if holder.row.get("since") else ""
+    since = f" (since {verdict.begun(holder.row)})" if holder.row.get("since") else ""
     lines += _indented(f"{verdict.held_for(holder.row)}{since}: {verdict.STANDINGS[holder.standing]}", width, 4)
     if readers := holder.row.get("readers"):
         more = f" and {len(readers) - SHOWN} more" if len(readers) > SHOWN else ""

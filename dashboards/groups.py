@@ -83,6 +83,11 @@ class Group:
         return self.count - sum(len(part.rows) for part in self.parts)
 
     @property
+    def open_rows(self) -> int:
+        """How many lines it takes when it is unfolded, and its causes are not."""
+        return len(self.rows) if len(self.parts) == 1 else len(self.parts)
+
+    @property
     def rows(self) -> list[Row]:
         """Those that are shown."""
         return [row for part in self.parts for row in part.rows]

@@ -41,7 +41,7 @@ def _environment() -> Environment:
         "short_fingerprint",
     )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural}
-    environment.filters["held_for"] = verdict.held_for
+    environment.filters |= {"held_for": verdict.held_for, "begun": verdict.begun}
     environment.globals["in_words"] = timeline.in_words
     return environment
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from auditor.dashboards import answers, causes, groups, page, prevention, shapes, timeline, verdict, wording
 
-MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE = 40, 300, 200, 50
+MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 200, 50, 25
 
 
 def render_report(
@@ -60,6 +60,7 @@ def render_report(
         classes=answers.CLASSES,
         max_open=MAX_OPEN,
         max_alike=MAX_ALIKE,
+        max_open_rows=MAX_OPEN_ROWS,
         max_table=MAX_TABLE,
     )  # fmt: skip
 

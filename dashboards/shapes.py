@@ -15,8 +15,8 @@ FINDING = (
 )  # fmt: skip
 TRANSACTION = (
     "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
-    "first_offset", "last_offset", "since", "age_ms", "state", "batches", "records", "bytes", "standing",
-    "at_least", "advice", "readers",
+    "first_offset", "last_offset", "since", "since_by_producer", "since_not_before", "since_not_after", "age_ms",
+    "state", "batches", "records", "bytes", "standing", "at_least", "advice", "readers",
 )  # fmt: skip
 TIMELINE = ("topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
@@ -44,6 +44,8 @@ _LISTS = {
         "last_offset",
         "since",
         "since_by_producer",
+        "since_not_before",
+        "since_not_after",
         "age_ms",
         "at_least",
         "timeout_ms",

@@ -109,3 +109,18 @@ def held_for(row: Mapping[str, Any]) -> str:
         return "for an unknown time"
     least = "at least " if row.get("at_least") else ""
     return f"for {least}{duration(row['age_ms'])}"
+
+
+def begun(row: Mapping[str, Any]) -> str:
+    """Since when a transaction is open, in words: where its producer's clock contradicts what brokers wrote around it,
+    both, as far as they are known; empty where nothing tells."""
+    if not row.get("since"):
+        return ""
+    if not row.get("since_by_producer"):
+        return instant(row["since"])
+    least, most = row.get("since_not_before"), row.get("since_not_after")
+    said = instant(row["since"])
+    if least or most:
+        said += f", by the brokers no earlier than {instant(least)}" if least else ", by the brokers"
+        said += f"{' and' if least else ''} no later than {instant(most)}" if most else ""
+    return f"{said}; its producer's clock says {instant(row['since_by_producer'])}"
