@@ -118,9 +118,11 @@ def begun(row: Mapping[str, Any]) -> str:
         return ""
     if not row.get("since_by_producer"):
         return instant(row["since"])
-    least, most = row.get("since_not_before"), row.get("since_not_after")
-    said = instant(row["since"])
-    if least or most:
-        said += f", by the brokers no earlier than {instant(least)}" if least else ", by the brokers"
-        said += f"{' and' if least else ''} no later than {instant(most)}" if most else ""
-    return f"{said}; its producer's clock says {instant(row['since_by_producer'])}"
+    said, least, most = (
+        instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
+    )
+    bounds = [f"no earlier than {least}"] if least and least != said else []
+    bounds += [f"no later than {most}"] if most and most != said else []
+    said += " at the earliest" if said == least else " at the latest" if said == most else ""
+    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
+    return f"{said}{by}; its producer's clock says {instant(row['since_by_producer'])}"

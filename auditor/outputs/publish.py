@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import json
 import sys
@@ -134,8 +135,15 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
+        "ran": _ran(audit),
         **audit.of_summary(),
     }
+
+
+def _ran(audit: Audit) -> dict[str, Any]:
+    """When the run began by the clock on the wall, and how long it has taken so far."""
+    taken = datetime.datetime.now(datetime.UTC) - audit.began
+    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(taken.total_seconds(), 3)}
 
 
 def version(package: str) -> str:
