@@ -82,6 +82,8 @@ def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     for key, keys in _LISTS.items():
         full[key] = whole(given.get(key) or (), keys)
     full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
+    if full["expectations"]:
+        full["expectations"] = _expectations(full["expectations"])
     full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}
     full["bytes"] = {"total": 0, "decoded": 0, "skipped": 0, "unreadable": 0, **(given.get("bytes") or {})}
     full["notes"], full["timings"] = list(given.get("notes") or ()), dict(given.get("timings") or {})
@@ -91,6 +93,13 @@ def summary(given: Mapping[str, Any]) -> dict[str, Any]:
         if log["chain"]:
             log["chain"] = {"snapshots": None, "proved": None, "fraction": None, "broken": [], **log["chain"]}
     return full
+
+
+def _expectations(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run of the past, too, whose failed ones were sentences."""
+    failing = [row if isinstance(row, Mapping) else {"says": row} for row in given.get("failing") or ()]
+    keys = {"severity": "error", **dict.fromkeys(("suite", "says", "rows", "broken", "where", "error"))}
+    return {"evaluated": 0, "failed": 0, "passing": [], **given, "failing": [{**keys, **row} for row in failing]}
 
 
 def timelines(given: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
