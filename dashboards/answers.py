@@ -299,7 +299,7 @@ def _as_transaction(finding: Finding) -> dict[str, Any]:
     return {
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
         **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
-        "at_least": None, "readers": None,
+        **dict.fromkeys(("at_least", "readers", "since_by_producer", "since_not_before", "since_not_after")),
         "transactional_id": finding["transactional_id"], "first_offset": finding["offset"],
         "last_offset": finding["last_offset"], "since": finding["timestamp"],
         "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("coordinator_state"),

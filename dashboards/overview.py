@@ -102,17 +102,20 @@ def step(run_id: str, facts: Mapping[str, Any]) -> Step:
 
 
 def render_overview(
-    steps: Sequence[Step], shown: Step | None, changes: Changes, partitions: Sequence[Tally], producers: Sequence[Tally]
-) -> str:
+    steps: Sequence[Step], shown: Step | None, changes: Changes, partitions: Sequence[Tally],
+    producers: Sequence[Tally], cluster: str | None = None,
+) -> str:  # fmt: skip
     """The page about ``shown`` (None where no run is kept), one of ``steps``, which are in the order they were made.
 
     ``changes`` against the run before it; ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id,
-    transactional id, producer id) one tally a run, the last that of ``shown``. Cost: linear in what is given.
+    transactional id, producer id) one tally a run, the last that of ``shown``; ``cluster``: whose runs these are, where
+    others are kept beside them. Cost: linear in what is given.
     """
     at = steps.index(shown) if shown is not None else 0
     window = steps[max(0, min(at - MAX_RUNS // 2, len(steps) - MAX_RUNS)) :][:MAX_RUNS]
     return page.render(
         "runs.html.j2",
+        cluster=cluster,
         steps=list(reversed(steps))[:MAX_LISTED],
         more_runs=max(0, len(steps) - MAX_LISTED),
         shown=shown,

@@ -97,7 +97,7 @@ def news(audit: Audit, least: str) -> News:
     found = results.findings(audit)
     before = None
     if options.history is not None and options.run_id is not None:
-        before = runs.before(options.history, options.run_id)
+        before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
     old = runs.read(options.history, before, "findings") if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
     return _told(change.new, change.gone, change.still, audit, least)

@@ -73,7 +73,9 @@ def logs(audit: Audit) -> pd.DataFrame:
     """The logs with how their counts compare with the run before: null where that is not known or was small."""
     frame: pd.DataFrame = results.logs(audit).to_pandas()
     options = audit.options
-    before = runs.before(options.history, options.run_id) if options.history is not None else None
+    before = None
+    if options.history is not None:
+        before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
     names = ["batches", "producers"]
     if before is None or options.history is None:
         return frame.assign(**{f"{name}_ratio": float("nan") for name in names})

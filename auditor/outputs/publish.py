@@ -98,6 +98,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
+        "clusters": results.cluster_ids(audit),
     }
     runs.publish(options.history, run_id, tables, facts)
 
