@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.dashboards import page
-from auditor.dashboards.wording import SEVERITIES, duration
+from auditor.dashboards.wording import SEVERITIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from auditor.dashboards.columns import wrap
 from auditor.dashboards.wording import (
     Finding,
     clip,
+    fact,
     log_name,
     offsets,
     pieces,
-    value,
     visible,
     who,
 )
@@ -59,8 +59,8 @@ def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> li
                        ("What", row["message"])):  # fmt: skip
         lines += [f"{name}:", *_indented(text, width, 2)] if text else []
     lines.append("Evidence:")
-    for name, fact in sorted((row["evidence"] or {}).items()):
-        lines += _indented(f"{name}: {value(fact)}", width, 2) if fact is not None else []
+    for name, content in sorted((row["evidence"] or {}).items()):
+        lines += _indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
     lines.append("What to do:")
     for kind, text in pieces(row["remedy"] or ""):
         lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)

@@ -18,10 +18,10 @@ from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
     clip,
+    fact,
     log_name,
     offsets,
     short_fingerprint,
-    value,
     visible,
     who,
 )
@@ -172,7 +172,7 @@ def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
 def _row(finding: Finding) -> Row:
     evidence = finding.get("evidence") or {}
     facts = [
-        (clip(str(key), 80), clip(value(evidence[key]), _FACT))
+        (clip(str(key), 80), clip(fact(str(key), evidence[key]), _FACT))
         for key in sorted(evidence, key=str)
         if evidence[key] is not None
     ]

@@ -15,7 +15,7 @@ from auditor.base.words import plural
 from auditor.dashboards import page, shapes
 from auditor.dashboards.wording import SEVERITIES, instant
 
-WIDTH, LEFT, LANE, BAR = 960.0, 76.0, 52.0, 34.0
+WIDTH, LANE, BAR = 960.0, 52.0, 34.0
 MAX_RUNS = 60  # drawn, and looked into for who is named how often
 MAX_CHANGES, MAX_RANKS, MAX_LISTED = 100, 25, 400
 
@@ -172,7 +172,7 @@ def tallied(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tally:
 
 def draw(steps: Sequence[Step]) -> Trend:
     """Lays the trend out. Bars say their number where it changes."""
-    wide = (WIDTH - LEFT) / max(len(steps), 8)
+    wide = WIDTH / max(len(steps), 8)
     lanes = []
     for n, name in enumerate(SEVERITIES):
         lane = Lane(name, LANE * (n + 1))
@@ -181,8 +181,8 @@ def draw(steps: Sequence[Step]) -> Trend:
         for at, each in enumerate(steps):
             count = each.counts[name]
             high = round(max(2.0, BAR * count / most), 1) if count else 0.0
-            x = round(LEFT + at * wide + wide * 0.12, 1)
+            x = round(at * wide + wide * 0.12, 1)
             lane.bars.append((x, lane.y - high, round(wide * 0.76, 1), high, count, count != before and count > 0))
             before = count
         lanes.append(lane)
-    return Trend(lanes, [(round(LEFT + at * wide, 1), round(wide, 1), each) for at, each in enumerate(steps)])
+    return Trend(lanes, [(round(at * wide, 1), round(wide, 1), each) for at, each in enumerate(steps)])

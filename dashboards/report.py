@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from auditor.base.glossary import GLOSSARY
 from auditor.dashboards import answers, causes, groups, page, prevention, shapes, timeline, verdict, wording
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 200, 50, 25
@@ -39,6 +40,7 @@ def render_report(
     return page.render(
         "report.html.j2",
         summary=summary,
+        glossary=GLOSSARY,
         held=decided.held,
         holders=causes.holders(decided.held),
         named=decided.named,

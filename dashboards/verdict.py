@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.dashboards.answers import Blocked
-from auditor.dashboards.wording import Finding, duration, instant
+from auditor.dashboards.wording import Finding, instant
 
 OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
 

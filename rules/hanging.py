@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from auditor.base.words import duration
 from auditor.rules import blocking, safety
 from auditor.rules.finding import Finding
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
@@ -133,7 +134,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
             severity,
             t,
             f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
-            f"{age / 1000:.0f} s: {t.reason}",
+            f"{duration(age)}: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
             remedy=safety.advise(log, t).remedy,
         )
@@ -182,7 +183,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         "critical" if critical else "error",
         t,
         f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
-        f"for {age / 1000:.0f} s",
+        f"for {duration(age)}",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,
     )

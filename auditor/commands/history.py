@@ -71,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _write_clusters(args: argparse.Namespace, known: list[Run], out: TextIO) -> None:
     """A line a cluster, the worst first."""
-    from auditor.dashboards.wording import duration, instant, visible
+    from auditor.base.words import duration
+    from auditor.dashboards.wording import instant, visible
     from auditor.outputs import clusters, runs
 
     for each in clusters.standings(args.dir, known, datetime.datetime.now(datetime.UTC), args.expect_every):
