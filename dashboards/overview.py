@@ -16,6 +16,7 @@ from auditor.dashboards import page, shapes
 from auditor.dashboards.wording import SEVERITIES, instant
 
 WIDTH, LANE, BAR = 960.0, 52.0, 34.0
+FEW = 16  # runs that fill the picture
 MAX_RUNS = 60  # drawn, and looked into for who is named how often
 MAX_CHANGES, MAX_RANKS, MAX_LISTED = 100, 25, 400
 
@@ -88,6 +89,11 @@ class Trend:
 
     lanes: Sequence[Lane]
     columns: Sequence[tuple[float, float, Step]]
+
+    @property
+    def width(self) -> float:
+        """In the SVG's own units: no wider than its runs, so that a narrow screen begins with the latest."""
+        return sum(wide for _, wide, _ in self.columns)
 
     @property
     def height(self) -> float:
@@ -172,7 +178,7 @@ def tallied(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tally:
 
 def draw(steps: Sequence[Step]) -> Trend:
     """Lays the trend out. Bars say their number where it changes."""
-    wide = WIDTH / max(len(steps), 8)
+    wide = WIDTH / max(len(steps), FEW)
     lanes = []
     for n, name in enumerate(SEVERITIES):
         lane = Lane(name, LANE * (n + 1))
