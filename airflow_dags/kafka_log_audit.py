@@ -15,9 +15,9 @@ environment. What belongs to the installation comes from the environment of Airf
 Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. With many clusters
 every task is there once a cluster, by its name: one that fails stands as failed, and the others go on; results lie in
 ``OUT/runs/<run id>/<name>`` and ``OUT/latest/<name>``, and ``auditor dashboard OUT/history`` says which is overdue.
-Findings never fail the audit, but the judge. A retry of the audit submits nothing when the results of its run are whole already, and on
-YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running; clear ``inventory`` too to
-audit anew.
+Findings never fail the audit, but the judge. A retry of the audit submits nothing when the results of its run are
+whole already, and on YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running;
+clear ``inventory`` too to audit again.
 """
 
 from __future__ import annotations

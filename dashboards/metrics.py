@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from auditor.dashboards import answers, shapes, verdict
+from auditor.dashboards import answers, report_shapes, verdict
 from auditor.dashboards.wording import clip, visible
 
 WORST = 50  # partitions with series of their own
@@ -36,7 +36,7 @@ def write_metrics(
     by class), where given, is taken as it is, else those are counted that a finding is about. Raises OSError if the
     file cannot be written.
     """
-    write_to_textfile(os.fspath(path), _registry(findings, shapes.summary(summary)))
+    write_to_textfile(os.fspath(path), _registry(findings, report_shapes.summary(summary)))
 
 
 def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> CollectorRegistry:

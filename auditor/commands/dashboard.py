@@ -13,7 +13,7 @@ import re
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from auditor.base.errors import AuditInputError
@@ -129,8 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def clusters(history: Path, every_ms: int | None = None) -> str | None:
     """The page of the clusters; None where the runs are of no more than one."""
-    from auditor.dashboards import clusters as view
-    from auditor.outputs import clusters as kept
+    from auditor.dashboards import cluster_page as view
+    from auditor.outputs import cluster_standings as kept
     from auditor.outputs import runs
 
     known = runs.committed(history)
@@ -138,9 +138,11 @@ def clusters(history: Path, every_ms: int | None = None) -> str | None:
         return None
     rows = []
     for each in kept.standings(history, known, datetime.datetime.now(datetime.UTC), every_ms):
-        of_last = {"run_id": each.last.run_id, "facts": each.last.facts, "published": each.last.published_at}
+        last: dict[str, Any] = {
+            "run_id": each.last.run_id, "facts": each.last.facts, "published": each.last.published_at
+        }  # fmt: skip
         names = ("name", "runs", "worst", "new", "gone", "since", "overdue", "complete", "every_ms", "silent_ms")
-        rows.append(view.Row(**of_last, **{name: getattr(each, name) for name in names}))
+        rows.append(view.Row(**last, **{name: getattr(each, name) for name in names}))
     return view.render_clusters(rows)
 
 
@@ -167,7 +169,8 @@ def overview(history: Path, run_id: str | None = None) -> str | None:
     tallies = [_tallies(history, each) for each in past]
     changes = _changes(history, known[at - 1], known[at]) if at else view.Changes()
     name = mine if of_all > 1 else None
-    return view.render_overview(steps, steps[at], changes, *zip(*tallies, strict=True), cluster=name)
+    partitions, producers = zip(*tallies, strict=True)
+    return view.render_overview(steps, steps[at], changes, partitions, producers, name)
 
 
 def _changes(history: Path, older: Run, newer: Run) -> Changes:

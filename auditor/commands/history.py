@@ -73,7 +73,8 @@ def _write_clusters(args: argparse.Namespace, known: list[Run], out: TextIO) -> 
     """A line a cluster, the worst first."""
     from auditor.base.words import duration
     from auditor.dashboards.wording import instant, visible
-    from auditor.outputs import clusters, runs
+    from auditor.outputs import cluster_standings as clusters
+    from auditor.outputs import runs
 
     for each in clusters.standings(args.dir, known, datetime.datetime.now(datetime.UTC), args.expect_every):
         change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"

@@ -28,7 +28,7 @@
     }));
 
   const search = document.getElementById("filter");
-  const told = document.getElementById("filter-told");
+  const counted = document.getElementById("filter-count");
   const boxes = all("input[data-severity]");
   const groups = all("details.rule").map((group) => ({
     group,
@@ -74,7 +74,7 @@
     const left = Number(unshown.dataset.left);
     panel.hidden = !found && !left;
     body.parentElement.hidden = !found;
-    document.getElementById("elsewhere-told").textContent =
+    document.getElementById("elsewhere-count").textContent =
       `${found.toLocaleString("en")} fit${found > 200 ? ", the first 200 here" : ""}; by where, who, rule and fingerprint` +
       (left ? `. ${left.toLocaleString("en")} more findings are only in findings.jsonl: they were not searched` : "") + ".";
     return found;
@@ -102,7 +102,7 @@
       shown += here;
     }
     const more = elsewhere(words, wanted);
-    told.textContent = `${shown.toLocaleString("en")} shown` + (more ? `, ${more.toLocaleString("en")} more below` : "");
+    counted.textContent = `${shown.toLocaleString("en")} shown` + (more ? `, ${more.toLocaleString("en")} more below` : "");
   };
   if (search) {
     let due = 0;

@@ -78,11 +78,11 @@ def test_findings_are_filtered_by_words_and_severity(pages: dict[str, Path], vis
     assert rows.count() == 4
     page.keyboard.press("/")
     page.keyboard.type("bank-zombie HANGING-transaction")
-    page.locator("#filter-told").get_by_text("1 shown").wait_for()
+    page.locator("#filter-count").get_by_text("1 shown").wait_for()
     assert rows.count() == 1
     assert "bank-zombie" in rows.first.inner_text()
     page.locator("#filter").fill("")
-    page.locator("#filter-told").get_by_text("4 shown").wait_for()
+    page.locator("#filter-count").get_by_text("4 shown").wait_for()
     page.locator("input[data-severity=critical]").uncheck()
     assert rows.count() == 0
 
@@ -116,12 +116,12 @@ def test_a_cause_opens_and_the_search_finds_what_has_no_row(visit: Visit, tmp_pa
     causes.first.locator("summary").first.click()
     assert causes.first.get_by_text("t-0", exact=True).is_visible()
     page.locator("#filter").fill("t-997")
-    page.locator("#filter-told").get_by_text("0 shown, 1 more below").wait_for()
+    page.locator("#filter-count").get_by_text("0 shown, 1 more below").wait_for()
     assert page.locator("#elsewhere tbody td").all_inner_texts() == [
         "critical", "hanging-transaction", "t-997", "producer 4001", "0" * 12
     ]  # fmt: skip
     page.locator("#filter").fill("t-0")
-    page.locator("#filter-told").get_by_text("1 shown", exact=True).wait_for()
+    page.locator("#filter-count").get_by_text("1 shown", exact=True).wait_for()
     assert not page.locator("#elsewhere").is_visible()
     assert opened.faults == []
 
@@ -138,7 +138,7 @@ def test_hostile_names_do_nothing_but_are_shown(pages: dict[str, Path], visit: V
     opened = visit(pages["hostile"])
     opened.page.locator("#unfold").click()
     opened.page.locator("#filter").fill("<script>")
-    opened.page.locator("#filter-told").get_by_text("1 shown").wait_for()
+    opened.page.locator("#filter-count").get_by_text("1 shown").wait_for()
     for button in opened.page.locator("th button:visible").all()[:12]:
         button.click()
     assert opened.faults == []

@@ -10,12 +10,13 @@ import pytest
 
 from auditor import cli
 from auditor.commands import dashboard
-from auditor.dashboards.clusters import render_clusters
-from auditor.outputs import clusters, runs
+from auditor.dashboards.cluster_page import render_clusters
+from auditor.outputs import cluster_standings as clusters
+from auditor.outputs import runs
 from auditor.pipeline import results
 from tests.unit import report_samples as samples
-from tests.unit.page import Page
-from tests.unit.test_history import finding
+from tests.unit.html_page import Page
+from tests.unit.test_kept_runs import finding
 
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -59,7 +60,7 @@ def test_who_has_had_no_run_for_half_as_long_again_is_overdue(history: Path) -> 
         found = clusters.standings(history, known, NOW + datetime.timedelta(hours=hours), day)
         assert {each.overdue for each in found} == {late}
     # By what it did before: the runs of the test are moments apart, and one run alone tells nothing.
-    found = clusters.standings(history, known, NOW + datetime.timedelta(hours=1))
+    found = clusters.standings(history, known, NOW + datetime.timedelta(hours=2))
     assert {each.name: each.overdue for each in found} == {"ill": True, "well": True, "torn": False}
 
 

@@ -7,7 +7,7 @@ from auditor.dashboards.report import render_report
 from auditor.rules import registry
 from auditor.rules.rule_page import page
 from tests.unit import report_samples as samples
-from tests.unit.page import Page
+from tests.unit.html_page import Page
 
 
 def test_words_are_found_whole_in_any_form_and_case() -> None:

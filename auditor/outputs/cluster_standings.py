@@ -15,6 +15,7 @@ from auditor.rules.finding import SEVERITIES
 
 GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
 LEAST_GAPS = 2
+HOUR_MS = 3_600_000  # runs closer than that are somebody's tries, no schedule
 GRAVE = ("critical", "error")
 
 
@@ -90,6 +91,6 @@ def _standing(history: Path, name: str, mine: Sequence[Run], now: datetime, ever
     if every_ms is None:
         times = [datetime.fromisoformat(each.published_at) for each in mine[-GAPS - 1 :]]
         gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]
-        every_ms = int(statistics.median(gaps) * 1000) if len(gaps) >= LEAST_GAPS else None
+        every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None
     silent = int((now - datetime.fromisoformat(mine[-1].published_at)).total_seconds() * 1000)
     return Standing(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent))

@@ -14,7 +14,7 @@ from auditor.dashboards.wording import SEVERITIES
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cluster as :class:`auditor.outputs.clusters.Standing` has it; ``facts`` and ``published`` of its last run."""
+    """A cluster as :mod:`auditor.outputs.cluster_standings` has it; ``facts`` and ``published`` of its last run."""
 
     name: str
     runs: int
