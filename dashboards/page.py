@@ -14,7 +14,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.dashboards import timeline, verdict, wording
 
 
@@ -36,10 +36,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("number", "size", "duration", "instant", "value", "log_name", "offsets", "who", "pieces", "clip")
-    environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural}
-    environment.filters["held_for"] = verdict.held_for
-    environment.filters["baseline_said"] = verdict.baseline
+    names = (
+        "number", "size", "instant", "value", "log_name", "offsets", "who", "pieces", "clip",
+        "short_fingerprint",
+    )  # fmt: skip
+    environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
+    environment.filters |= {
+        "held_for": verdict.held_for, "begun": verdict.begun, "baseline_said": verdict.baseline,
+    }  # fmt: skip
     environment.globals["in_words"] = timeline.in_words
     return environment
 

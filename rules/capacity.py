@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
 from auditor.model import releases
@@ -262,12 +262,12 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
     often = (p["batches"] > 0) & (p["idle_count"] >= 2) & (p["max_idle_ms"] < expiration_ms)
     writing = log.cluster.as_of - p["data_timestamp"] < expiration_ms
     for row in p[often & writing][:SHOWN]:
-        hours = f"{row['max_idle_ms'] / 3_600_000:.1f} h of {expiration_ms / 3_600_000:.1f} h"
+        longest = f"{duration(row['max_idle_ms'])} of {duration(expiration_ms)}"
         yield log.finding(
             "unknown-producer-exposure",
             "warning",
             f"Producer {row['producer_id']} (epoch {row['data_epoch']}) was idle {row['idle_count']} times for over "
-            f"80 % of the time after which it is forgotten ({hours}) and still writes to {log.name}",
+            f"80 % of the time after which it is forgotten ({longest}) and still writes to {log.name}",
             offset=row["first_offset"],
             last_offset=row["data_last_offset"],
             producer_id=row["producer_id"],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.words import duration
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import Kind
 from auditor.rules import safety
@@ -151,7 +152,7 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
             "critical",
             f"The marker at offset {t['marker_offset']} closed data of producer {t['producer_id']} that began "
             f"at offset "
-            f"{t['first_offset']}, {(added.time - begin) / 1000:.0f} s before its transaction had {log.name}",
+            f"{t['first_offset']}, {duration(added.time - begin)} before its transaction had {log.name}",
             segment=int(t["segment"]),
             offset=t["first_offset"],
             last_offset=t["last_offset"],

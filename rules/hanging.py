@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.rules import blocking, safety
 from auditor.rules.finding import Finding
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
@@ -130,7 +130,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
             continue
         severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
         known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
-        how_long = f"for {age / 1000:.0f} s" if known else "for a time that nothing in the input shows"
+        how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
         yield _open_finding(
             log,
             "long-open-transaction",
@@ -186,7 +186,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         "critical" if critical else "error",
         t,
         f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
-        f"for {age / 1000:.0f} s",
+        f"for {duration(age)}",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,
     )

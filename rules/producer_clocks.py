@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from auditor.base.words import duration
 from auditor.facts.events import Kind
 from auditor.rules.expiry import EXPLAINED, verdict
 from auditor.rules.finding import Finding, iso, lowered
@@ -55,8 +56,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         yield log.at_event(
             "producer-expired-while-active",
             severity,
-            f"Producer {e['producer_id']} was idle for {e['idle_ms'] / 3600000:.1f} h, longer than the "
-            f"{limit / 3600000:.1f} h that brokers remember it, and went on at sequence {e['found_sequence']}",
+            f"Producer {e['producer_id']} was idle for {duration(e['idle_ms'])}, longer than the "
+            f"{duration(limit)} that brokers remember it, and went on at sequence {e['found_sequence']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -131,11 +132,11 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             if behind and e["producer_id"] in kept:
                 continue
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
-            hours = abs(e["broker_time"] - e["timestamp"]) / 3600000
+            off = duration(abs(e["broker_time"] - e["timestamp"]))
             yield log.at_event(
                 "producer-timestamp-skew",
                 "info" if behind else "warning",
-                f"{who} stamps records {hours:.1f} h {word} the broker's clock",
+                f"{who} stamps records {off} {word} the broker's clock",
                 e,
                 last_offset=run[-1]["last_offset"],
                 evidence={"found": iso(e["timestamp"]), "broker_time": iso(e["broker_time"]), "batches": len(run)},

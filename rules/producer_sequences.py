@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
@@ -78,7 +78,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
             + (f"{plural(missing, 'record')} missing in this log" if ahead else what)
-            + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
+            + (f" (it had been idle for {duration(idle)})" if idle > 1000 else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             evidence={

@@ -9,13 +9,13 @@ server=
 trap '[ -z "$server" ] || kill "$server"; rm -r "$out"' EXIT
 
 shoot() { # URL FILE HEIGHT
-  "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,"$3" \
+  "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1400,"$3" \
     --screenshot="$PWD/docs/$2" "$1" >/dev/null 2>&1
   ls -l "docs/$2"
 }
 
 .venv/bin/auditor demo --quiet --out "$out/demo"
-shoot "file://$out/demo/report.html" report.png 1330
+shoot "file://$out/demo/report.html" report.png 1360
 
 keep() { # RUN-ID OPTIONS...
   run=$1; shift

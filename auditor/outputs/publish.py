@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import json
 import sys
@@ -108,6 +109,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
+        "clusters": results.cluster_ids(audit),
     }
     runs.publish(options.history, run_id, tables, facts)
 
@@ -141,6 +143,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
+        "ran": _ran(audit),
         **audit.of_summary(),
     }
 
@@ -166,6 +169,12 @@ def _baseline(audit: Audit) -> dict[str, Any] | None:
         "back": [entry.row() | {"why": why} for entry, why in held.back],
         "gone": [entry.row() for entry in held.gone],
     }
+
+
+def _ran(audit: Audit) -> dict[str, Any]:
+    """When the run began by the clock on the wall, and how long it has taken so far."""
+    taken = datetime.datetime.now(datetime.UTC) - audit.began
+    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(taken.total_seconds(), 3)}
 
 
 def version(package: str) -> str:

@@ -169,7 +169,7 @@ def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
         "in_flight": t.in_flight,
         "first_offset": int(t.row["first_offset"]),
         "last_offset": int(t.row["last_offset"]),
-        "since": iso(blocking.since(log, t)),
+        **blocking.dated(log, t),
         "age_ms": blocking.age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms,

@@ -67,6 +67,11 @@ def fingerprints(audit: Audited) -> list[str]:
     return [fingerprint(f.to_dict(), id) for f, id in zip(audit.findings, _clusters_of(audit), strict=True)]
 
 
+def cluster_ids(audit: Audited) -> list[str]:
+    """The ids of the clusters that were looked at, as far as they are known, sorted."""
+    return sorted({id for id in _cluster_ids(audit).values() if id})
+
+
 def _clusters_of(audit: Audited) -> list[str | None]:
     """The id of each finding's cluster, in their order."""
     of_dir = _cluster_ids(audit)

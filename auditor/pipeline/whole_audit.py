@@ -7,6 +7,7 @@ what it needs. Nothing is done before it is asked for, and nothing twice.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fnmatch
 import time
 from collections.abc import Callable, Iterator
@@ -50,8 +51,8 @@ def nobody(text: str) -> None:
 class Audit:
     """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
 
-    ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
-    directory. Errors, where the input is first asked for: :class:`AuditInputError`.
+    ``timings``: seconds of each step so far; ``began``: when it was opened. ``fatal``: files that kill who reads them
+    for a table, with their log directory. Errors, where the input is first asked for: :class:`AuditInputError`.
     """
 
     def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
@@ -59,6 +60,7 @@ class Audit:
         self.runner = runner
         self.say = say
         self.timings: dict[str, float] = {}
+        self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
         self._steps: list[str] = []
         self._since = 0.0
