@@ -158,19 +158,3 @@ def test_a_minute_is_too_long_for_an_id_that_commits_offsets(timeout: int, expec
     copy = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
     view = LogView([copy], Cluster(NOW, NOW, coordinator=history))
     assert findings("transaction-timeout-too-large", view) == ["info"] * expected
-
-
-@pytest.mark.parametrize(("stamped", "same_broker", "expected"), [
-    ("LogAppendTime", True, ["critical"]), ("LogAppendTime", False, []), ("CreateTime", True, [])])  # fmt: skip
-def test_data_of_two_transactions_seconds_apart_by_one_brokers_clock(
-    stamped: str, same_broker: bool, expected: list[str]
-) -> None:  # fmt: skip
-    """The first batch came 5 s before its marker's transaction had the partition."""
-    row = {**closed(10, 500_015), "first_time": 495_000, "last_time": 500_005, "batches": 2, "last_offset": 14,
-           "marker_offset": 15}  # fmt: skip
-    view = log(transaction(0, 500_000), row)
-    history = view.cluster.coordinator
-    assert history is not None
-    history.brokers[0] = view.leader.broker_id if same_broker else 2
-    view.cluster.topic_configs = {"t": {"message.timestamp.type": stamped}}
-    assert findings("transactions-merged-under-one-marker", view) == expected
