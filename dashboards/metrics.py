@@ -45,6 +45,9 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     _count(registry, "kafka_audit_bytes", "Bytes given to the audit: decoded, skipped with a reason, unreadable",
            ("state",), {(state,): summary["bytes"][state] or 0 for state in _STATES})  # fmt: skip
     _count(registry, "kafka_audit_batches", "Record batches audited", (), {(): summary["batches"] or 0})
+    _count(registry, "kafka_audit_validation_failures", "What leaders would have counted as refused of what is stored, "
+           "by the broker's own counter (KIP-467); without --records, those that headers show", ("counter",),
+           {(name,): count for name, count in _refusals(summary).items()})  # fmt: skip
     if (seconds := _seconds(summary["as_of"])) is not None:
         says = "The time that the audit judges by (as_of), in seconds since the epoch"
         _count(registry, "kafka_audit_last_run_timestamp_seconds", says, (), {(): seconds})
@@ -64,6 +67,11 @@ def _count(
 
 def _by_rule(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], int]:
     return dict(Counter((finding["rule"], finding["severity"]) for finding in findings))
+
+
+def _refusals(summary: Mapping[str, Any]) -> dict[str, int]:
+    counted: Mapping[str, int | None] = summary.get("validation_failures") or {}
+    return {name: count for name, count in counted.items() if count is not None}
 
 
 def _standings(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[tuple[str, ...], int]:
