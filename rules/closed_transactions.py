@@ -106,6 +106,8 @@ def _what_to_do(log: LogView, offset: int) -> str:
 def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     if t["marker_offset"] < 0:
         unread = unreadable_behind(log, t)
+        if log.leader.ends_early and not unread:
+            return "error", "what became of it lies beyond the end of this copy"
         return ("info", "what became of it could not be read") if unread else ("critical", HANGS)
     if marker_window(log, t) is not None:
         return "critical", f"the marker at {t['marker_offset']} of a later transaction took it in"

@@ -16,9 +16,12 @@ from auditor.rules.relations import (
     By,
     at_the_log_end,
     at_the_torn_end,
+    end_that_another_has,
     index_entry_of_its_batch,
     missing_right_behind,
     offsets_right_behind,
+    offsets_that_another_has,
+    same_record,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, is_ahead_of_all, runs, tails
@@ -147,6 +150,7 @@ def _preallocates(log: LogView, copy: CopyFacts) -> bool:
     absorbed_by=(
         By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
         By("offsets-not-increasing", missing_right_behind),
+        By("replica-missing-range", offsets_that_another_has),
     ),
     prevented_by=(IN_SYNC_REPLICAS,),
 )
@@ -196,6 +200,7 @@ def _first_in_segment(copy: CopyFacts, e: Event) -> bool:
     absorbed_by=(
         By("record-structure-invalid", offsets_right_behind, when="span_in_doubt"),
         By("offsets-not-increasing", offsets_right_behind),
+        By("replica-divergence", same_record),
     ),
 )
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
@@ -297,7 +302,12 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) 
     )  # fmt: skip
 
 
-@rule("leader-epoch-mismatch", family=FAMILY, severity="error")
+@rule(
+    "leader-epoch-mismatch",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("replica-divergence", same_record),),
+)
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """Leader epochs in the log go down, or disagree with the checkpoint
 
@@ -342,6 +352,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
         By("torn-tail", at_the_torn_end),
         By("record-structure-invalid", at_the_log_end),
         By("offsets-not-increasing", at_the_log_end),
+        By("replica-missing-range", end_that_another_has),
     ),
     prevented_by=(CLEAN_ELECTION,),
     loses=True,

@@ -66,6 +66,8 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
         added = window.added.get(log.name) if window is not None else None
         if window is None or added is None or window.client_version >= 2 or not _whole(log, t, window):
             continue
+        if _marker_is_missing(log, t, window):
+            continue
         merged = _by_brokers(log, t, window, added) or _by_stamps(log, t, added)
         if merged is not None:
             yield _finding(log, t, window, added, merged)
@@ -95,6 +97,14 @@ def _finding(log: LogView, t: np.void, window: Window, added: Entry, merged: Mer
             "confidence": merged.confidence,
         },
     )
+
+
+def _marker_is_missing(log: LogView, t: np.void, window: Window) -> bool:
+    """Whether a transaction between the marker before this data and its own has no marker: the data may be that one's,
+    and what is wrong is the marker that is lost or cannot be read."""
+    found = matching(log, int(t["producer_id"]))
+    before, number = found.of_marker.get(int(t["prev_marker_offset"]), -1), found.windows.index(window)
+    return any(before < n < number for n in found.unmarked)
 
 
 def _whole(log: LogView, t: np.void, window: Window) -> bool:

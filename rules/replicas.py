@@ -14,7 +14,14 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, from_there_on, of_unread_bytes
+from auditor.rules.relations import (
+    By,
+    from_its_torn_end_on,
+    from_there_on,
+    of_unread_bytes,
+    same_batch_on_another_broker,
+    same_transaction,
+)
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
@@ -39,6 +46,7 @@ def _lineage(copy: CopyFacts) -> list[list[int]]:
     "replica-divergence",
     family=FAMILY,
     severity="critical; warning for the tail of a crashed leader that a clean election left behind",
+    absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=True,
 )
@@ -237,7 +245,11 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     "replica-missing-range",
     family=FAMILY,
     severity="critical below both high watermarks; warning where a follower is ahead; else info",
-    absorbed_by=(By("replica-divergence", from_there_on), By("record-structure-invalid", of_unread_bytes)),
+    absorbed_by=(
+        By("replica-divergence", from_there_on),
+        By("record-structure-invalid", of_unread_bytes),
+        By("torn-tail", from_its_torn_end_on),
+    ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=True,
 )
@@ -334,7 +346,11 @@ def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
     "replica-abort-index-divergence",
     family=FAMILY,
     severity="error",
-    absorbed_by=(By("replica-divergence", from_there_on),),
+    absorbed_by=(
+        By("replica-divergence", from_there_on),
+        By("aborted-transaction-not-indexed", same_transaction),
+        By("aborted-index-extra-entry", same_transaction),
+    ),
 )
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree

@@ -98,7 +98,12 @@ def _structural(
     return runs(found, "kind", "flaws", "producer_id")
 
 
-@rule("record-structure-invalid", family=FAMILY, severity="error")
+@rule(
+    "record-structure-invalid",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("replica-divergence", same_record),),
+)
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
 
@@ -401,6 +406,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     "producer-fields-inconsistent",
     family=FAMILY,
     severity="error; info for fields left by default clients",
+    absorbed_by=(By("replica-divergence", same_record),),
 )
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other
