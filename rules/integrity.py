@@ -107,7 +107,8 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
     live = newest and not copy.clean_shutdown
     preallocated = error.reason == "zero_filled" and _preallocates(log, copy)
     beyond = copy.high_watermark is not None and copy.high_watermark > copy.log_end
-    severity = "error" if not newest else "info" if (live and not beyond and error.reason == "truncated") else "warning"
+    breaks_off = error.reason == "truncated" or _begins_a_batch(copy, error, length)
+    severity = "error" if not newest else "info" if live and not beyond and breaks_off else "warning"
     if newest and preallocated:
         severity = "info"
     words = {"truncated": "a batch that breaks off", "zero_filled": "zeros"}.get(
@@ -131,6 +132,12 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
             "in_flight": True if severity == "info" and live else None,
         },
     )
+
+
+def _begins_a_batch(copy: CopyFacts, error: DecodeError, length: int) -> bool:
+    """Whether a few zeros are how the next batch begins: with its offset in eight bytes, and a size below 16 MiB."""
+    head = copy.log_end.to_bytes(8, "big") + b"\0"
+    return error.reason == "zero_filled" and length <= len(head) and not any(head[:length])
 
 
 def _preallocates(log: LogView, copy: CopyFacts) -> bool:

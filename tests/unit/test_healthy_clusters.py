@@ -384,6 +384,20 @@ def test_normal_rotation_is_not_near_exhaustion(last_id: int, policy: str, sever
     assert (f.severity, f.evidence.get("next_producer_id")) == (severity, 8 if last_id == 8 else None)
 
 
+@pytest.mark.parametrize(("zeros", "severity"), [(1, "info"), (6, "info"), (8, "warning"), (200, "warning")])
+def test_a_live_copy_may_end_within_the_zeros_of_the_next_batchs_offset(
+    tmp_path: Path, zeros: int, severity: str
+) -> None:
+    """The log ends at 760: six bytes of the next offset are zeros, the seventh is 2."""
+    lab = Lab(tmp_path, "healthy-41", "shop.orders-0")
+    log = lab.log("shop.orders-0")
+    assert log.end.to_bytes(8, "big")[:7] == bytes([0] * 6 + [2])
+    log.tails[max(log.segments)] = bytes(zeros)
+    log.save()
+    lab.is_live()
+    assert [f.severity for f in of_rule(lab.findings(), "torn-tail")] == [severity]
+
+
 @pytest.mark.parametrize(("broker_time", "severity"), [(-1, "info"), (1_000, "warning")])
 def test_stamps_alone_do_not_show_that_a_producer_was_idle(broker_time: int, severity: str) -> None:
     """A back-fill of daily data: each batch is stamped a day after the last one, all are written within minutes."""
