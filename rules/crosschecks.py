@@ -68,7 +68,8 @@ def _named(log: LogView, t: np.void) -> bool:
 
 
 def _seen(log: LogView, history: CoordinatorHistory, t: np.void, entry: Entry) -> bool:
-    time = log.time(t["last_time"])
+    # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
+    time = max(log.time(t["last_time"]), int(t["marker_timestamp"]))
     copied, clean = history.times.get(entry.partition, -1), history.clean.get(entry.partition, False)
     return arrived(copied, clean, time, other_clock=True)
 

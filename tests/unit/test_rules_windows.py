@@ -158,3 +158,15 @@ def test_a_minute_is_too_long_for_an_id_that_commits_offsets(timeout: int, expec
     copy = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
     view = LogView([copy], Cluster(NOW, NOW, coordinator=history))
     assert findings("transaction-timeout-too-large", view) == ["info"] * expected
+
+
+@pytest.mark.parametrize(("copied", "expected"), [(500_000, []), (700_000, ["error"])])
+def test_data_whose_stamps_are_old_came_no_later_than_its_marker(copied: int, expected: list[str]) -> None:
+    """The coordinator's file was copied before the marker was written: the record that is missed may be newer."""
+    elsewhere = entry(0, "Ongoing", 300_000, start=300_000)._replace(partitions=frozenset({"u-0"}))
+    row = {**closed(10, 600_000), "first_time": 400_000, "last_time": 400_000, "first_timestamp": 400_000}
+    view = log([elsewhere], row)
+    history = view.cluster.coordinator
+    assert history is not None
+    history.times[0], history.clean[0] = copied, False
+    assert findings("partition-not-in-transaction", view) == expected
