@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from auditor.facts.culprits import Culprits
+from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Event
 from auditor.rules.view import LogView
 

@@ -26,7 +26,7 @@ def watched(log: LogView) -> WatchedOffsets | None:
     if log.leader.watched_offsets is None:
         assignments = Assignments()
         committers, rivals, values = Committers(), Rivals(assignments), Values()
-        story = tell(log, committers, rivals, values, assignments=assignments)
+        story = story_of(log, committers, rivals, values, assignments=assignments)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
         groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
@@ -38,8 +38,8 @@ def watched(log: LogView) -> WatchedOffsets | None:
     return log.leader.watched_offsets
 
 
-def tell(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:
-    """Replays the judged records of the leader copy of a ``__consumer_offsets`` partition."""
+def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:
+    """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
     story = Story(tuple(watchers), assignments=assignments or Assignments())
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
     for offset, kind, row in steps:

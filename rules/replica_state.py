@@ -1,4 +1,4 @@
-"""Where replicas of one log start, and which producers they know: legal, and told before a failover shows it."""
+"""Where replicas of one log start, and which producers they know: legal, and said before a failover shows it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
 
 
 def _went_back(pair: Pair) -> bool:
-    """Whether the leader starts below a follower that a leader has told to begin within a segment (DeleteRecords)."""
+    """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
     copy, leader = pair.copy, pair.leader
     known = copy.segments and leader.segments and copy.log_start_known and leader.log_start_known
     return bool(known) and leader.log_start < copy.log_start and copy.log_start not in copy.segment_bases

@@ -30,7 +30,7 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     Checks: in a classic group, a transactional commit by a producer that had committed in an older generation, behind
     a commit of the same partition by another producer in the newer one; or two producers commit a partition in one
     generation, and the transaction of one of them had begun before that generation, by the coordinator's log. Aborted
-    transactions do not count. The evidence tells the five steps of the KIP, with the members that owned the partition
+    transactions do not count. The evidence has the five steps of the KIP, with the members that owned the partition
     in both generations by the group's records, and the group.instance.id of static ones.
     Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
     gone back. KIP-447 fences this, but only for clients that send their group metadata.

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.blamed_records import Culprits
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.culprits import Culprits
 from auditor.facts.events import EVENT, Kind, events_of
 from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.policy_outcomes import PolicyOutcomes
@@ -166,7 +166,7 @@ class CopyFacts:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders copies: the highest (last leader epoch, log end) is the leader copy."""
+        """Orders copies: the highest (last leader epoch, log end) is the leader replica."""
         return (self.last_leader_epoch, self.log_end)
 
 

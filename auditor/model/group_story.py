@@ -1,6 +1,6 @@
 """The life of committed offsets: written, pending, then in force or dropped (semantics 5.1, KIP-447).
 
-Replays the records of a ``__consumer_offsets`` partition in log order over :mod:`auditor.model.offsets`, and tells
+Replays the records of a ``__consumer_offsets`` partition in log order over :mod:`auditor.model.offsets`, and shows
 watchers what happens. Memory is that of the values in force and pending.
 """
 
@@ -21,7 +21,7 @@ class Generation(NamedTuple):
     """What the last group record before a commit said. ``offset`` and ``time`` (ms): of the first record with this
     ``number``, the time -1 where it is not known.
 
-    ``empty``: the group had no member then, None when the log does not tell.
+    ``empty``: the group had no member then, None when the log does not show.
     """
 
     offset: int

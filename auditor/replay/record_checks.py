@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.connectors.codec.columns import (
+from auditor.connectors.codec.batch_columns import (
     FLAW_COUNT_ABOVE_SPAN,
     FLAW_COUNT_BELOW_SPAN,
     FLAW_CRC,

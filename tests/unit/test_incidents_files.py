@@ -82,7 +82,7 @@ def test_zeros_up_to_the_size_of_segments_are_preallocated(tmp_path: Path, short
 
 @pytest.mark.parametrize("name", LOGS)
 def test_truncated_tail(tmp_path: Path, name: str) -> None:
-    """The high watermark lies in what was lost: told with the tail, not beside it."""
+    """The high watermark lies in what was lost: reported with the tail, not beside it."""
     lab, log = open_log(tmp_path, name)
     last, base = log.last, max(log.segments)
     log.drop(last)

@@ -12,10 +12,10 @@ from tests.forge import Forged, Lab
 
 HEALTHY = {"4.1": ("healthy-41", "shop.orders-0"), "2.8": ("healthy-28", "web.orders-0")}
 TRIO = ("replicas-41", "trio.log-1")
-Told = tuple[str, str, set[str]]
+Reported = tuple[str, str, set[str]]
 
 
-def told(found: list[Finding]) -> list[Told]:
+def reported(found: list[Finding]) -> list[Reported]:
     """Rule, severity, and what it explains."""
     return [
         (f.rule, f.severity, {a["rule"] for a in f.evidence.get("also", ())})
@@ -26,12 +26,12 @@ def told(found: list[Finding]) -> list[Told]:
 
 def forged(
     root: Path, source: tuple[str, str], harm: Callable[[Forged], object], broker: int | None = None
-) -> list[Told]:
+) -> list[Reported]:
     lab = Lab(root, *source, brokers=(1,) if broker is None else (1, 2, 3))
     log = lab.log(source[1], broker or 1)
     harm(log)
     log.save()
-    return told(lab.findings())
+    return reported(lab.findings())
 
 
 def late(log: Forged, **header: int) -> None:

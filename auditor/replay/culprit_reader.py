@@ -13,11 +13,11 @@ import numpy as np
 
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import OVERHEAD, columns_of, walk, walk_rows
-from auditor.connectors.codec.columns import BatchColumns, RecordColumns
+from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.records import decode_records
+from auditor.facts.blamed_records import Culprits
 from auditor.facts.copy_facts import CopyFacts
-from auditor.facts.culprits import Culprits
 from auditor.facts.events import Event, Kind, events_of
 from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.record_checks import oldest
