@@ -48,7 +48,7 @@ class Assignments:
             self.kept.setdefault(group, deque()).append((generation, value))
 
     def owner(self, group: str, generation: int, topic: str, partition: int, *, before: bool = False) -> Member | None:
-        """The member that had the partition in a generation, or in the one ``before``; None where no record shows it."""
+        """The member that had the partition in a generation, or in the one ``before``; None where none shows it."""
         known = [(number, text) for number, text in self.kept.get(group, ()) if number <= generation - before]
         number, value = known[-1] if known else (-1, None)
         value = value if before or number == generation else None
