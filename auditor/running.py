@@ -171,9 +171,10 @@ def _hint(error: BaseException) -> str:
     said = str(error)
     if isinstance(error, MemoryError) or "OutOfMemoryError" in said:
         return "give it more memory, or audit fewer topics at a time (--topic)"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "make room on that disk, or choose another --out"
-    if type(error).__module__.startswith(("py4j", "pyspark")):
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or os.strerror(errno.ENOSPC) in said:
+        return "make room below --out and in the temporary folder (TMPDIR), or choose others"
+    if isinstance(error, ConnectionError) or type(error).__module__.startswith(("py4j", "pyspark")):
         return "Spark's own words are in the trace; --master inline does without Spark"
     return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
 

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from auditor.facts.coordinator_log import Entry
 from auditor.rules.closed_transactions import FAMILY, judged_transactions
-from auditor.rules.coordinator_history import SKEW_MS, Entry, Window
 from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import LATE_WRITES
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
-from auditor.rules.windows import NO_CLOCK_MS, SAME_CLOCK_MS, marker_window, matching, owner_complete, skew
+from auditor.rules.windows import NO_CLOCK_MS, SAME_CLOCK_MS, Matching, matching, owner_complete, skew
 
 READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
+COMPARED = 64  # markers by which two clocks are compared
 ENOUGH = 3  # transactions that show how a producer usually begins
 FAR_FROM_USUAL = 5  # times as long as any other time
 
@@ -62,11 +64,13 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     for t in judged_transactions(log):
         if t["first_offset"] < log.leader.log_start or t["marker_offset"] < 0:
             continue
-        window = marker_window(log, t)
-        added = window.added.get(log.name) if window is not None else None
-        if window is None or added is None or window.client_version >= 2 or not _whole(log, t, window):
+        found = matching(log, int(t["producer_id"]))
+        number = found.number(int(t["marker_offset"]))
+        window = None if number is None else found.window(number)
+        added = window.added if window is not None else None
+        if number is None or window is None or added is None or window.client_version >= 2:
             continue
-        if _marker_is_missing(log, t, window):
+        if not _whole(log, found, number) or _marker_is_missing(found, t, number):
             continue
         merged = _by_brokers(log, t, window, added) or _by_stamps(log, t, added)
         if merged is not None:
@@ -99,21 +103,19 @@ def _finding(log: LogView, t: np.void, window: Window, added: Entry, merged: Mer
     )
 
 
-def _marker_is_missing(log: LogView, t: np.void, window: Window) -> bool:
+def _marker_is_missing(found: Matching, t: np.void, number: int) -> bool:
     """Whether a transaction between the marker before this data and its own has no marker: the data may be that one's,
     and what is wrong is the marker that is lost or cannot be read."""
-    found = matching(log, int(t["producer_id"]))
-    before, number = found.of_marker.get(int(t["prev_marker_offset"]), -1), found.windows.index(window)
-    return any(before < n < number for n in found.unmarked)
+    before = found.number(int(t["prev_marker_offset"]))
+    return bool(np.any((found.unmarked > (-1 if before is None else before)) & (found.unmarked < number)))
 
 
-def _whole(log: LogView, t: np.void, window: Window) -> bool:
+def _whole(log: LogView, found: Matching, number: int) -> bool:
     """Whether all that the coordinator wrote of this transaction is in the input, from before it on."""
-    if owner_complete(log, int(t["producer_id"])):
+    if owner_complete(log, int(found.windows["producer_id"][number])):
         return True
-    history, windows = log.cluster.coordinator, matching(log, int(t["producer_id"])).windows
-    number = windows.index(window)
-    before = windows[number - 1].complete if number else None
+    history = log.cluster.coordinator
+    before = found.window(number - 1).complete if number else None
     return history is not None and before is not None and history.intact(before)
 
 
@@ -173,20 +175,23 @@ def _ahead_at_least(log: LogView, t: np.void, added: Entry) -> int | None:
     A marker is written after its Prepare record's time and before its Complete record's. Only where every marker of the
     producer has its transaction and every transaction its marker is it sure which goes with which.
     """
-    producer_id = int(t["producer_id"])
-    found = matching(log, producer_id)
-    markers = _all_markers(log)
-    mine = markers[markers["producer_id"] == producer_id]
-    if found.unmarked or any(int(offset) not in found.of_marker for offset in mine["marker_offset"]):
+    found = matching(log, int(t["producer_id"]))
+    if len(found.unmarked) or np.any(found.numbers < 0):
         return None
     least: list[int] = []
-    for row in mine[mine["marker_leader_epoch"] == t["first_leader_epoch"]]:
-        window = found.windows[found.of_marker[int(row["marker_offset"])]]
+    for row in _markers_near(log, t):
+        window = found.window(found.number(int(row["marker_offset"])) or 0)
         prepare, end = window.prepare, window.end_time
-        if prepare is None or end is None or prepare.leader_epoch != added.leader_epoch:
-            continue
-        least.append(int(row["marker_timestamp"]) - end)
+        if prepare is not None and end is not None and prepare.leader_epoch == added.leader_epoch:
+            least.append(int(row["marker_timestamp"]) - end)
     return max(least, default=None)
+
+
+def _markers_near(log: LogView, t: np.void) -> np.ndarray:
+    """The producer's last markers up to this one that the leader of the data wrote."""
+    markers = _all_markers(log)
+    mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] <= t["marker_offset"])]
+    return mine[mine["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
 
 
 # By the client's stamps
@@ -222,18 +227,16 @@ def _other_leads(log: LogView, t: np.void) -> list[int]:
     """By how much the stamps of the producer's other transactions here precede the coordinator's records, ms."""
     found, markers = matching(log, int(t["producer_id"])), _all_markers(log)
     mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] != t["marker_offset"])]
-    leads = []
-    for row in mine[mine["first_offset"] >= 0]:
-        number = found.of_marker.get(int(row["marker_offset"]))
-        entry = None if number is None else found.windows[number].added.get(log.name)
-        if entry is not None:
-            leads.append(entry.time - int(row["first_timestamp"]))
-    return leads
+    mine = mine[mine["first_offset"] >= 0]
+    numbers = found.numbers[np.searchsorted(found.markers, mine["marker_offset"])]
+    mine, windows = mine[numbers >= 0], found.windows[numbers[numbers >= 0]]
+    leads = (windows["added_time"] - mine["first_timestamp"])[windows["added_row"] >= 0]
+    return [int(lead) for lead in leads]
 
 
 def _coordinator_moved(log: LogView, t: np.void, added: Entry) -> bool:
     """Whether another broker may have become the coordinator between the transaction before and this one."""
     found = matching(log, int(t["producer_id"]))
-    before = found.of_marker.get(int(t["prev_marker_offset"]))
-    last = None if before is None else found.windows[before].decided
+    before = found.number(int(t["prev_marker_offset"]))
+    last = None if before is None else found.window(before).decided
     return last is None or last.leader_epoch != added.leader_epoch

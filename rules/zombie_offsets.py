@@ -9,9 +9,9 @@ from auditor.model.group_members import Member
 from auditor.model.group_story import Commit
 from auditor.model.offset_watch import Zombie
 from auditor.rules.committed_offsets import FAMILY, at_commit, place_of, writer
-from auditor.rules.coordinator_history import Window
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.group_offsets import watched
+from auditor.rules.named import Window
 from auditor.rules.registry import rule
 from auditor.rules.safeguards import GROUP_METADATA
 from auditor.rules.view import LogView
@@ -60,13 +60,15 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
 
 def _transaction(log: LogView, c: Commit) -> Window | None:
     """The coordinator's transaction that a commit was made in, None where it is not the only one it may be."""
+    named = naming(log)
+    mine = named.of(c.producer_id)
     near = []
-    for window in naming(log).windows.get(c.producer_id, ()):
-        slack = skew(log, None if window.decided is None else window.decided.partition)
-        end = window.end_time
-        if window.start_time >= 0 and window.start_time - slack <= c.time and (end is None or c.time <= end + slack):
-            near.append(window)
-    return near[0] if len(near) == 1 else None
+    for number, row in enumerate(named.rows[mine], mine.start):
+        slack = skew(log, int(row["partition"]) if row["partition"] >= 0 else None)
+        begun = row["begun"] >= 0 and row["begun"] - slack <= c.time
+        if begun and (not row["has_complete"] or c.time <= row["ended"] + slack):
+            near.append(number)
+    return named.window(near[0]) if len(near) == 1 else None
 
 
 def _begun_before(log: LogView, c: Commit, window: Window) -> bool:
