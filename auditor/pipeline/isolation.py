@@ -164,13 +164,14 @@ class Pool:
 
     def map(
         self, tasks: Sequence[Task], work: Callable[[Task], Result], *, patience_s: float = PATIENCE_S,
-        refused: dict[str, str] | None = None, reads: bool = True,
+        refused: dict[str, str] | None = None, reads: bool = True, opens: Callable[[int, str], None] | None = None,
     ) -> Iterator[tuple[int, Result]]:  # fmt: skip
         """``(number, work(task))`` of every task as they end; one worker gives them in order.
 
         What kills a worker is an ``unreadable`` file to the next. ``work`` is a function of a module, or a partial of
         one; ``patience_s``: seconds for one file; ``refused``: paths of files not to be opened, and why; those that
-        killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing.
+        killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing;
+        ``opens``: hears which task opens which file.
         Memory: what ``size`` tasks give. Errors: ``RuntimeError`` where a worker dies with nothing left to refuse, or
         raises where it does not read; ``OSError`` where it finds a disk full.
         """
@@ -191,6 +192,8 @@ class Pool:
                         message = worker.hear()
                         if message is not None and message[0] == "opens":
                             worker.opened = message[1]
+                            if opens is not None:
+                                opens(worker.task, message[1])
                             continue
                         waiting.unregister(worker.line.pipe)
                         del busy[worker.pid]
