@@ -69,6 +69,8 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     count("bytes", "Bytes given to the audit: decoded, skipped with a reason, unreadable", ("state",),
           {(state,): summary["bytes"][state] or 0 for state in _STATES})  # fmt: skip
     count("batches", "Record batches audited", (), {(): summary["batches"] or 0})
+    count("validation_failures", "What leaders would have counted as refused of what is stored, by their own counters "
+          "(KIP-467); without --records, those that headers show", ("counter",), _refusals(summary))  # fmt: skip
     ran = summary["ran"] or {}
     for name, says, value in (
         ("as_of_timestamp_seconds", "The time that the audit judges by, in seconds since the epoch",
@@ -94,6 +96,11 @@ def _label(name: object) -> str:
 
 def _by_rule(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], int]:
     return dict(Counter((finding["rule"], finding["severity"]) for finding in findings))
+
+
+def _refusals(summary: Mapping[str, Any]) -> Values:
+    counted: Mapping[str, int | None] = summary.get("validation_failures") or {}
+    return {(name,): count for name, count in counted.items() if count is not None}
 
 
 def _standings(rows: Sequence[answers.Blocked]) -> dict[tuple[str, ...], int]:

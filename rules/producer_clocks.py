@@ -36,9 +36,9 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     doubt).
     Why it matters: the broker had forgotten the producer: brokers before 2.4 refuse such a batch, newer ones take it
     without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
-    Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle
-    (info where a broker-written time before the batch shows that); the setting is taken as one day where the input does
-    not show it.
+    Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
+    info where a broker-written time before the batch shows that, or where the log has none that could show it (a
+    back-fill into a partition without end markers). The setting is taken as one day where the input does not show it.
     What to do: keep producers longer than they are idle, with kafka-configs.sh --bootstrap-server B --entity-type
     brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
     Source: KIP-360
@@ -52,7 +52,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     for run in runs(idle, "producer_id"):
         e = run[0]
         old = e["base_offset"] in behind
-        severity = "warning" if e["base_offset"] >= log.intact_from() and not old else lowered("warning")
+        by_a_clock = e["broker_time"] >= 0 and not old
+        severity = "warning" if e["base_offset"] >= log.intact_from() and by_a_clock else lowered("warning")
         yield log.at_event(
             "producer-expired-while-active",
             severity,
@@ -65,7 +66,7 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
                 "expiration_ms": limit,
                 "previous_last_offset": e["previous_last_offset"],
                 "times": len(run),
-                "confidence": "likely",
+                "confidence": "likely" if by_a_clock else "undecidable",
             },
         )
 

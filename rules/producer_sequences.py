@@ -26,6 +26,9 @@ from auditor.rules.relations import (
     By,
     beside_its_batch,
     in_or_right_behind_what_the_leader_lacks,
+    over_missing_offsets,
+    same_record,
+    same_transaction_unless_info,
     within_its_offsets,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
@@ -41,14 +44,17 @@ OF_A_WRONG_BATCH = (
     By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
     By("offsets-not-increasing", beside_its_batch),
     By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
+    By("offset-hole", over_missing_offsets),
+    By("replica-divergence", same_record),
 )
+OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transaction_unless_info))
 
 
 @rule(
     "sequence-gap",
     family=FAMILY,
     severity="error",
-    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
+    absorbed_by=(*OF_A_HANGING_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def sequence_gap(log: LogView) -> Iterator[Finding]:
@@ -156,7 +162,7 @@ def _dump(log: LogView, e: Event) -> str:
     "duplicate-sequence-range",
     family=FAMILY,
     severity="error",
-    absorbed_by=(*OF_A_WRONG_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
+    absorbed_by=(*OF_A_HANGING_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
     prevented_by=(PRODUCER_EXPIRATION,),
 )
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
@@ -345,7 +351,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     "first-batch-after-bump-nonzero",
     family=FAMILY,
     severity="error; warning where the leader had changed",
-    absorbed_by=OF_A_WRONG_BATCH,
+    absorbed_by=OF_A_HANGING_BATCH,
     prevented_by=(CLEAN_ELECTION,),
 )
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:

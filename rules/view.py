@@ -122,6 +122,13 @@ class Cluster:
         """The elections of a partition that the metadata still shows, in order."""
         return self.elections.get((topic, partition), [])
 
+    def led(self, topic: str, partition: int, leader_epoch: int) -> int | None:
+        """The broker that led a partition in an epoch, by the metadata; None where it does not tell."""
+        elections = self.elected(topic, partition)
+        if until := [e for e in elections if e.leader_epoch <= leader_epoch]:
+            return until[-1].leader
+        return elections[0].last_leader if elections else self.leaders.get((topic, partition))
+
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""
         return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.blamed_records import Culprits
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import EVENT, Kind, events_of
@@ -112,6 +113,7 @@ class CopyFacts:
     producer_memory: ProducerMemory | None = None
     coordinator_memory: CoordinatorMemory | None = None
     notes: list[str] = field(default_factory=list)
+    culprits: dict[tuple[int, int], Culprits] = field(default_factory=dict)  # by segment number and position
     outcomes: PolicyOutcomes | None = None  # of other policies, where they were asked for
 
     def file(self, segment: int) -> str | None:
@@ -173,6 +175,8 @@ SUMS = (
     "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error", "batches", "records", "data_offsets",
     "marker_offsets", "hole_offsets_intact", "hole_offsets_cleaned", "producers_peak", "cached_batches_peak",
 )  # fmt: skip
+# Beside them: what a leader would have counted in the four counters of KIP-467, in the order of the KIP.
+REFUSALS = ("no_key_compacted", "invalid_magic", "invalid_checksum", "invalid_offset_or_sequence")
 
 SEQUENCE_FREE_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}

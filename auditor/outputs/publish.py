@@ -26,6 +26,7 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
+from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
 
@@ -133,6 +134,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "batches": sum(row["sums"]["batches"] for row in logs),
         "records": sum(row["sums"]["records"] for row in logs),
         "records_decoded": audit.options.records,
+        "validation_failures": _validation_failures(audit),
         "skipped": _skipped(audit),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit)],
@@ -145,6 +147,19 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "timings": audit.timings,
         "ran": _ran(audit),
         **audit.of_summary(),
+    }
+
+
+def _validation_failures(audit: Audit) -> dict[str, int | None]:
+    """What leaders would have counted had they been given what is stored, by KIP-467's counters; each log once.
+
+    None where only ``--records`` would show any.
+    """
+    logs = [row["sums"] for row in audit.judged["log"] if row["leader_copy"]]
+    counted = {name: sum(sums.get(name, 0) for sums in logs) for name in METRICS}
+    return {
+        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else counted[name]
+        for name, metric in METRICS.items()
     }
 
 

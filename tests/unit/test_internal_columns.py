@@ -139,7 +139,8 @@ def offsets_log(chance: random.Random) -> tuple[bytes, list[dict[str, int]]]:
 def reported(seen: WatchedOffsets) -> dict[str, object]:
     """All of it, in an order of its own."""
     return {
-        "zombies": sorted(seen.zombies), "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
+        "zombies": sorted(seen.zombies), "handed_over": sorted(seen.handed_over),
+        "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
         "falls": sorted(seen.falls), "pending": {p: sorted(c) for p, c in seen.pending.items() if c},
         "in_force": sorted(seen.in_force.rows(np.arange(seen.in_force.columns["value"][2]))),
         "groups": sorted(seen.groups),
