@@ -16,17 +16,25 @@ from auditor.connectors.storage import Place
 class DataFile(NamedTuple):
     """A file to decode: path relative to its log directory, size in bytes, kind (as its extension or fixed name says:
     index, timeindex, txnindex, snapshot, checkpoint, ...), and the number in its name (-1: none).
+
+    ``place``: the folder that the path is relative to where that is not the log directory, as of a file in remote
+    storage.
     """
 
     name: str
     size: int
     kind: str
     offset: int
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A ``.log`` file and the indexes beside it. ``base_offset`` is the number in its name, -1 for another name."""
+    """A ``.log`` file and the indexes beside it. ``base_offset`` is the number in its name, -1 for another name.
+
+    ``place``: the folder that its names are relative to where that is not its log directory, as of a segment in remote
+    storage.
+    """
 
     name: str
     base_offset: int
@@ -34,6 +42,7 @@ class SegmentFile:
     index: DataFile | None = None
     timeindex: DataFile | None = None
     txnindex: DataFile | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,17 @@ class Copy:
     partition_metadata: DataFile | None = None
     others: tuple[DataFile, ...] = ()
 
+    @property
+    def local_start(self) -> int:
+        """Where the first segment in its own folder begins, -1 if there is none."""
+        return next((segment.base_offset for segment in self.segments if segment.place is None), -1)
+
     def files(self) -> list[DataFile]:
         """Every file of the copy, segments as kind ``log``."""
         found = [*self.snapshots, *self.others]
         found += [item for item in (self.leader_epochs, self.partition_metadata) if item]
         for segment in self.segments:
-            found.append(DataFile(segment.name, segment.size, "log", segment.base_offset))
+            found.append(DataFile(segment.name, segment.size, "log", segment.base_offset, segment.place))
             found += [item for item in (segment.index, segment.timeindex, segment.txnindex) if item]
         return sorted(found)
 

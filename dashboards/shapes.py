@@ -61,7 +61,7 @@ _LISTS = {
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
 }
-_OFFSETS = ("data", "marker", "aborted", "compacted", "missing", "total")
+_OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 
 
 def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[str, Any]]:

@@ -210,7 +210,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     for t in open_transactions(log):
-        if int(t.row["first_offset"]) < log.leader.log_start:
+        if int(t.row["first_offset"]) < log.leader.own_start:
             offset = int(t.row["first_offset"])
             yield _open_finding(
                 log,
@@ -218,7 +218,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
                 "info" if t.klass == "active" or t.end_unknown else "error",
                 t,
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
-                f"{log.leader.log_start} of {log.name}, and is still open: the last stable offset is pinned",
-                evidence={"log_start": log.leader.log_start},
+                f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
+                evidence={"log_start": log.leader.own_start},
                 remedy=safety.advise(log, t).remedy,
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.numbers import setting_number
+from auditor.base.remote_segments import RemoteLogs, RemotePartition
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
 from auditor.facts.events import Event, Kind, events_of
 from auditor.model import releases
@@ -62,7 +63,7 @@ class Cluster:
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
     the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
-    fenced or shutting down while others are up.
+    fenced or shutting down while others are up. ``remote``: what is in tiered storage, as far as the input tells.
     """
 
     as_of: int
@@ -86,10 +87,15 @@ class Cluster:
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_from: dict[int, dict[str, int]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
+    remote: RemoteLogs = field(default_factory=RemoteLogs)
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input tells it, under its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
+
+    def is_tiered(self, topic: str) -> bool:
+        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        return self.setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
         """The first of the broker's settings that the input tells: its own, else the cluster's default."""
@@ -164,6 +170,11 @@ class LogView:
     def name(self) -> str:
         """``topic-partition``, as in the coordinator's partition sets."""
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def remote(self) -> RemotePartition | None:
+        """The part of it that is in tiered storage, as far as the input tells."""
+        return self.cluster.remote.of(self.topic, self.partition, self.leader.topic_id)
 
     @property
     def has_sequences(self) -> bool:

@@ -46,6 +46,9 @@ class CopyFacts:
     looked. ``leader_epochs`` is the checkpoint: (epoch, start offset) each. ``sums`` are the offset accounting and
     volumes, see :data:`SUMS`.
 
+    ``log_start`` is where what is here begins to count; a tiered log whose remote part is not here begins before it, at
+    ``remote_from``, else -1. ``local_start``: where its first segment on the broker's own disk begins, -1 without any.
+
     What was never cleaned begins at ``intact_from``. ``first_time`` is time(b) of the first judged batch.
     ``unreadable`` says whether bytes could not be read, ``unreadable_at`` the offset at which the last of them lie,
     ``lost_at`` the same where they may have held batches. ``ahead`` is the producer time that nothing of a broker
@@ -75,6 +78,8 @@ class CopyFacts:
     indexed_segments: list[int] | None = None
     scans: list[SegmentScan] = field(default_factory=list)
     log_start: int = 0
+    remote_from: int = -1
+    local_start: int = -1
     log_end: int = 0
     log_start_known: bool = True
     high_watermark: int | None = None
@@ -142,7 +147,12 @@ class CopyFacts:
         """Whether the log may have begun before its first segment: brokers raise the first leader epoch with it."""
         unknown = -1 if self.last_leader_epoch >= 0 else self.log_start
         first = self.leader_epochs[0][1] if self.leader_epochs else unknown
-        return not self.log_start_known or first < self.log_start
+        return not self.log_start_known or first < self.own_start
+
+    @property
+    def own_start(self) -> int:
+        """The log start offset that consumers see: that of a tiered log lies in remote storage."""
+        return self.remote_from if self.remote_from >= 0 else self.log_start
 
     @property
     def absent(self) -> list[tuple[int, int]]:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.base.numbers import setting_number
-from auditor.connectors import schema
+from auditor.base.remote_segments import RemoteLogs
+from auditor.connectors import remote_log, schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
 from auditor.connectors.files import Copy, Inventory, LogDir
@@ -47,7 +48,7 @@ class ClusterSettings:
     """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
 
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
-    read.
+    read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage.
     """
 
     metadata: ClusterMetadata | None = None
@@ -58,11 +59,16 @@ class ClusterSettings:
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
+    remote: RemoteLogs = field(default_factory=RemoteLogs)
 
     @property
     def levels(self) -> dict[str, int]:
         """The levels of features in the metadata."""
         return {name: f.level for name, f in self.metadata.features.items()} if self.metadata is not None else {}
+
+    def is_tiered(self, topic: str) -> bool:
+        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        return self.topic_setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
     def expiration_ms(self, broker_id: int | None) -> int:
         """How long a broker remembers an idle producer, ms, by its settings and the release that the input shows."""
@@ -131,12 +137,23 @@ def read_settings(
     for (log_dir, _), read in zip(found, reads, strict=True):
         _take(clusters[log_dir.join_key], log_dir, read)
         errors += [(log_dir.name, error) for error in read.errors]
+    for join_key, remote in _remote(inventory, limits, pool).items():
+        clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
         known = clusters[log_dir.join_key].releases
         before = known.get(log_dir.broker_id, releases.UNKNOWN)
         known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
     return clusters, errors
+
+
+def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:
+    """What is known of tiered storage, by join key."""
+    found = remote_log.tasks(inventory, limits)
+    if pool is None:
+        return remote_log.read_all(found)
+    read = pool.all([task for _, task in found], remote_log.read_remote_log)
+    return remote_log.joined(zip((join_key for join_key, _ in found), read, strict=True))
 
 
 def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:

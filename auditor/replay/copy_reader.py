@@ -99,6 +99,8 @@ class CopyReader:
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.facts.log_start = self.bounds.log_start
+        self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
+        self.facts.local_start = copy.local_start
         self.bytes = dict.fromkeys(("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error"), 0)
         self.aborted: list[np.ndarray] = []
         self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
