@@ -80,6 +80,27 @@ class Copy:
         return sorted(found)
 
 
+class RemoteFiles(NamedTuple):
+    """The files of one remote segment: ``start`` is its first offset. Files that carry no offset have -1."""
+
+    start: int
+    segment_id: str
+    files: tuple[DataFile, ...]
+
+    def file(self, kind: str) -> DataFile | None:
+        """The file of a kind, as a name says it."""
+        return next((file for file in self.files if file.kind == kind), None)
+
+
+class RemoteFolder(NamedTuple):
+    """What remote storage keeps of one partition."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    segments: tuple[RemoteFiles, ...]
+
+
 class TextFile(NamedTuple):
     """A text dump: path relative to its log directory, size in bytes, ``kind`` as auditor.connectors.text.sniff
     says."""
@@ -154,13 +175,17 @@ class BrokerSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found."""
+    """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found.
+
+    ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.tiered` puts them before the local ones.
+    """
 
     log_dirs: tuple[LogDir, ...]
     settings: tuple[BrokerSettings, ...]
     skipped: tuple[Skipped, ...]
     errors: tuple[Unreadable, ...]
     notes: tuple[str, ...]
+    remote: tuple[RemoteFolder, ...] = ()
 
     @property
     def bytes_found(self) -> int:

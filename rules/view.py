@@ -249,6 +249,8 @@ class LogView:
             fields["timestamp"] = iso(int(stamp))
         if segment >= 0:
             fields["file"] = c.file(int(segment))
+            if c.is_remote(int(segment)):
+                evidence["in_remote_storage"] = True
         return Finding(
             rule,
             severity,

@@ -21,6 +21,14 @@ def add_master(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_remote(p: argparse.ArgumentParser) -> None:
+    """The option that says where the remote part of tiered topics is."""
+    p.add_argument(
+        "--remote", action="append", default=[], metavar="DIR",
+        help="remote part of tiered topics, as LocalTieredStorage keeps it (repeatable); found below a PATH too",
+    )  # fmt: skip
+
+
 def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
     """The options of ``audit``; ``live`` has the same but for PATH."""
     if paths:
@@ -28,6 +36,7 @@ def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
         p.add_argument("--bootstrap-server", metavar="H:P", help="put into the commands that remedies print")
+        add_remote(p)
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     p.add_argument("--policy", default=AUTO, choices=CHOICES, help="which brokers' rules the log was written under")
     p.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
@@ -75,5 +84,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
         limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
-        args.max_findings, getattr(args, "bootstrap_server", None),
+        args.max_findings, getattr(args, "bootstrap_server", None), tuple(getattr(args, "remote", ())),
     )  # fmt: skip

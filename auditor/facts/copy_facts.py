@@ -123,6 +123,10 @@ class CopyFacts:
         """The name of a segment's file, null for -1."""
         return self.segments[segment] if 0 <= segment < len(self.segments) else None
 
+    def is_remote(self, segment: int) -> bool:
+        """Whether a segment lies in remote storage: what is done to a replica's folder does nothing to it."""
+        return 0 <= segment < len(self.segment_bases) and self.segment_bases[segment] < self.local_start
+
     @property
     def log_key(self) -> tuple[str, str, int]:
         """What copies of the same log share: cluster, topic, partition."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
+from auditor.connectors.tiered import with_remote
 from auditor.pipeline import cluster_settings, context, plan, policy_choice, results, tables
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
@@ -64,14 +65,24 @@ class Audit:
     # open
 
     @cached_property
-    def inventory(self) -> Inventory:
-        """What there is below the paths."""
+    def _found(self) -> Inventory:
+        """What there is below the paths, the remote parts of logs for themselves."""
         with self.step("open"):
-            return discover(list(self.options.paths), self.options.limits)
+            found = discover(list(self.options.inputs), self.options.limits)
+        if self.options.remote and not found.remote:
+            raise AuditInputError(f"no remote segments below {', '.join(self.options.remote)}; check --remote")
+        return found
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What there is below the paths, tiered logs with their remote part."""
+        if not self._found.remote:
+            return self._found
+        return with_remote(self._found, {key: known.remote for key, known in self.settings.items()})
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
-        inventory = self.inventory
+        inventory = self._found
         with self.step("open"):
             return cluster_settings.read_settings(inventory, self.options.limits, self.runner.pool)
 
@@ -220,8 +231,10 @@ class Audit:
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
         places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
-        found = [(places[name], e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
-        return {f"{place.path}/{error.file}": error.detail for place, error in found}
+        found = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
+        copies = [(d.name, c) for d in self.inventory.log_dirs for c in d.copies] if found else []
+        remote = {(name, f.name): f.place for name, c in copies for f in c.files() if f.place is not None}
+        return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
 
     def _rows_so_far(self) -> list[Any]:
         return list(self.__dict__.get("judged", {}).get("log", []))

@@ -182,7 +182,7 @@ class CopyReader:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
+        data = read_file(file.place or self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
@@ -254,13 +254,15 @@ class CopyReader:
             self._error(chunks._replace(file=segment.name, position=0, length=segment.size))
             self._note_unreadable(lost=True, until=after - 1 if after >= 0 else segment.base_offset)
             return 0
-        end = 0
+        end, accounted = 0, segment.size
         for chunk in chunks:
+            accounted = chunk.end
             if len(chunk.rows):
                 end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
             scan.take(chunk)
             self._chunk(segment, chunk, checks)
         scan.finish()
+        self.bytes["bytes_skipped"] += segment.size - accounted  # of a remote segment, what the next one has too
         return end
 
     def _reader(self, segment: SegmentFile) -> Callable[[int, int], bytes | None]:
@@ -269,7 +271,7 @@ class CopyReader:
         def read(position: int, length: int) -> bytes | None:
             if length > self.task.limits.max_batch_bytes:
                 return None
-            data = read_head(self.task.place, segment.name, length, start=position)
+            data = read_head(segment.place or self.task.place, segment.name, length, start=position)
             return None if isinstance(data, DecodeError) else data
 
         return read

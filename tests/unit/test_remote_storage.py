@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def test_the_segments_are_those_that_kafkas_tool_prints() -> None:
 # By log-start-offset-checkpoint and the names of the local segments
 @pytest.mark.parametrize(("topic", "start", "local"), [("plain", 0, 1080), ("tx", 0, 1152), ("cut", 720, 1080)])
 def test_the_accounting_says_which_offsets_are_remote(topic: str, start: int, local: int) -> None:
-    log = next(log for log in corpus_logs(NAME) if (log.topic, log.partition) == (topic, 0))
+    logs = logs_below(corpora.unpack(NAME) / "broker-1")
+    log = next(log for log in logs if (log.topic, log.partition) == (topic, 0))
     copy, offsets = log.leader, accounting(log.leader)
     assert (copy.own_start, copy.log_start, copy.local_start) == (start, local, local)
     assert offsets["remote"] == local - start
@@ -59,6 +61,14 @@ def test_the_accounting_says_which_offsets_are_remote(topic: str, start: int, lo
 
 def test_a_healthy_tiered_cluster_has_no_finding() -> None:
     assert judge(corpus_logs(NAME), *RULES) == []
+    assert judge(logs_below(corpora.unpack(NAME) / "broker-1"), *RULES) == []
+
+
+def local_part(tmp_path: Path) -> Path:
+    """The corpus without its remote files."""
+    path = corpora.copy(NAME, tmp_path)
+    shutil.rmtree(path / "remote")
+    return path
 
 
 def told(path: Path, *, later_ms: int = 0) -> list[Finding]:
@@ -87,7 +97,7 @@ def state(number: int) -> Callable[[bytes], bytes]:
 
 
 def test_a_segment_that_was_never_copied_is_a_gap_and_later_a_leftover(tmp_path: Path) -> None:
-    path = corpora.copy(NAME, tmp_path)
+    path = local_part(tmp_path)
     change(path, FINISHED["plain", 270], state(State.COPY_SEGMENT_STARTED))
     (gap,) = told(path)
     assert (gap.rule, gap.severity, gap.topic) == ("remote-log-gap", "error", "plain")
@@ -99,7 +109,7 @@ def test_a_segment_that_was_never_copied_is_a_gap_and_later_a_leftover(tmp_path:
 
 
 def test_the_gap_below_the_local_segments_of_a_running_broker_may_be_in_flight(tmp_path: Path) -> None:
-    path = corpora.copy(NAME, tmp_path)
+    path = local_part(tmp_path)
     last = max(offset for offset, start in plain_records(path).items() if start == 990)
     change(path, last, state(State.COPY_SEGMENT_STARTED))
     (gap,) = told(path)
@@ -125,7 +135,7 @@ def plain_records(path: Path) -> dict[int, int]:
 
 def test_segments_deleted_from_the_start_are_no_gap(tmp_path: Path) -> None:
     """The log start that a broker noted may be older than the deletion."""
-    path = corpora.copy(NAME, tmp_path)
+    path = local_part(tmp_path)
     change(path, FINISHED["plain", 0], state(State.DELETE_SEGMENT_STARTED))
     assert told(path) == []
     log = next(log for log in logs_below(path) if log.topic == "plain")
@@ -133,7 +143,7 @@ def test_segments_deleted_from_the_start_are_no_gap(tmp_path: Path) -> None:
 
 
 def test_a_segment_of_other_leader_epochs_is_not_of_the_log(tmp_path: Path) -> None:
-    path = corpora.copy(NAME, tmp_path)
+    path = local_part(tmp_path)
     (path / "broker-1" / "plain-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 1000\n")
     (gap,) = [f for f in told(path) if f.rule == "remote-log-gap"]
     assert (gap.severity, gap.offset, gap.last_offset) == ("error", 990, 1079)
@@ -142,7 +152,7 @@ def test_a_segment_of_other_leader_epochs_is_not_of_the_log(tmp_path: Path) -> N
 
 
 def test_without_all_of_the_metadata_nothing_is_called_a_gap(tmp_path: Path) -> None:
-    path = corpora.copy(NAME, tmp_path)
+    path = local_part(tmp_path)
     change(path, FINISHED["plain", 270], state(State.COPY_SEGMENT_STARTED))
     folder = path / "broker-1" / "__remote_log_metadata-1"
     forged = Forged(path / "broker-1", folder.name)
@@ -155,7 +165,7 @@ def test_without_all_of_the_metadata_nothing_is_called_a_gap(tmp_path: Path) -> 
 
 def test_closed_segments_that_wait_for_an_hour(tmp_path: Path) -> None:
     """tx-0 has markers behind its segment from 1152 on: a broker's clock tells. tx-1 waits for a transaction."""
-    path = corpora.copy(NAME, tmp_path)
+    path = local_part(tmp_path)
     text = (corpora.FORMATS / NAME / "oracle" / "broker-1.__remote_log_metadata-0.log.txt").read_text(encoding="utf-8")
     last = max(int(n) for n in re.findall(r"\| offset: (\d+) .*:tx-0, .*state=COPY_SEGMENT_FINISHED", text))
     change(path, last, state(State.COPY_SEGMENT_STARTED), partition=0)
