@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, verdict
+from auditor.dashboards import answers, happened, verdict
 from auditor.dashboards.columns import wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
@@ -73,9 +73,11 @@ def causes(findings: Sequence[Finding]) -> list[Cause]:
     return found
 
 
-def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> list[str]:
+def explained(
+    row: Mapping[str, Any], page: Mapping[str, str], width: int, events: Iterable[Mapping[str, Any]] = ()
+) -> list[str]:
     """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
-    and sections, empty for a rule of the past; ``width`` in columns."""
+    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``."""
     lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
     span = offsets(row["offset"], row["last_offset"])
     broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
@@ -87,6 +89,10 @@ def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> li
     lines.append("Evidence:")
     for name, fact in sorted((row["evidence"] or {}).items()):
         lines += _indented(f"{name}: {value(fact)}", width, 2) if fact is not None else []
+    if did := happened.around(events, row):
+        lines.append("What the cluster did:")
+        for entry in did:
+            lines += _indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
     lines.append("What to do:")
     for kind, text in pieces(row["remedy"] or ""):
         lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)

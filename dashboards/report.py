@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, verdict, wording
+from auditor.dashboards import answers, groups, happened, page, prevention, shapes, timeline, verdict, wording
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
 
@@ -54,6 +54,8 @@ def render_report(
         ),
         pictures=_pictures(shapes.timelines(timelines), everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
+        stories=happened.stories(summary["cluster_events"], findings),
+        max_stories=happened.MAX_STORIES,
         classes=answers.CLASSES,
         max_open=MAX_OPEN,
         max_table=MAX_TABLE,

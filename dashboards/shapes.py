@@ -60,6 +60,7 @@ _LISTS = {
         "readers",
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
+    "cluster_events": ("topic", "partition", "events", "left_out"),
 }
 _OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 

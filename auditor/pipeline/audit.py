@@ -18,8 +18,8 @@ from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
-from auditor.pipeline import cluster_settings, context, plan, policy_choice, results, tables
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline import cluster_events, cluster_settings, context, plan, policy_choice, results, tables
+from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.judge import judge_log
@@ -205,6 +205,25 @@ class Audit:
         for finding in found:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
         return found
+
+    @cached_property
+    def cluster_events(self) -> list[dict[str, Any]]:
+        """What the controller did to the partitions that findings above info name: rows of
+        :func:`auditor.pipeline.cluster_events.read_events`, in the order of the findings."""
+        tasks = []
+        by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
+        for key, known in self.settings.items():
+            named = (
+                f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
+            )
+            at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
+            wanted, source = tuple(at)[: cluster_events.MAX_PARTITIONS], known.source
+            if source is None or not wanted:
+                continue
+            for copy in (c for c in source.copies if c.topic == METADATA_TOPIC):
+                tasks.append(cluster_events.EventsTask(source.place, copy, wanted, self.options.limits))
+        with self.step("what the cluster did"):
+            return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
 
     # tables
 
