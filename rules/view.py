@@ -23,7 +23,7 @@ from auditor.rules.coordinator_history import (
     CoordinatorHistory,
     Entry,
 )
-from auditor.rules.elections import Election, Elections
+from auditor.rules.elections import Election, Elections, Leaderless
 from auditor.rules.finding import Finding, iso
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -61,9 +61,10 @@ class Cluster:
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
     directory. ``open_from`` tells of each producer id where it has an open transaction (topic-partition, first offset).
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
-    ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
-    the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
-    fenced or shutting down while others are up. ``remote``: what is in tiered storage, as far as the input tells.
+    ``in_sync``: the in-sync replicas by the metadata, ``leaderless``: when nobody led a partition. ``clock_given``:
+    ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
+    leads by the metadata, or whose leader is fenced or shutting down while others are up. ``remote``: what is in tiered
+    storage, as far as the input tells.
     """
 
     as_of: int
@@ -77,6 +78,7 @@ class Cluster:
     has_metadata: bool = False
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     elections: Elections = field(default_factory=dict)
+    leaderless: Leaderless = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)

@@ -21,9 +21,9 @@ keep() { # RUN-ID OPTIONS...
   run=$1; shift
   .venv/bin/auditor audit auditor/demo/logs --quiet --fail-on never --out "$out/$run" --history "$out/kept" --run-id "$run" "$@"
 }
-keep night --topic bank.ledger
+keep night --topic ulna.leg
 keep morning
-keep noon --as-of 2026-11-21T04:10:00Z
+keep noon --as-of 2026-11-22T01:07:00Z
 .venv/bin/auditor dashboard "$out/kept" --port 0 >"$out/address" &
 server=$!
 until [ -s "$out/address" ]; do kill -0 "$server"; sleep 0.2; done

@@ -1,4 +1,8 @@
-"""``auditor demo``: the main job on a small log directory of a real broker that comes with the project."""
+"""``auditor demo``: the main job on the small log directories of a real cluster that come with the project.
+
+Three brokers of 4.3.1, one of which was down as transactions ended: the coordinators took its partition for a deleted
+one and completed them without its marker (KAFKA-20734).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ DEMO = Path(__file__).parents[1] / "demo"
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("demo", help="the main job on a small log directory of a real broker")
+    p = commands.add_parser("demo", help="the main job on small log directories of a real cluster")
     p.add_argument("--out", type=Path, help="where results go (default: a folder in the system's temporary folder)")
     add_master(p)
     p.add_argument("--quiet", action="store_true")

@@ -25,9 +25,10 @@ from auditor.connectors.storage import Place
 from auditor.model import releases
 from auditor.model.releases import Shown
 from auditor.pipeline.isolation import Pool
-from auditor.rules.elections import RECOVERING, Election, Elections
+from auditor.rules.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
 METADATA_TOPIC = "__cluster_metadata"
+TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
 
 # Broker-level names of topic settings (formats 10.2); the rest have the same name at both levels.
 BROKER_NAMES = {
@@ -56,6 +57,7 @@ class ClusterSettings:
     source: LogDir | None = None
     newest_time: int = -1
     elections: Elections = field(default_factory=dict)
+    leaderless: Leaderless = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
@@ -112,7 +114,8 @@ class MetadataTask(NamedTuple):
 class MetadataRead(NamedTuple):
     """What a copy of it tells: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
 
-    ``elections``: the leaders that it tells of, by partition, also of topics that are gone.
+    ``elections``: the leaders that it tells of, by partition, also of topics that are gone; ``leaderless``: when nobody
+    led.
     """
 
     metadata: ClusterMetadata
@@ -120,6 +123,7 @@ class MetadataRead(NamedTuple):
     newest_time: int
     errors: list[DecodeError]
     elections: Elections
+    leaderless: Leaderless
 
 
 def read_settings(
@@ -162,6 +166,8 @@ def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None
         topics = read.metadata.topics  # one that was made anew under its name has another past
         of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
         cluster.elections = {at: some for at, some in of_now.items() if some}
+        gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
+        cluster.leaderless = {at: some for at, some in gaps.items() if some}
         cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole
 
 
@@ -170,12 +176,31 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     reading = MetadataLog(*task)
     snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
     elections: Elections = {}
+    leaderless: Leaderless = {}
+
+    def take(change: Change) -> None:
+        elected(change, elections)
+        deserted(change, leaderless)
+
     earlier, changes = beginning(reading)
     for change in changes:
-        elected(change, elections)
-    earlier.on_change = lambda change: elected(change, elections)
+        take(change)
+    earlier.on_change = take
     metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
-    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors, elections)
+    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors, elections, leaderless)
+
+
+def deserted(change: Change, leaderless: Leaderless) -> None:
+    """Takes note of when a partition loses its leader, and gets one again; the last times of each."""
+    state, before = change.partition, change.before
+    if state is None or change.timestamp is None or before is None or (state.leader < 0) == (before.leader < 0):
+        return
+    known = leaderless.setdefault((state.topic, state.partition), [])
+    if state.leader < 0:
+        known.append(WithoutLeader(state.topic_id, change.timestamp))
+        del known[:-TIMES_WITHOUT_LEADER]
+    elif known and known[-1].until is None:
+        known[-1] = known[-1]._replace(until=change.timestamp)
 
 
 def elected(change: Change, elections: Elections) -> None:

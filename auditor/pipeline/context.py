@@ -104,7 +104,7 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
             cluster.leaders[(state.topic, state.partition)] = state.leader
             cluster.in_sync[(state.topic, state.partition)] = state.isr
         cluster.made_anew = dict(metadata.made_anew)
-        cluster.elections = settings.elections
+        cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
         # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
         if any(not (b.fenced or b.in_controlled_shutdown) for b in metadata.brokers.values()):
             away = (p for p in metadata.partitions.values() if _away(metadata, p))
