@@ -19,9 +19,9 @@ from auditor.base.errors import AuditFailure, AuditInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from auditor.pipeline.audit import Audit, Say
     from auditor.pipeline.options import AuditOptions
     from auditor.pipeline.runner import Runner
+    from auditor.pipeline.whole_audit import Audit, Say
 
 Done = TypeVar("Done", bound="Audit")
 INSTALLED = "local[*]"  # the master where none is named
@@ -37,7 +37,7 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     submitted = bool(os.environ.get(session.SUBMITTED))
     if master is not None and master.startswith("inline") and spark is None and not submitted:
         return _inline(master)
-    from auditor.spark.runner import SparkRunner
+    from auditor.spark.spark_runner import SparkRunner
 
     if spark is not None:
         return SparkRunner(lambda _: spark)
@@ -61,7 +61,7 @@ def _inline(master: str) -> Runner:
 
     pool = Pool(processes_of(master))
     pool.start()  # it loads what workers need while this process loads what the driver needs
-    from auditor.inline.runner import InlineRunner
+    from auditor.inline.inline_runner import InlineRunner
 
     return InlineRunner(pool)
 
@@ -82,7 +82,7 @@ def audit(options: AuditOptions, say: Say | None = None, spark: SparkSession | N
     Errors: :class:`AuditInputError` for a wrong call, :class:`AuditFailure` where the audit itself failed.
     """
     with runner(options, spark) as chosen:
-        from auditor.pipeline.audit import Audit, nobody
+        from auditor.pipeline.whole_audit import Audit, nobody
 
         done = Audit(options, chosen, say or nobody)
         write(done)

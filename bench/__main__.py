@@ -15,21 +15,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from bench import java, model, records, shapes, table, where, whole
+from bench import audit_times, input_shapes, java, model, record_decoding, table, where
 from bench.inputs import Kind
-from bench.plan import Plan, from_environment
+from bench.sizes import Plan, from_environment
 
 KEPT = java.BUILD.parent / "bench.json"  # rows of earlier groups
 GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
-    "start": shapes.start,
-    "64k": lambda plan: whole.measure("64 KiB batches", Kind("64k"), whole.Target(4, 1.8, cat=True), plan),
-    "400": lambda plan: whole.measure(
-        "400-byte batches", Kind("400"), whole.Target(40, 1.6, command=5), plan, slow_dump=True
+    "start": input_shapes.start,
+    "64k": lambda plan: audit_times.measure("64 KiB batches", Kind("64k"), audit_times.Target(4, 1.8, cat=True), plan),
+    "400": lambda plan: audit_times.measure(
+        "400-byte batches", Kind("400"), audit_times.Target(40, 1.6, command=5), plan, slow_dump=True
     ),
-    "shapes": shapes.shapes,
-    "large": shapes.large_batches,
-    "tables": shapes.tables,
-    "records": records.measure,
+    "shapes": input_shapes.shapes,
+    "large": input_shapes.large_batches,
+    "tables": input_shapes.tables,
+    "records": record_decoding.measure,
     "model": model.measure,
 }
 
@@ -59,10 +59,10 @@ def run(wanted: list[str], plan: Plan, kept: Path) -> None:
             rows[group] = [list(row) for row in GROUPS[group](plan)]
             print("\n".join(table.Row(*row).line() for row in rows[group]))  # type: ignore[arg-type]
             kept.write_text(json.dumps(rows))
-            told = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
+            measured = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
             sizes = "Full sizes" if plan.full else "Quick sizes"
             head = f"{table.machine()} {sizes}, medians of {plan.runs} runs, the sides in turn.\n\n"
-            table.write("figures", head + table.table(told))
+            table.write("figures", head + table.table(measured))
         print(f"== {group}: {time.monotonic() - began:.0f} s", flush=True)
 
 

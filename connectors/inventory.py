@@ -13,7 +13,6 @@ from typing import NamedTuple
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import identity, names, startup
-from auditor.connectors.copies import NOT_KAFKAS, BuiltCopy, folder_copy, loose_copy
 from auditor.connectors.files import (
     Copy,
     DataFile,
@@ -26,6 +25,7 @@ from auditor.connectors.files import (
 )
 from auditor.connectors.names import CLEAN_SHUTDOWN
 from auditor.connectors.naming import Naming
+from auditor.connectors.partition_folder import NOT_KAFKAS, BuiltCopy, folder_copy, loose_copy
 from auditor.connectors.storage import Place
 from auditor.connectors.tree import Draft, Drafts, drafts
 

@@ -16,7 +16,7 @@ from auditor.base.remote_segments import RemoteLogs, RemotePartition, RemoteSegm
 from auditor.connectors.codec.remote_log_metadata import RemoteLogMetadataRow
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.files import Copy, Inventory, LogDir
-from auditor.connectors.internal import REMOTE_LOG_METADATA, InternalRows
+from auditor.connectors.internal_rows import REMOTE_LOG_METADATA, InternalRows
 from auditor.connectors.storage import Place, open_file
 
 Key = tuple[str, int]  # topic id and partition

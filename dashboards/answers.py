@@ -1,6 +1,6 @@
 """The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
 
-Everything here is drawn from findings, open transactions and the summary; nothing is judged anew. What a rule's
+Everything here is drawn from findings, open transactions and the summary; nothing is judged again. What a rule's
 findings mean here (who waits, whether an abort would contradict a decision) comes with them, under ``declared``. One
 table says what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means.
 """
@@ -293,7 +293,7 @@ def _blocks(finding: Finding, name: str) -> bool:
 
 
 def _as_transaction(finding: Finding) -> dict[str, Any]:
-    """What a finding alone tells of the transaction that it is about."""
+    """What a finding alone says of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
     kind = evidence.get("class")
     return {

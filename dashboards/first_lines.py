@@ -9,7 +9,7 @@ from typing import Any
 
 from auditor.base.words import plural
 from auditor.dashboards import answers, happened, verdict
-from auditor.dashboards.columns import wrap
+from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,

@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from auditor.dashboards import answers, shapes, verdict
+from auditor.dashboards import answers, report_shapes, verdict
 
 _STATES = ("decoded", "skipped", "unreadable")
 
@@ -29,7 +29,7 @@ def write_metrics(
     by class), where given, is taken as it is, else those are counted that a finding is about. Raises OSError if the
     file cannot be written.
     """
-    registry = _registry(findings, shapes.summary(summary))
+    registry = _registry(findings, report_shapes.summary(summary))
     write_to_textfile(os.fspath(path), registry)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, first_lines, shapes
-from auditor.dashboards.columns import cells, pad, wrap
+from auditor.dashboards import answers, first_lines, report_shapes
+from auditor.dashboards.text_columns import cells, pad, wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
@@ -51,8 +51,8 @@ def print_findings(
     the copy is. Cost: that of what is shown, and one pass over all.
     """
     painted = color and not os.environ.get("NO_COLOR")
-    full, width = shapes.summary(summary), max(width, 30)
-    whole = shapes.whole(findings, shapes.FINDING)
+    full, width = report_shapes.summary(summary), max(width, 30)
+    whole = report_shapes.whole(findings, report_shapes.FINDING)
     lines = [*first_lines.answer(whole, full, width, now), ""]
     if verbose:
         lines += _table(whole, width, painted) if width >= _NARROW else _blocks(whole, width, painted)

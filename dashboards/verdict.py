@@ -22,7 +22,7 @@ STANDINGS = {
     "stuck": "nobody will end it",
     "overdue": "beyond its time-out",
     "undeliverable": "decided, but nobody leads the partition to take its marker",
-    "unknown": "nothing in the input tells how long, or whether it is open still",
+    "unknown": "nothing in the input shows how long, or whether it is open still",
     "waiting": "within its time-out: normal, it ends by itself",
 }
 
@@ -69,7 +69,7 @@ def _headline(
         return "bad" if "critical" in bad else "warn", f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
     if unknown:
         many = plural(len(unknown), "partition")
-        return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing tells for how long"
+        return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows for how long"
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         return "unsure", "Nothing is blocked in what could be read; part of the input could not be read"
     wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""

@@ -25,7 +25,7 @@ class Standing(StrEnum):
     STUCK = "stuck"  # nobody will end the transaction
     OVERDUE = "overdue"  # it is open for longer than its time-out allows
     UNDELIVERABLE = "undeliverable"  # it is decided, and nobody leads the partition to take its marker
-    UNKNOWN = "unknown"  # nothing in the input tells for how long, or whether it is open still
+    UNKNOWN = "unknown"  # nothing in the input shows for how long, or whether it is open still
     WAITING = "waiting"  # within its time-out: normal
 
 
@@ -37,7 +37,7 @@ def since(log: LogView, t: OpenTransaction) -> int:
 
     Markers carry the clock of a broker, and no data is older than the first record of its producer id at the
     coordinator. A producer's time that contradicts them by more than two brokers' clocks may is not believed; -1 where
-    nothing tells.
+    nothing shows.
     """
     rows = log.leader.transactions
     rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
@@ -146,7 +146,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
 
 
 def _absent(log: LogView) -> list[dict[str, Any]]:
-    """Partitions without a copy in the input that wait for a marker, as far as their coordinator tells."""
+    """Partitions without a copy in the input that wait for a marker, as far as their coordinator shows."""
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
         away = undeliverable(log.cluster, last)
@@ -162,7 +162,7 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": last.timeout_ms if last.timeout_ms > 0 else None, "beyond_timeout": late,
                 "class": "late" if late else "active", "state": last.state,
-                "why": f"the coordinator has it as {last.state}; no copy of the partition is in the input",
+                "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
                 "standing": (Standing.UNDELIVERABLE if name in away else Standing.OVERDUE).value, "others": 0,
             })  # fmt: skip
     return rows

@@ -14,7 +14,7 @@ from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
-from auditor.rules.producer_state import OF_A_WRONG_BATCH
+from auditor.rules.producer_sequences import OF_A_WRONG_BATCH
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES

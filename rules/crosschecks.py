@@ -48,14 +48,14 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
         if last is None or not _seen(log, history, t, last):
             continue
         if t["marker_offset"] >= 0 and not t["commit"] and marker_window(log, t) is None:
-            continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision tell
+            continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision report it
         yield _not_in_transaction(log, t, last)
 
 
 def _named(log: LogView, t: np.void) -> bool:
     """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
 
-    What stands between the two markers tells when the data came; its own stamps may be of any time.
+    What stands between the two markers shows when the data came; its own stamps may be of any time.
     """
     after = int(t["prev_marker_time"]) - SKEW_MS if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + SKEW_MS if t["marker_offset"] >= 0 else None

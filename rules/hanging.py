@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from auditor.base.words import plural
 from auditor.model import releases
 from auditor.rules import blocking, safety
 from auditor.rules.coordinator_history import SKEW_MS
@@ -17,7 +18,7 @@ from auditor.rules.view import HOUR_MS, LogView
 
 FAMILY = "transactions"
 # Nobody knows it only where the coordinator's log was read whole.
-UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not tell"
+UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 DEFECT = releases.SKIPS_MARKERS
 UNTIL_IT_IS_FIXED = (
     f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
@@ -70,7 +71,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     Where the coordinator completed it while __cluster_metadata shows no leader of the partition, the finding names the
     defect of Kafka 4.3.0, 4.3.1 and 4.4.0 that does so (KAFKA-20734).
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
-    stand still there, the cleaner too, until somebody writes a marker.
+    stop there, the cleaner too, until somebody writes a marker.
     Can be wrong: files copied from a running broker at different times (then it is said as in flight).
     What to do: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh abort --start-offset
     (not where the coordinator had decided COMMIT: restore the marker from a replica that has it);
@@ -84,7 +85,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
         offset = int(t.row["first_offset"])
         message = (
             f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
-            f"itself: {t.reason}; read_committed consumers of this partition stop there, {held} offsets before its end"
+            f"itself: {t.reason}; read_committed consumers of this partition stop there, "
+            f"{plural(held, 'offset')} before its end"
         )
         if t.in_flight:
             message = (
@@ -135,7 +137,7 @@ def _of_the_defect(log: LogView) -> str:
 @rule(
     "long-open-transaction",
     family=FAMILY,
-    severity="error beyond its time-out by 30 s; info when it is young, or nothing tells its age",
+    severity="error beyond its time-out by 30 s; info when it is young, or nothing shows its age",
     time=True,
     absorbed_by=(
         By("hanging-transaction", same_transaction),
@@ -150,7 +152,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
     Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
-    coordinator record tells it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
+    coordinator record shows it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
@@ -193,7 +195,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
-    """The last stable offset stands still
+    """The last stable offset does not move
 
     Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset, or the batch at the first
     unstable offset is older than the margin, which is an hour at most, whatever time-out the transaction has.
@@ -219,7 +221,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         "lso-stuck",
         "critical" if critical else "error",
         t,
-        f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
+        f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
         f"for {age / 1000:.0f} s",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,

@@ -88,8 +88,8 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
 
     Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
     retained away since, and there is no marker of that producer, epoch and result.
-    Why it matters: the data stays undecided for ever: read_committed consumers stop before it.
-    Can be wrong: the partition was deleted and created anew; files copied at different times (then said as in flight).
+    Why it matters: the data stays undecided for good: read_committed consumers stop before it.
+    Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: restore from a
     replica that has the marker.
     Source: KIP-98; semantics 3.14 X4
@@ -321,14 +321,14 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
         p = history.written_in(int(t["producer_id"]))
         at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
         latest = -1 if p is None else history.leader_epochs.get(p, -1)
-        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
+        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in reported:
             continue
-        told.add(at)
+        reported.add(at)
         stamp = int(t["marker_timestamp"])
         seen = arrived(history.times.get(p, -1), history.clean.get(p, False), stamp, other_clock=True)
         yield _at_marker(

@@ -17,7 +17,7 @@ ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """One transaction that is open at the end of a log's leader copy, with its class and what the class rests on.
+    """One transaction that is open at the end of a log's leader replica, with its class and what the class rests on.
 
     ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
     coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
@@ -64,7 +64,7 @@ class OpenTransaction:
 
 
 def open_transactions(log: LogView) -> list[OpenTransaction]:
-    """The transactions open at the end of the leader copy, by first offset, each with its class. Made once a log."""
+    """The transactions open at the end of the leader replica, by first offset, each with its class. Made once a log."""
     if "open" not in log.cache:
         rows = log.leader.transactions
         rows = rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]

@@ -32,7 +32,7 @@ class Matching:
 
 
 def skew(log: LogView, partition: int | None) -> int:
-    """How far the clocks of a coordinator partition's broker and of this log's leader copy may be apart, in ms."""
+    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
@@ -230,7 +230,7 @@ def unmarked_behind(log: LogView, t: np.void) -> list[Window]:
 
 
 def unmarked_windows(log: LogView) -> list[Window]:
-    """Complete windows that name this partition and of which no marker is found in the leader copy."""
+    """Complete windows that name this partition and of which no marker is found in the leader replica."""
     out = []
     for producer_id in naming(log).windows:
         found = matching(log, producer_id)
@@ -244,7 +244,7 @@ def window_after(log: LogView, t: np.void) -> Window | None:
 
     Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may
     belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
-    allowed the batch, hence the slack.
+    allowed the batch: that is what the slack is for.
     """
     found = matching(log, int(t["producer_id"]))
     before = found.of_marker.get(int(t["prev_marker_offset"]))
@@ -263,7 +263,7 @@ def window_after(log: LogView, t: np.void) -> Window | None:
 
 
 def _may_follow(log: LogView, window: Window, marker_time: int) -> bool:
-    """Whether the window may come behind a marker of another one: it did not end before it, as far as clocks tell."""
+    """Whether the window may come behind a marker of another one: it did not end before it, as far as clocks show."""
     end = window.end_time
     slack = skew(log, None if window.decided is None else window.decided.partition)
     return end is None or end > marker_time - (SKEW_MS if slack > SAME_CLOCK_MS else 0)

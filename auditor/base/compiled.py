@@ -35,7 +35,7 @@ _IMPORT = re.compile(r"^from (auditor[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.M
 def kernel(function: Callable[..., Any]) -> Any:
     """``function`` compiled without the interpreter lock, its machine code kept where there is a place for it.
 
-    Kernels allocate nothing, so nothing need be counted, and they are inlined wherever another kernel calls them:
+    Kernels allocate nothing, so nothing need be counted, and they are inlined where another kernel calls them:
     numba would otherwise count references to every array of every tuple at each call and branch, which made the replay
     fifty times slower.
     """
@@ -56,8 +56,8 @@ def _digest(module: str) -> str:
         sources[name] = inspect.getsource(sys.modules[name])
         for package, several, one in _IMPORT.findall(sources[name]):
             waiting += [package, *(f"{package}.{word}" for word in re.findall(r"\w+", several + one))]
-    told = repr((sorted(sources.items()), config.BOUNDSCHECK, numba.__version__))
-    return hashlib.sha256(told.encode()).hexdigest()
+    depends_on = repr((sorted(sources.items()), config.BOUNDSCHECK, numba.__version__))
+    return hashlib.sha256(depends_on.encode()).hexdigest()
 
 
 def _places(module: str, file: str) -> Iterator[Path]:
@@ -105,7 +105,7 @@ def _folder(module: str, file: str) -> str | None:
 
 
 class _Folder(_CacheLocator):
-    """Tells numba the folder of a function's machine code, and what it depends on."""
+    """Gives numba the folder of a function's machine code, and what it depends on."""
 
     def __init__(self, function: Callable[..., Any], folder: str) -> None:
         self.function, self.folder = function, folder
@@ -129,7 +129,7 @@ class _Folder(_CacheLocator):
         return _digest(self.function.__module__)
 
     def get_disambiguator(self) -> str:
-        """Tells functions of one name in one file apart, and versions of them, so that these never share a file.
+        """Distinguishes functions of one name in one file, and versions of them, so that these never share a file.
 
         numba writes a function's index before its code: a process that was killed in between, or another that reads
         just then, would take the code of an earlier version for that of this one.

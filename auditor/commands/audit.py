@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     options = audit_options(args, args.paths)
     with running.runner(options) as runner:
-        from auditor.pipeline.audit import Audit  # only now: see running.runner
+        from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
         return running.command(
             Audit(options, runner), quiet=args.quiet, as_json=args.format == "json", verbose=args.verbose,

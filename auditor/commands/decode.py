@@ -84,7 +84,7 @@ def lines(rows: pa.RecordBatch, table: str, for_people: bool) -> Iterator[str]:
 
 def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa.RecordBatch]]:
     """The rows of a file: whether they are of its own table, the table's name, the rows."""
-    from auditor.connectors import internal, metadata_rows, names
+    from auditor.connectors import internal_rows, metadata_rows, names
     from auditor.connectors.rows import FilePiece, How, read_piece
     from auditor.connectors.schema import DECODED
 
@@ -95,14 +95,14 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
     kind, topic = piece.file.kind, piece.key[3]
     own: frozenset[str] = frozenset({TABLES.get(kind, "checkpoints")})
     if kind == "log" and options.records:
-        own = internal.TABLES.get(topic or "", frozenset({"records"}))
+        own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
     in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == names.METADATA_TOPIC))
     if in_metadata or kind in metadata_rows.PROPERTY_KINDS:
         found: Rows = ((table, rows) for table, rows in metadata_rows.named(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
     else:
         found = read_piece(piece, own | {"decode_errors"}, how)
-    several = topic in internal.TABLES and options.records
+    several = topic in internal_rows.TABLES and options.records
     for table, rows in found:
         yield table in own and not several, table, rows
 

@@ -34,6 +34,6 @@ def run(args: argparse.Namespace) -> int:
         (str(DEMO / "logs"),), out, records=True, as_of=parse_time(as_of), master=args.master, fail_on="never"
     )
     with running.runner(options) as runner:
-        from auditor.pipeline.audit import Audit  # only now: see running.runner
+        from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
         return running.command(Audit(options, runner), quiet=args.quiet)

@@ -14,7 +14,7 @@ from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_ti
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.whole_audit import Audit
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -75,6 +75,6 @@ def query(audit: Audit, text: str) -> pa.Table:
 
 def mentioned(text: str) -> frozenset[str]:
     """The tables whose names stand in an SQL text."""
-    from auditor.pipeline import tables
+    from auditor.pipeline import derived_tables
 
-    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(tables.NAMES)
+    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(derived_tables.NAMES)

@@ -2,7 +2,7 @@
 
 A loop over the directory: copies whose files changed are read again, the facts of the others are kept, and all
 logs are judged by the clock. The journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless:
-a start reads everything once, and tells only what the journal does not have yet.
+a start reads everything once, and reports only what the journal does not have yet.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from auditor.outputs import alerts
 from auditor.outputs.claim import claimed, write_whole
 from auditor.outputs.journal import FOUND, Journal, key_of
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
-from auditor.pipeline.copies import KeptFacts
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import KeptFacts
 from auditor.pipeline.runner import Copies, Runner
+from auditor.pipeline.whole_audit import Audit
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
 from auditor.rules.finding import iso
 
-CLOCK_S = 60.0  # how often all is judged anew while no byte changes: time passes too
+CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too
 Place = tuple[str, str, int]  # log_dir, topic, partition
 NOT_FOR_WATCH = ("tables", "expectations", "history")
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     options = audit_options(args, args.paths)
     say = _quiet if args.quiet else _say_json if args.format == "json" else _say
 
-    def tell(look: Look) -> None:
+    def report(look: Look) -> None:
         for line in look.lines:
             say(line)
         if args.alert and look.lines:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         with claimed(options.out, first.spared()):
             trace_in.append(options.out)
             watch = Watch(options, runner, Journal(options.out))
-            return watch.until_idle(args.interval, args.until_idle, tell)
+            return watch.until_idle(args.interval, args.until_idle, report)
 
 
 def _say(line: dict[str, Any]) -> None:
@@ -141,12 +141,12 @@ class Watch:
     judged_at: float = 0.0
     last: Audit | None = None
 
-    def until_idle(self, interval: float, idle: float | None, tell: Callable[[Look], None]) -> int:
+    def until_idle(self, interval: float, idle: float | None, report: Callable[[Look], None]) -> int:
         """Looks again and again; returns when nothing has changed for ``idle`` seconds, with the status of an audit."""
         quiet_since = self.clock()
         while True:
             look = self.look()
-            tell(look)
+            report(look)
             quiet_since = self.clock() if look.changed else quiet_since
             if idle is not None and self.clock() - quiet_since >= idle:
                 assert self.last is not None
@@ -173,7 +173,7 @@ class Watch:
         return Look(found, changed, lines, holding)
 
     def _read(self, found: Audit) -> bool:
-        """Reads anew what changed, and once more what had changed at the look before; whether there was any."""
+        """Reads again what changed, and once more what had changed at the look before; whether there was any."""
         now = {_place(task): task for task in found.tasks}
         gone = self.kept.keys() - now.keys()
         signatures = {place: pickle.dumps(task, 5) for place, task in now.items()}

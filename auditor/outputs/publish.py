@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.errors import RECORD_AT
+from auditor.base.words import plural
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
 
@@ -214,8 +215,8 @@ def _notes(audit: Audit) -> list[str]:
     notes = []
     for row in audit.judged["log"]:
         if row["dropped_events"]:
-            n = sum(row["dropped_events"].values())
-            notes.append(f"{row['topic']}-{row['partition']} in {row['log_dir']}: {n} more events than are kept")
+            n = plural(sum(row["dropped_events"].values()), "event")
+            notes.append(f"{row['topic']}-{row['partition']} in {row['log_dir']}: {n} beyond those that are kept")
     notes += [note for row in audit.judged["log"] for note in row["notes"]]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:

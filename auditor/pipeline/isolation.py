@@ -36,8 +36,8 @@ Result = TypeVar("Result")
 
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
 KILLS = "reading it "  # how the reason of a refused file begins
-LOADED = ("auditor.pipeline.copies", "auditor.pipeline.cluster_settings", "auditor.pipeline.judge",
-          "auditor.pipeline.tables", "auditor.connectors.rows")  # fmt: skip
+LOADED = ("auditor.pipeline.read_step", "auditor.pipeline.cluster_settings", "auditor.pipeline.judge",
+          "auditor.pipeline.derived_tables", "auditor.connectors.rows")  # fmt: skip
 _FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
 
 
@@ -151,7 +151,7 @@ class Pool:
             socket.send_fds(line, [what], [one.fileno() for one in given])
             if len(answer := line.recv(_NUMBER.size, socket.MSG_WAITALL)) == _NUMBER.size:
                 return int(_NUMBER.unpack(answer)[0])
-        raise RuntimeError("the process that starts readers is gone; its last words are above")
+        raise RuntimeError("the process that starts readers is gone; what it printed last is above")
 
     def _worker(self) -> _Worker:
         if self._idle:
@@ -248,7 +248,7 @@ def _ending(status: int, patience_s: float) -> str:
 
 
 def start_workers(line_fd: int) -> None:
-    """The starter: loads modules, then forks a worker whenever it is asked to, and tells how one ended."""
+    """The starter: loads modules, then forks a worker whenever it is asked to, and reports how one ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
     sys.meta_path.insert(0, _NoPandas())
     for name in LOADED:

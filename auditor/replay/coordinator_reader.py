@@ -12,7 +12,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batch import CONTROL
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.interning import FULL, Interner
 from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
@@ -35,7 +35,7 @@ from auditor.connectors.codec.transaction_columns import (
 )
 from auditor.connectors.codec.transaction_columns import TOMBSTONE as NO_VALUE
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.connectors.internal import RecordProblems
+from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts import coordinator_log as packed
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries
 from auditor.facts.copy_facts import CopyFacts
@@ -210,7 +210,7 @@ class CoordinatorReader(RecordProblems):
         return True
 
     def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
-        """Notes records that the dictionaries have no room for; one error tells of all."""
+        """Notes records that the dictionaries have no room for; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
         self.broken_at = max(self.broken_at, int(at["offset"][left].max()))

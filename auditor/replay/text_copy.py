@@ -16,7 +16,7 @@ from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex
 from auditor.connectors.files import Copy, SegmentFile, TextFile
 from auditor.connectors.storage import Place

@@ -58,7 +58,7 @@ def require_java() -> None:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine, or of the container around this process where it has less; 0 where nobody tells."""
+    """The memory of this machine, or of the container around this process where it has less; 0 where nobody says."""
     known = []
     with contextlib.suppress(OSError, ValueError, AttributeError):
         known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -118,7 +118,7 @@ def _settled(session: SparkSession) -> SparkSession:
     return session
 
 
-# What results depend on, what tells of a worker's death, and what bounds the memory of workers that get large rows.
+# What results depend on, what reports a worker's death, and what bounds the memory of workers that get large rows.
 NEEDED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",

@@ -18,7 +18,7 @@ from auditor.connectors.codec.metadata_records import decode_control_record
 from auditor.connectors.codec.records import decode_records, records_of
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.folder import _Gathered
@@ -41,15 +41,15 @@ def segment(data: bytes) -> None:
             assert (ends <= len(run.records.payload)).all()
             present += len(run.records.offset)
         assert present == int(chunk.summary.present.sum())
-        told(len(data), [row for _, row in records_of(chunk.raw or [], chunk.batches, file="f", limits=LIMITS)])
-        told(len(data), [*chunk.errors, *chunk.body_errors])
+        reported(len(data), [row for _, row in records_of(chunk.raw or [], chunk.batches, file="f", limits=LIMITS)])
+        reported(len(data), [*chunk.errors, *chunk.body_errors])
         batch_rows(KEY, "f", chunk.batches)
         collected = InternalRows(("__transaction_state", "__consumer_offsets")[len(data) % 2], LIMITS)
         collected.add("f", chunk)
         assert all(batch.num_rows for _, batch in collected.drain(KEY))
 
 
-def told(size: int, errors: Iterable[object]) -> None:
+def reported(size: int, errors: Iterable[object]) -> None:
     """Each error has a known reason and lies in the file."""
     for error in errors:
         if isinstance(error, DecodeError):
@@ -62,7 +62,7 @@ def small(decode: Callable[[bytes, str], tuple[object, list[DecodeError]]]) -> C
     """A decoder of a small file."""
 
     def run(data: bytes) -> None:
-        told(len(data), decode(data, "f")[1])
+        reported(len(data), decode(data, "f")[1])
 
     return run
 
@@ -101,7 +101,7 @@ def metadata(data: bytes) -> None:
 def dump(data: bytes) -> None:
     sniff(data)
     text = normalise(data)
-    told(len(text), parse_dump(text, "f").errors)
+    reported(len(text), parse_dump(text, "f").errors)
     gathered = _Gathered()
     gathered.dump(text, "f")
     gathered.copies()
@@ -110,7 +110,7 @@ def dump(data: bytes) -> None:
 def console(data: bytes) -> None:
     sniff(data)
     text = normalise(data)
-    told(len(text), parse_console(text, "f").errors)
+    reported(len(text), parse_console(text, "f").errors)
     gathered = _Gathered()
     gathered.console(text, "f")
     for copy in gathered.copies():

@@ -13,8 +13,8 @@ from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.cli import main
 from auditor.outputs import publish, runs
 from auditor.outputs.claim import RESULTS, claimed
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import here
 

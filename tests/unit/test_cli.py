@@ -10,8 +10,8 @@ import pytest
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
 from auditor.connectors.files import Inventory
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.spark.session import local_with_retries

@@ -1,4 +1,4 @@
-"""The compiled readers of internal topics against the plain ones, which are held against Kafka's own output."""
+"""The compiled readers of internal topics against the plain ones, which are compared with Kafka's own output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from auditor.base.limits import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, pack
 from auditor.facts.watched_offsets import WatchedOffsets
 from auditor.pipeline.context import entries
@@ -136,7 +136,7 @@ def offsets_log(chance: random.Random) -> tuple[bytes, list[dict[str, int]]]:
     return data, ends
 
 
-def told(seen: WatchedOffsets) -> dict[str, object]:
+def reported(seen: WatchedOffsets) -> dict[str, object]:
     """All of it, in an order of its own."""
     return {
         "zombies": sorted(seen.zombies), "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
@@ -158,7 +158,7 @@ def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     )
     expected = watched(LogView([copy], Cluster(as_of=1, newest_time=1)))
     assert expected is not None
-    assert told(quick.finish()) == told(expected)
+    assert reported(quick.finish()) == reported(expected)
     assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
     assert expected.falls
     assert expected.zombies or expected.interleaved or expected.skips

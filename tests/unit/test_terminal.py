@@ -7,7 +7,7 @@ import io
 import pytest
 
 from auditor.dashboards import terminal
-from auditor.dashboards.columns import cells, wrap
+from auditor.dashboards.text_columns import cells, wrap
 from tests.unit import report_samples as samples
 
 
@@ -18,7 +18,7 @@ def printed(findings: list[dict], summary: dict, width: int = 140, color: bool =
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 140, 200])
-def test_every_finding_is_told_within_the_width(width: int) -> None:
+def test_every_finding_is_reported_within_the_width(width: int) -> None:
     findings, summary, _, _ = samples.hanging()
     said = printed(findings, summary, width, verbose=True)
     table = said.split("\n\nFindings:")[0]

@@ -11,10 +11,10 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import names, tiered
-from auditor.inline import sql
-from auditor.pipeline.audit import Audit
+from auditor.inline import duckdb_sql
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import here, logs_of, opened
 from tests.forge import Forged
@@ -184,8 +184,8 @@ def test_remote_segments_are_named_apart(tmp_path: Path) -> None:
     assert log_dir.name == Audit(AuditOptions((str(path),), Path()), here()).inventory.log_dirs[0].name
     (log,) = (one for one in logs_of(audit) if one.name == "plain-0")
     assert log.leader.segments[0].startswith(folder_name(tmp_path / "elsewhere"))
-    rows = sql.query(audit.runner.pool, audit, "SELECT min(base_offset) AS a, sum(record_count) AS n FROM batches "
-                     "WHERE topic = 'plain'", frozenset({"batches"}))  # fmt: skip
+    text = "SELECT min(base_offset) AS a, sum(record_count) AS n FROM batches WHERE topic = 'plain'"
+    rows = duckdb_sql.query(audit.runner.pool, audit, text, frozenset({"batches"}))
     assert rows.to_pylist() == [{"a": 0, "n": 1260}]
     with pytest.raises(AuditInputError, match="no remote segments"):
         _ = Audit(AuditOptions((str(path),), Path(), remote=(str(path / "broker-1"),)), here()).inventory

@@ -45,7 +45,7 @@ def test_a_fingerprint_is_the_hash_of_what_the_finding_is_about() -> None:
     [{"topic": "u"}, {"partition": 1}, {"offset": 1}, {"producer_id": 1}, {"producer_epoch": 1},
      {"transactional_id": "x"}, {"group_id": "g"}, {"rule": "epoch-regression"}],
 )  # fmt: skip
-def test_a_fingerprint_tells_findings_apart(other: dict[str, Any]) -> None:
+def test_a_fingerprint_distinguishes_findings(other: dict[str, Any]) -> None:
     row = finding(partition=0, offset=0, producer_id=0, producer_epoch=0)
     assert fingerprint(row | other, "c") != fingerprint(row, "c") != fingerprint(row, "another")
 

@@ -8,7 +8,7 @@ from typing import Any
 from auditor.model.append_analysis import DEFAULT_SEGMENT_BYTES, BatchHeader, analyze
 from auditor.model.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics
 from auditor.model.validator import TopicSettings, validate
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
 
 Args = dict[str, Any]
 LOG_APPEND_TIME = "LogAppendTime"

@@ -15,7 +15,7 @@ from auditor.connectors import pieces
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.rows import How, Piece, read_piece, table_schema
 from auditor.inline.kept_copies import KeptCopies, Log, lists
-from auditor.pipeline import tables
+from auditor.pipeline import derived_tables
 from auditor.pipeline.isolation import KILLS, Pool
 from auditor.rules.view import Cluster
 
@@ -34,9 +34,9 @@ def write(pool: Pool, audit: Audited, table: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     held = audit.held(table)
     if held is not None:
-        tables.write(held, folder)
+        derived_tables.write(held, folder)
         return
-    if table in tables.OF_FACTS:
+    if table in derived_tables.OF_FACTS:
         copies, clusters = audit.copies, audit.clusters
         assert isinstance(copies, KeptCopies)
         shares = list(enumerate(lists(copies, pool.size))) or [(0, [])]
@@ -44,7 +44,7 @@ def write(pool: Pool, audit: Audited, table: str, folder: Path) -> None:
         return
     _decode(pool, audit, table, folder)
     if table == "decode_errors" and audit.outside:
-        tables.write(tables.outside(audit.inventory, audit.outside), folder, "part-outside.parquet")
+        derived_tables.write(derived_tables.outside(audit.inventory, audit.outside), folder, "part-outside.parquet")
 
 
 def _decode(pool: Pool, audit: Audited, table: str, folder: Path) -> None:
@@ -84,13 +84,13 @@ def _write_derived(
     rows = (
         rows
         for join_key, facts in logs
-        for rows in tables.of_log([pickle.loads(one) for one in facts], clusters[join_key], table)
+        for rows in derived_tables.of_log([pickle.loads(one) for one in facts], clusters[join_key], table)
     )
-    _write(rows, tables.OF_FACTS[table], folder, number)
+    _write(rows, derived_tables.OF_FACTS[table], folder, number)
 
 
 def _write(rows: Iterable[pa.RecordBatch], columns: pa.Schema, folder: Path, number: int) -> None:
-    """One part, put in place whole: who comes after a worker that died writes it anew."""
+    """One part, put in place whole: who comes after a worker that died writes it again."""
     part = folder / f".{number}.part"
     empty = for_spark(pa.RecordBatch.from_pylist([], schema=columns))
     with pq.ParquetWriter(part, empty.schema) as writer:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bench import sides
 from bench.inputs import GIB, MIB, Kind, Made, make, space
-from bench.plan import Plan
+from bench.sizes import Plan
 from bench.table import Row, at_most, ratio
 
 DISKS = 4  # the small input is one of them

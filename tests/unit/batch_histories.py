@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.columns import (
+from auditor.connectors.codec.batch_columns import (
     FLAW_COUNT_BELOW_SPAN,
     FLAW_CRC,
     FLAW_NO_PRODUCER_FIELDS,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.inline.kept_copies import KeptCopies, Log, lists
 from auditor.pipeline import plan
-from auditor.pipeline.copies import KeptFacts, read_kept
 from auditor.pipeline.isolation import Pool
+from auditor.pipeline.read_step import KeptFacts, read_kept
 from auditor.pipeline.runner import Audited, Copies, Judged, JudgeLog, Runner, judged_texts
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
@@ -51,21 +51,21 @@ class InlineRunner(Runner):
 
     def write(self, audit: Audited, table: str, folder: Path) -> None:
         """Writes a table."""
-        from auditor.inline import tables
+        from auditor.inline import parquet_tables
 
-        tables.write(self.pool, audit, table, folder)
+        parquet_tables.write(self.pool, audit, table, folder)
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Asks DuckDB."""
-        from auditor.inline import sql
+        from auditor.inline import duckdb_sql
 
-        return sql.query(self.pool, audit, text, tables)
+        return duckdb_sql.query(self.pool, audit, text, tables)
 
     def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
         """Counts with DuckDB."""
-        from auditor.inline import sql
+        from auditor.inline import duckdb_sql
 
-        return sql.count(folder, table)
+        return duckdb_sql.count(folder, table)
 
 
 def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: list[Log]) -> list[tuple[str, str]]:

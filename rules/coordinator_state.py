@@ -34,7 +34,7 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
 
     Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out and 30 seconds, or a
     partition of it has no leader by the metadata, or one that is fenced or shutting down.
-    Why it matters: some partition did not take its marker: consumers stand still there, and every client of the id gets
+    Why it matters: some partition did not take its marker: consumers stop there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
     marker is known of those in the input that have data of it; one that was added and never written to is not seen.
@@ -170,7 +170,7 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     count.
     Why it matters: the partition count was changed: coordinators look elsewhere, ids and groups start from nothing.
     Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
-    What to do: restore the partition count, or create the ids and offsets anew.
+    What to do: restore the partition count, or create the ids and offsets again.
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)

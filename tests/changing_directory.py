@@ -56,7 +56,7 @@ CHANGES = (vanish, shrink, rename_files, rename_folders)
 
 
 @contextmanager
-def turmoil(folder: Path, seed: int) -> Iterator[Callable[[int], bool]]:
+def changes_going_on(folder: Path, seed: int) -> Iterator[Callable[[int], bool]]:
     """Another thread truncates, appends, renames, deletes and puts back, all the time.
 
     Yields whether there have been fewer changes than a number: a fast reader reads until there were as many.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.pipeline.context import Brief
-from auditor.pipeline.copies import KeptFacts, briefs_of
 from auditor.pipeline.isolation import Pool
+from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
 from auditor.replay.copy_reader import CopyTask
 from auditor.replay.text_copy import TextTask
@@ -88,20 +88,20 @@ class SparkRunner(Runner):
 
     def write(self, audit: Audited, table: str, folder: Path) -> None:
         """Writes a table."""
-        from auditor.pipeline.tables import OF_FACTS
-        from auditor.spark import tables
+        from auditor.pipeline.derived_tables import OF_FACTS
+        from auditor.spark import spark_tables
 
         facts = audit.copies.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
-        tables.write(self.spark, audit, facts, table, folder)
+        spark_tables.write(self.spark, audit, facts, table, folder)
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Asks Spark."""
-        from auditor.spark.tables import query
+        from auditor.spark.spark_tables import query
 
         return query(self.spark, audit, text, tables)
 
     def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
         """Counts with Spark."""
-        from auditor.spark.tables import count, read
+        from auditor.spark.spark_tables import count, read
 
         return count(read(self.spark, folder), table)

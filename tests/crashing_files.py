@@ -1,4 +1,4 @@
-"""Files that kill whoever opens them, once or always: what a bug in a native library would do to a worker."""
+"""Files that crash the process that opens them, once or always: what a bug in a native library would do to a worker."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from auditor.pipeline.options import AuditOptions
 from tests import corpora
 
 
-class Deadly(NamedTuple):
-    """A place like any other, but for the death of the process that opens one of its files.
+class CrashingPlace(NamedTuple):
+    """A place like any other, but that the process that opens one of its files ends.
 
-    ``how``: exit, segfault, kill, raise or hang. ``once``: a file that is made at the first death and prevents more.
+    ``how``: exit, segfault, kill, raise or hang. ``once``: a file made the first time, which prevents more.
     """
 
     uri: str
     path: str
-    poison: str
+    file: str
     how: str
     once: str
 
     def child(self, name: str) -> Place:
-        if name.endswith(self.poison) and not (self.once and os.path.exists(self.once)):
+        if name.endswith(self.file) and not (self.once and os.path.exists(self.once)):
             if self.once:
                 Path(self.once).touch()
             die(self.how)
@@ -49,17 +49,17 @@ def die(how: str) -> None:
     raise ZeroDivisionError("a mistake of the reader's own")
 
 
-def main(name: str, out: str, poison: str, how: str, once: str, master: str = "local[1]") -> int:
-    """An audit of a corpus with a poisoned file, as the console script would run it."""
+def main(name: str, out: str, file: str, how: str, once: str, master: str = "local[1]") -> int:
+    """An audit of a corpus with such a file, as the console script would run it."""
     tasks_of = plan.copy_tasks
 
-    def poisoned(*arguments: object) -> list[object]:
-        return [poison_task(task) for task in tasks_of(*arguments)]  # type: ignore[arg-type]
+    def crashing(*arguments: object) -> list[object]:
+        return [crashing_task(task) for task in tasks_of(*arguments)]  # type: ignore[arg-type]
 
-    def poison_task(task: object) -> object:
-        return replace(task, place=Deadly(*task.place, poison, how, once))  # type: ignore[type-var, attr-defined]
+    def crashing_task(task: object) -> object:
+        return replace(task, place=CrashingPlace(*task.place, file, how, once))  # type: ignore[type-var, attr-defined]
 
-    plan.copy_tasks = poisoned  # type: ignore[assignment]
+    plan.copy_tasks = crashing  # type: ignore[assignment]
     as_of = corpora.manifest(name)["copied_at"]
     options = AuditOptions((str(corpora.unpack(name)),), Path(out), records=True, as_of=as_of, master=master)
     return running.audit(options, lambda _: None).exit_code()

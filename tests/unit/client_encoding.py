@@ -1,4 +1,4 @@
-"""Our messages in the eyes of kafka-python: its encoder makes the bytes that our decoder must read."""
+"""Our messages encoded by kafka-python: its encoder makes the bytes that our decoder must read."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from auditor.connectors.pieces import plan as pieces
 from auditor.connectors.rows import How, read_piece
 from bench import sides
 from bench.inputs import Kind, Made, make, space
-from bench.plan import Plan
+from bench.sizes import Plan
 from bench.table import Row, ratio
 
 TARGETS = {"none": ("64k", 40.0), "lz4": ("64k-lz4", 12.0), "zstd": ("64k-zstd", 8.0)}
@@ -31,12 +31,12 @@ def seconds(made: Made, first: list[float]) -> float:
 
     The first time a process also gets its memory from the system, which in a virtual machine takes as long again.
     """
-    command = [sys.executable, "-m", "bench.records", str(made.folder)]
-    told = subprocess.run(command, cwd=sides.ROOT, capture_output=True, text=True, check=True).stdout.split()
-    if int(told[0]) != made.records:
-        raise RuntimeError(f"{made.records} records were written, {told[0]} read")
-    first.append(float(told[1]))
-    return float(told[2])
+    command = [sys.executable, "-m", "bench.record_decoding", str(made.folder)]
+    counted = subprocess.run(command, cwd=sides.ROOT, capture_output=True, text=True, check=True).stdout.split()
+    if int(counted[0]) != made.records:
+        raise RuntimeError(f"{made.records} records were written, {counted[0]} read")
+    first.append(float(counted[1]))
+    return float(counted[2])
 
 
 def measure(plan: Plan) -> list[Row]:

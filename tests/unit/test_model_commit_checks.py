@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.groups import ANONYMOUS, Committer, Group, GroupState, Member, check_commit
+from auditor.model.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member, check_commit
 from auditor.model.refusal import Refused
 
 A, STATIC = Member("A"), Member("S", "i")

@@ -1,6 +1,7 @@
 """Builds a model from a case, applies its steps and compares by subset (conformance/README.md, section 2).
 
-An adapter is a module ``tests.conformance.<model>`` with ``run_model(case) -> Model``, named in :data:`ADAPTERS`.
+An adapter is a module ``tests.conformance.<model>_adapter`` with ``run_model(case) -> Model``; :data:`ADAPTERS` names
+the models.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def run_case(case: dict[str, Any]) -> list[str]:
     """The differences of one case, empty when it passes. Every step is applied, also after a difference."""
     if case.get("model") not in ADAPTERS:
         return [f"no model {case.get('model')!r}"]
-    model = importlib.import_module(f"tests.conformance.{case['model']}").run_model(case)
+    model = importlib.import_module(f"tests.conformance.{case['model']}_adapter").run_model(case)
     found: list[str] = []
     state: dict[str, Any] = {}
     for number, step in enumerate(case["steps"]):
@@ -86,7 +87,7 @@ def run_case(case: dict[str, Any]) -> list[str]:
 
 
 def judge(case: dict[str, Any]) -> list[str]:
-    """As :func:`run_case`, with an exception of the model told as a difference, so that the other cases still run."""
+    """As :func:`run_case`, but an exception of the model is a difference, so that the other cases still run."""
     try:
         return run_case(case)
     except Exception:  # noqa: BLE001 - any bug of the model fails this case alone

@@ -34,7 +34,7 @@ PRODUCER_STATES = pa.schema(
      ("first_sequence", pa.int32()), ("max_epoch", pa.int32())]
 )  # fmt: skip
 # One row a transaction of a producer in a copy; first_offset -1: a marker that ended nothing here. outcome: COMMIT,
-# ABORT, null while open; class, of open ones in the leader copy: active, late, hanging, orphan, ghost, undecidable.
+# ABORT, null while open; class, of open ones in the leader replica: active, late, hanging, orphan, ghost, undecidable.
 TRANSACTIONS = pa.schema(
     [*LOG_KEY, ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("transactional_id", pa.string()),
      ("outcome", pa.string()), ("class", pa.string()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
@@ -98,7 +98,7 @@ def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> dict[str, Any]
 
 
 def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
-    """The transactional id of each producer id, null where the coordinator's log does not tell."""
+    """The transactional id of each producer id, null where the coordinator's log does not show."""
     known, at = np.unique(producer_ids, return_inverse=True)
     return texts([log.owner(pid) for pid in known.tolist()]).take(array_of(at.astype(np.int64)))
 

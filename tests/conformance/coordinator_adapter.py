@@ -10,7 +10,7 @@ from auditor.model.refusal import ILLEGAL_STATE, Refused
 from auditor.model.transaction_metadata import TransactionMetadata
 from auditor.model.transaction_states import COMPLETED, PREPARED, TransactionState, TransactionValue, state_by_id
 from auditor.model.transaction_store import Availability, LogRecord, Prepared, TransactionStore, coordinator_error
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
 
 Args = dict[str, Any]
 Returns = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Records of ``__transaction_state`` written from the reference, to let a coordinator's log tell another story."""
+"""Records of ``__transaction_state`` written from the reference, to let a coordinator's log say something else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Internal topics to measure on: ``__transaction_state`` and ``__consumer_offsets`` of a busy, sound cluster.
 
 Batches are as coordinators write them: one record for each step of a transaction, one batch for each commit of a group
-with a record a partition. Ids and groups take turns, so that neighbours in the log are strangers. Whoever audits it has
-to find nothing.
+with a record a partition. Ids and groups take turns, so that neighbours in the log differ in both. An audit has to find
+nothing.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from auditor.model.client import Failure, on_produce_error
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
 
 
 def run_model(case: dict[str, Any]) -> ClientModel:

@@ -9,7 +9,7 @@ import time
 
 from bench import sides
 from bench.inputs import MIB, Kind, Made, make, space
-from bench.plan import Plan
+from bench.sizes import Plan
 from bench.table import Row, at_most, ratio
 
 SHAPES = {

@@ -55,7 +55,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
     Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned, whose sequences
-    do not continue and do not touch anything stored before. The first batch at the log start is held against the last
+    do not continue and do not touch anything stored before. The first batch at the log start is compared with the last
     one below it, or against the producer snapshot that lies there.
     Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
     record that a broker acknowledged and lost, or that was written elsewhere, or was never written.
@@ -77,7 +77,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             "error",
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
-            + (f"{missing} records are not in this log" if ahead else what)
+            + (f"{plural(missing, 'record')} missing in this log" if ahead else what)
             + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
@@ -104,7 +104,7 @@ def _certainty(log: LogView, e: Event) -> dict[str, str]:
 
 
 def _gaps(log: LogView) -> list[list[Event]]:
-    """The gaps to tell, each with what is wrong only because its batches lie in another order.
+    """The gaps to report, each with what is wrong only because its batches lie in another order.
 
     That is a batch that begins where the gap does, behind it, and the one that then goes on where those before ended.
     """
@@ -165,7 +165,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
     partition, without a full turn of the sequence numbers between them; from sequence 0 on only the same bytes (length
     and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
-    log start is held against the last one below it, or against the snapshot there.
+    log start is compared with the last one below it, or against the snapshot there.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
     Can be wrong: a raw segment was restored over a log that already had it.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
@@ -257,7 +257,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
     before the broker lost its state, or never existed.
     Can be wrong: an id older than the first snapshot that is kept; a partition mirrored from raw segments; a topic that
-    was deleted and created anew under a producer (info where the coordinator shows it, or the metadata log: the name of
+    was deleted and recreated under a producer (info where the coordinator shows it, or the metadata log: the name of
     a removed topic, a producer id given out before, a batch within the time that brokers remember a producer).
     What to do: look for a leader change, DeleteRecords or an expiration just before; compare other replicas; treat the
     sequences below as possibly lost.
@@ -277,7 +277,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "unknown-producer-first-sequence",
             "info",
-            f"{more} more producers have their first retained batch above sequence 0, as retention leaves them",
+            f"The first retained batch is above sequence 0, as retention leaves it, of {plural(more, 'more producer')}",
             evidence={"producers": more, "confidence": "undecidable", "missing": "the records below the log start"},
         )
 
@@ -291,7 +291,7 @@ def _inherited(log: LogView, flags: int) -> bool:
     return bool(flags & (IN_START_SEGMENT | KNOWN_BELOW | KNOWN_IN_SNAPSHOT)) or not flags & SNAPSHOT_DENIES
 
 
-def _created_anew(log: LogView, producer_id: int) -> bool:
+def _recreated(log: LogView, producer_id: int) -> bool:
     """Whether the coordinator knows of the producer's transactions in this partition from before this log began."""
     history, began = log.cluster.coordinator, log.leader.first_time
     if history is None or began < 0 or log.leader.log_start > 0:
@@ -324,13 +324,13 @@ def _what_is_not_here(log: LogView) -> str:
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     made = {} if inherited else _topic_made_anew(log, e)
-    anew = bool(made) or (not inherited and _created_anew(log, e["producer_id"]))
+    recreated = bool(made) or (not inherited and _recreated(log, e["producer_id"]))
     if inherited:
         lost = _what_is_not_here(log)
         message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
         extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
         extra |= log.unknown_start()
-    elif anew:
+    elif recreated:
         message = f"{who} begins at sequence {found} in this log: it wrote to one of this name before this one began"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
     else:
@@ -341,7 +341,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
         extra = {"confidence": "likely"}
     return log.at_event(
         "unknown-producer-first-sequence",
-        "info" if inherited or anew else "warning",
+        "info" if inherited or recreated else "warning",
         message,
         e,
         evidence={"expected": 0, "found": found, "log_start": log.leader.log_start, **extra},
@@ -359,7 +359,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
     Checks: the first batch of a higher epoch of a producer has a base sequence other than 0, where nothing was cleaned.
-    It is the first one in the partition: what follows a fenced producer's batch is held against the epoch's own last.
+    It is the first one in the partition: what follows a fenced producer's batch is compared with the epoch's own last.
     Why it matters: a new epoch restarts the numbering; a leader that knows the producer refuses anything else.
     Can be wrong: the leader had lost the producer's state and could not refuse it.
     What to do: as for sequence-gap; report the client library if it repeats.
@@ -393,8 +393,8 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     """A producer writes outside its own open transaction
 
     Checks: a data batch without the transactional bit from a producer that has a transaction open in the partition.
-    Why it matters: consumers read the batch as committed whatever becomes of the transaction; every broker refuses it,
-    followers stop replicating at it, and a 4.1 broker that has to replay it does not start.
+    Why it matters: consumers read the batch as committed whatever the outcome of the transaction; every broker refuses
+    it, followers stop replicating at it, and a 4.1 broker that has to replay it does not start.
     Can be wrong: the leader had lost the open transaction in between.
     What to do: find the client by its producer id, stop mixing transactional and plain sends, watch the followers' lag.
     Source: KIP-360; ProducerAppendInfo
@@ -406,7 +406,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
             "plain-data-inside-transaction",
             "warning" if changed else "critical",
             f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
-            f"offset {e['transaction_first_offset']} was open: this data counts as committed whatever becomes of it",
+            f"offset {e['transaction_first_offset']} was open: this data counts as committed in any case",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={

@@ -1,7 +1,7 @@
 """The tables of contract section 4 on Spark: as views for SQL, as Parquet for ``--tables``.
 
 Decoded tables come from the data sources of :mod:`auditor.connectors.sources`, derived ones from the facts of
-:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.tables`).
+:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors import schema
 from auditor.connectors.arrow import for_spark
 from auditor.connectors.sources import SOURCES, spark_schema
-from auditor.pipeline import tables
+from auditor.pipeline import derived_tables
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.view import Cluster
 from auditor.spark import fatal_files
@@ -55,7 +55,7 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     )
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
-        rows = rows.unionAll(local(spark, tables.outside(audit.inventory, audit.outside)))
+        rows = rows.unionAll(local(spark, derived_tables.outside(audit.inventory, audit.outside)))
     return rows
 
 
@@ -73,10 +73,10 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = pickle.loads(shipped)
         for (join_key, *_), found in logs(batches):
-            for rows in tables.of_log([pickle.loads(copy) for (copy,) in found], known[join_key], table):
+            for rows in derived_tables.of_log([pickle.loads(copy) for (copy,) in found], known[join_key], table):
                 yield for_spark(rows)
 
-    return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(tables.OF_FACTS[table]))
+    return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
 
 
 def path_of(folder: Path) -> str:
@@ -91,7 +91,7 @@ def read(spark: SparkSession, folder: Path) -> DataFrame:
 
 def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
     """Any table of an audit; ``facts`` for the derived ones."""
-    if table in tables.OF_FACTS and audit.held(table) is None:
+    if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
         return from_facts(facts, audit.clusters, table)
     return decoded(spark, audit, table)
@@ -100,7 +100,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
 def write(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str, folder: Path) -> None:
     """Writes a table as Parquet into a folder. Cost: its files are read once more."""
     if (held := audit.held(table)) is not None:
-        tables.write(held, folder)
+        derived_tables.write(held, folder)
         return
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
 
@@ -122,15 +122,15 @@ def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
 
 
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
-    for name in tables.NAMES:
+    for name in derived_tables.NAMES:
         if name in wanted or name in schema.DECODED:
-            facts = audit.copies.frame if name in tables.OF_FACTS else None  # type: ignore[attr-defined]
+            facts = audit.copies.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
     try:
         return spark.sql(text).toArrow()
     except WRONG_SQL as e:
         says = str(e).strip().splitlines()[0]
-        raise AuditInputError(f"{says} (tables: {', '.join(tables.NAMES)})") from None
+        raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
 
 
 def count(rows: DataFrame, table: str) -> list[dict[str, Any]]:

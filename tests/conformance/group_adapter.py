@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from auditor.model.groups import Committer, Group, GroupState, Member
+from auditor.model.commit_checks import Committer, Group, GroupState, Member
 from auditor.model.offsets import CommittedOffset, GroupOffsets, GroupPartition
 from auditor.model.refusal import ILLEGAL_ARGUMENT, Refused
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
 
 Args = dict[str, Any]
 Returns = dict[str, Any]

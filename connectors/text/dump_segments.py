@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec import columns as col
-from auditor.connectors.codec.columns import BATCH_DTYPES, BatchColumns
+from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, BatchColumns
 
 _CODECS = {b"no": 0, b"none": 0, b"gzip": 1, b"snappy": 2, b"lz4": 3, b"zstd": 4}
 _CONTROL_NAMES = {b"LeaderChange": 2, b"SnapshotHeader": 3, b"SnapshotFooter": 4, b"KRaftVersion": 5, b"KRaftVoters": 6}
@@ -115,7 +115,7 @@ class SegmentBuilder:
         return self._add(row)
 
     def record(self, line: Match) -> bool:
-        """A record of the batch above it: control records tell their type, legacy ones the wrapper's first offset."""
+        """A record of the batch above it: control records show their type, legacy ones the wrapper's first offset."""
         offset = int(line["offset"])
         if not self.rows:
             return True  # the dump begins in the middle of a batch

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError, is_unread
+from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
-from auditor.pipeline import cluster_events, cluster_settings, context, plan, policy_choice, results, tables
+from auditor.pipeline import cluster_events, cluster_settings, context, derived_tables, plan, policy_choice, results
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
@@ -43,14 +44,14 @@ Say = Callable[[str], None]
 
 
 def nobody(text: str) -> None:
-    """Tells nobody."""
+    """Notifies nobody."""
 
 
 class Audit:
     """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
 
     ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
-    directory. Errors, wherever the input is first asked for: :class:`AuditInputError`.
+    directory. Errors, where the input is first asked for: :class:`AuditInputError`.
     """
 
     def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
@@ -121,7 +122,7 @@ class Audit:
         """Of every copy the little that is known everywhere."""
         tasks, copies = self.tasks, self.copies
         with self.step("read and replay"):
-            self.say(f"reading {len(tasks)} partition copies, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
+            self.say(f"reading {plural(len(tasks), 'replica')}, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
             found = copies.briefs()
         for glob in self.options.topics:
             if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
@@ -231,12 +232,12 @@ class Audit:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return results.contract_findings(self.findings)
-        return tables.of_metadata(self.settings, table) if table in tables.OF_METADATA else None
+        return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:
         """The tables that ``--tables`` writes; ``records`` only under ``--records``. ``decode_errors`` is the last of
         those that are decoded, and so knows what reading the others died of."""
-        names = [name for name in tables.NAMES if name != "verdicts"]
+        names = [name for name in derived_tables.NAMES if name != "verdicts"]
         return [name for name in names if name != "records" or self.options.records]
 
     # what came of it

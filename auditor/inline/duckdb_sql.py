@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError
-from auditor.inline import tables as writing
-from auditor.pipeline import tables
+from auditor.inline import parquet_tables as writing
+from auditor.pipeline import derived_tables
 from auditor.rules.expectations.measures import MEASURES
 
 if TYPE_CHECKING:
@@ -57,18 +57,18 @@ def query(pool: Pool, audit: Audited, text: str, wanted: frozenset[str]) -> pa.T
 
     found = duckdb()
     with tempfile.TemporaryDirectory(prefix="auditor-sql-") as folder, _connected() as connection:
-        for name in tables.NAMES:
+        for name in derived_tables.NAMES:
             if name in wanted:
                 writing.write(pool, audit, name, Path(folder, name))
                 _view(connection, name, Path(folder, name))
             elif name in schema.DECODED:  # SHOW TABLES and DESCRIBE know it
-                tables.write(schema.DECODED[name].empty_table(), Path(folder, name))
+                derived_tables.write(schema.DECODED[name].empty_table(), Path(folder, name))
                 _view(connection, name, Path(folder, name))
         try:
             return connection.sql(text).to_arrow_table()
         except found.Error as error:
             says = str(error).strip().splitlines()[0]
-            raise AuditInputError(f"{says} (tables: {', '.join(tables.NAMES)})") from None
+            raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
 
 
 def _quoted(sql: str) -> str:

@@ -13,7 +13,7 @@ from auditor.model.producer_state import ProducerState, Settings
 from auditor.model.producers import NONE
 from auditor.model.snapshots import SnapshotEntry
 from auditor.model.transactions import Completed
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
 
 Args = dict[str, Any]
 
