@@ -20,6 +20,7 @@ from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.facts.producer_rows import PRODUCER
 from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.share_offsets import ShareOffset
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.facts.transaction_rows import ABORTED, TRANSACTION
 from auditor.facts.watched_offsets import WatchedOffsets
@@ -55,9 +56,10 @@ class CopyFacts:
     follows.
 
     ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` is what those of
-    ``__consumer_offsets`` came to. ``unreadable_records`` are records of an internal topic as (offset, position,
-    error), ``unknown_records`` the errors of those of a type that nobody knows yet. ``snapshot_producers`` are the
-    producer ids by a snapshot's offset, where replicas are compared. ``live``: from a running cluster.
+    ``__consumer_offsets`` came to, ``share_offsets`` those of ``__share_group_state``. ``unreadable_records`` are
+    records of an internal topic as (offset, position, error), ``unknown_records`` the errors of those of a type that
+    nobody knows yet. ``snapshot_producers`` are the producer ids by a snapshot's offset, where replicas are compared.
+    ``live``: from a running cluster.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
     print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain.
     """
@@ -106,6 +108,7 @@ class CopyFacts:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     coordinator_log: CoordinatorLog | None = None
     watched_offsets: WatchedOffsets | None = None
+    share_offsets: list[ShareOffset] = field(default_factory=list)
     digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
     snapshot_producers: dict[int, np.ndarray] = field(default_factory=dict)
     unreadable_records: list[tuple[int, int, DecodeError]] = field(default_factory=list)
