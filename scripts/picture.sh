@@ -1,6 +1,6 @@
 #!/bin/sh
-# The pictures in the README, made from the demo with a headless Chromium: the report, and the dashboard over three runs
-# (of one topic, of all, and of all by a clock of twenty minutes later). There is none of Grafana: no package registry has it.
+# The pictures in the README, made with a headless Chromium: the report of the demo, and the dashboard over three runs
+# of a corpus (of one topic, of all, and of all by a clock of twenty minutes later). There is none of Grafana: no package registry has it.
 set -eu
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 [ -n "$browser" ] || { echo "picture: no Chromium found; install it (Debian: apt-get install chromium)" >&2; exit 1; }
@@ -19,11 +19,13 @@ shoot "file://$out/demo/report.html" report.png 1330
 
 keep() { # RUN-ID OPTIONS...
   run=$1; shift
-  .venv/bin/auditor audit auditor/demo/logs --quiet --fail-on never --out "$out/$run" --history "$out/kept" --run-id "$run" "$@"
+  .venv/bin/auditor audit "$out/logs" --quiet --fail-on never --out "$out/$run" --history "$out/kept" --run-id "$run" "$@"
 }
-keep night --topic ulna.leg
+mkdir "$out/logs"
+tar xzf tests/data/corpora/hanging-36/data.tar.gz -C "$out/logs"
+keep night --topic bank.ledger
 keep morning
-keep noon --as-of 2026-11-22T01:07:00Z
+keep noon --as-of 2026-11-21T04:10:00Z
 .venv/bin/auditor dashboard "$out/kept" --port 0 >"$out/address" &
 server=$!
 until [ -s "$out/address" ]; do kill -0 "$server"; sleep 0.2; done
