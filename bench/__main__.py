@@ -1,8 +1,8 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/performance.md``.
 
-Groups: start, 64k, 400, shapes, large, tables, records, model, where; all of them where none is named. ``BENCH_DIR`` is
-where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3)
-is how often each side runs. Results of groups that are not named stay as they were.
+Groups: start, 64k, 400, shapes, large, tables, records, internal, model, where; all of them where none is named.
+``BENCH_DIR`` is where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes,
+``BENCH_RUNS`` (3) is how often each side runs. Results of groups that are not named stay as they were.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from bench import audit_times, input_shapes, java, model, record_decoding, table, where
+from bench import audit_times, coordinators, input_shapes, java, model, record_decoding, table, where
 from bench.inputs import Kind
 from bench.sizes import Plan, from_environment
 
@@ -30,6 +30,7 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
     "large": input_shapes.large_batches,
     "tables": input_shapes.tables,
     "records": record_decoding.measure,
+    "internal": coordinators.measure,
     "model": model.measure,
 }
 

@@ -33,11 +33,11 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); ``summary`` is what
-    summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
-    ``timelines`` one a partition to be drawn. Long input is cut (see
-    :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
-    :mod:`auditor.dashboards.report_shapes`; a key that is missing counts as null.
+    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); those with an entry
+    of a baseline under ``accepted`` are counted and not listed. ``summary`` is what summary.json holds;
+    ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a
+    partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.finding_groups` and the limits here) and the
+    page says by how much. The shapes are those of :mod:`auditor.dashboards.report_shapes`; a missing key is null.
     Cost: linear in the input; the page stays below 20 MB.
     """
     findings, summary = report_shapes.whole(findings, report_shapes.FINDING), report_shapes.summary(summary)
@@ -45,6 +45,7 @@ def render_report(
     everything = answers.open_transactions(opened, findings, summary)
     counts = answers.tally(findings, summary)
     decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
+    findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
     return page.render(
         "report.html.j2",

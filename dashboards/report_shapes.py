@@ -74,7 +74,7 @@ def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[s
 def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     """A run's summary with every key that the report shows; what is not there is null, or empty for lists."""
     full: dict[str, Any] = dict.fromkeys(
-        ("as_of", "as_of_given", "newest", "batches", "records", "capacity", "expectations")
+        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations")
     )
     full |= given
     full["counts"] = dict(given.get("counts") or {})

@@ -9,8 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, SKEW_MS, Entry
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
+from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import Cluster, LogView

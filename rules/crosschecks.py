@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
 
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Entry
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.markers import FAMILY, TOPIC
+from auditor.rules.named import SKEW_MS
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
@@ -59,9 +59,7 @@ def _named(log: LogView, t: np.void) -> bool:
     """
     after = int(t["prev_marker_time"]) - SKEW_MS if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + SKEW_MS if t["marker_offset"] >= 0 else None
-    named = naming(log).ongoing.get((int(t["producer_id"]), int(t["producer_epoch"])), [])
-    at = bisect.bisect_left(named, after)
-    return at < len(named) and (until is None or named[at] <= until)
+    return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 
 def _seen(log: LogView, history: CoordinatorHistory, t: np.void, entry: Entry) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 from auditor.base.words import plural
 from auditor.model import releases
 from auditor.rules import blocking, safety
-from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
@@ -167,13 +167,15 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
         if t.klass == "late" and not (old or over):
             continue
         severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
+        known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+        how_long = f"for {age / 1000:.0f} s" if known else "for a time that nothing in the input shows"
         yield _open_finding(
             log,
             "long-open-transaction",
             severity,
             t,
-            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
-            f"{age / 1000:.0f} s: {t.reason}",
+            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
+            f"{how_long}: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
             remedy=safety.advise(log, t).remedy,
         )

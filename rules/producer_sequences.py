@@ -296,8 +296,9 @@ def _recreated(log: LogView, producer_id: int) -> bool:
     history, began = log.cluster.coordinator, log.leader.first_time
     if history is None or began < 0 or log.leader.log_start > 0:
         return False
-    windows = naming(log).windows.get(producer_id, [])
-    return any(w.end_time is not None and w.end_time < began for w in windows)
+    named = naming(log)
+    windows = named.rows[named.of(int(producer_id))]
+    return bool((windows["has_complete"] & (windows["ended"] < began)).any())
 
 
 def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:

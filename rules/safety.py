@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import blocking, commands
-from auditor.rules.coordinator_history import DECIDING, SKEW_MS, Entry, Window
+from auditor.rules.coordinator_history import Entry
+from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.open_transactions import OpenTransaction, lost_ends
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView

@@ -19,12 +19,12 @@ from auditor.model.releases import Shown
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
-    SKEW_MS,
     CoordinatorHistory,
     Entry,
 )
 from auditor.rules.elections import Election, Elections, Leaderless
 from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from auditor import running
 from auditor.commands.arguments import add_master
+from auditor.commands.parser import examples
+from auditor.dashboards.selection import Printing
 from auditor.pipeline.options import AuditOptions, parse_time
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -19,10 +21,16 @@ DEMO = Path(__file__).parents[1] / "demo"
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("demo", help="the main job on small log directories of a real cluster")
+    p = commands.add_parser(
+        "demo",
+        help="the main job on small log directories of a real cluster",
+        epilog=examples(
+            "auditor demo --out /tmp/demo",
+        ),
+    )
     p.add_argument("--out", type=Path, help="where results go (default: a folder in the system's temporary folder)")
     add_master(p)
-    p.add_argument("--quiet", action="store_true")
+    p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
 
@@ -36,4 +44,4 @@ def run(args: argparse.Namespace) -> int:
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return running.command(Audit(options, runner), quiet=args.quiet)
+        return running.command(Audit(options, runner), Printing(quiet=args.quiet))

@@ -23,8 +23,8 @@ class AuditOptions:
     """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
 
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
-    ``bootstrap``: ``host:port`` that commands of remedies are given. ``remote``: folders with the remote part of tiered
-    topics.
+    ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
+    ``remote``: folders with the remote part of tiered topics.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -47,6 +47,7 @@ class AuditOptions:
     run_id: str | None = None
     max_findings: int = OF_A_RULE
     bootstrap: str | None = None
+    baseline: Path | None = None
     remote: tuple[str, ...] = ()
 
     @property

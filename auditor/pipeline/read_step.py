@@ -36,7 +36,9 @@ def read_kept(task: CopyTask | TextTask) -> list[KeptFacts]:
 def kept(facts: CopyFacts) -> KeptFacts:
     """The row of one copy."""
     key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
-    return KeptFacts(*key, pickle.dumps(brief(facts), 5), pickle.dumps(facts, 5))
+    little = pickle.dumps(brief(facts), 5)
+    facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
+    return KeptFacts(*key, little, pickle.dumps(facts, 5))
 
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:

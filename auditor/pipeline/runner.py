@@ -100,10 +100,12 @@ class Runner(ABC):
     """A way to run. ``pool``: processes of the driver's machine for what is read before all else.
 
     ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
+    ``progress``: hears, while copies are read, which part of their bytes has been read, from 0 to 1.
     """
 
     name: str
     input_bytes = 0
+    progress: Callable[[float], None] | None = None
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

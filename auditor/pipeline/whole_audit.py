@@ -19,7 +19,17 @@ from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
-from auditor.pipeline import cluster_events, cluster_settings, context, derived_tables, plan, policy_choice, results
+from auditor.pipeline import (
+    accepted_findings,
+    cluster_events,
+    cluster_settings,
+    context,
+    derived_tables,
+    plan,
+    policy_choice,
+    results,
+)
+from auditor.pipeline.accepted_findings import Baseline, Verdicts
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
@@ -109,7 +119,17 @@ class Audit:
         """The facts of every copy, where the runner has them."""
         tasks = self.tasks
         self.ready()
+        self.runner.progress = None if self.say is nobody else self._say_read
         return self.runner.read(tasks)
+
+    @cached_property
+    def _planned_mb(self) -> float:
+        return sum(f.size for task in self.tasks for f in plan.files(task)) / 1e6
+
+    def _say_read(self, part: float) -> None:
+        mb = self._planned_mb
+        copies = plural(len(self.tasks), "partition copy")
+        self.say(f"reading {copies}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
 
     def ready(self) -> None:
         """Waits until the runner has started."""
@@ -120,9 +140,9 @@ class Audit:
     @cached_property
     def briefs(self) -> list[Brief]:
         """Of every copy the little that is known everywhere."""
-        tasks, copies = self.tasks, self.copies
+        copies = self.copies
         with self.step("read and replay"):
-            self.say(f"reading {plural(len(tasks), 'replica')}, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
+            self._say_read(0.0)
             found = copies.briefs()
         for glob in self.options.topics:
             if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
@@ -226,6 +246,36 @@ class Audit:
         with self.step("what the cluster did"):
             return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
 
+    @cached_property
+    def baseline(self) -> Baseline:
+        """The accepted findings. Errors: :class:`AuditInputError` for a file that is none."""
+        file = self.options.baseline
+        return Baseline() if file is None else accepted_findings.read(file)
+
+    @cached_property
+    def accepted(self) -> Verdicts:
+        """The baseline compared with the findings, by the audit's own clock."""
+        if not self.baseline.entries:
+            return Verdicts([None] * len(self.findings))
+        options = self.options
+        found = zip(self.fingerprints, (f.severity for f in self.findings), strict=True)
+        return accepted_findings.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
+
+    @cached_property
+    def fingerprints(self) -> list[str]:
+        """The fingerprint of each finding, in their order."""
+        return results.fingerprints(self)
+
+    @property
+    def open_findings(self) -> list[Finding]:
+        """The findings that the baseline does not accept."""
+        return [f for f, entry in zip(self.findings, self.accepted.accepted, strict=True) if entry is None]
+
+    @property
+    def as_of(self) -> int:
+        """The clock that the audit goes by, in ms; 0 where the input tells no time."""
+        return max((c.as_of for c in self.clusters.values()), default=0)
+
     # tables
 
     def held(self, table: str) -> pa.Table | None:
@@ -264,12 +314,12 @@ class Audit:
         return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:
-        """0, 1 or 3 as the contract says; 3 goes before 1."""
+        """0, 1 or 3 as the contract says; 3 goes before 1. What the baseline accepts does not count."""
         if self.incomplete():
             return 3
         level = self.options.fail_on
         failing = () if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
-        return int(any(f.severity in failing for f in self.findings))
+        return int(any(f.severity in failing for f in self.open_findings))
 
     def spared(self) -> Inventory | None:
         """The input that results must not be written into; None where it is no folder."""

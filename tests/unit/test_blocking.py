@@ -12,7 +12,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import report, report_shapes, terminal, verdict
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
@@ -152,3 +152,19 @@ def test_the_groups_that_read_a_blocked_topic_are_named() -> None:
     """One commit of group g in t-0, made by hand: see ``test_rules_offsets``."""
     log = log_of([commit(4, 20)])
     assert readers(log) == [{"topic": "t", "partition": 0, "groups": ["g"], "more": 0}]
+
+
+def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() -> None:
+    """Its newest time is that of the transaction itself: nothing can be said of how long it is open."""
+    alone = next(corpora.unpack("hanging-36").glob("**/bank.ledger-0"))
+    audit = opened(alone, as_of=None)
+    summary = summarise(audit)
+    out = io.StringIO()
+    terminal.print_findings(described_findings(audit), summary, out, 200)
+    text = out.getvalue()
+    assert text.startswith("1 partition is held by an open transaction, and nothing shows for how long\n")
+    line = "bank.ledger-0 at offset 71, by producer 1 epoch 0, for an unknown time: nothing in the input shows how long"
+    assert line in text
+    assert "0 ms" not in text
+    assert "for 0 s" not in text
+    assert audit.exit_code() == 0

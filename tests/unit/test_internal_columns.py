@@ -175,3 +175,13 @@ def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() ->
     assert [error.reason for error in errors] == ["limit"]
     log = reader.finish()
     assert (log.id_count, log.count, log.broken_at) == (10, 20, 79)
+
+
+def test_more_records_than_the_limit_are_an_error_and_those_before_are_read() -> None:
+    stored = struct.pack(">hqhibiqq", 0, 5, 0, 60_000, 1, 0, 5, 5)
+    data = b"".join(batch(record(0, b"\0\0\0\1a", stored), 1, base_offset=offset) for offset in range(9))
+    reader = CoordinatorReader(0, LIMITS, most=5)
+    errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
+    log = reader.finish()
+    assert [(e.reason, "5 are before it" in e.detail) for e in errors] == [("limit", True)]
+    assert (log.count, log.broken_at, [e.offset for e in log.entries_of(0)]) == (5, 8, [0, 1, 2, 3, 4])
