@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, causes, verdict
+from auditor.dashboards import answers, causes, happened, verdict
 from auditor.dashboards.selection import ALL, Selection
 from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import (
     Finding,
     clip,
     fact,
+    instant,
     log_name,
     offsets,
     pieces,
@@ -95,9 +96,11 @@ def _numbers(partitions: Sequence[int]) -> str:
     return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
 
 
-def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> list[str]:
+def explained(
+    row: Mapping[str, Any], page: Mapping[str, str], width: int, events: Iterable[Mapping[str, Any]] = ()
+) -> list[str]:
     """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
-    and sections, empty for a rule of the past; ``width`` in columns."""
+    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``."""
     lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
     span = offsets(row["offset"], row["last_offset"])
     broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
@@ -109,6 +112,10 @@ def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> li
     lines.append("Evidence:")
     for name, content in sorted((row["evidence"] or {}).items()):
         lines += _indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
+    if did := happened.around(events, row):
+        lines.append("What the cluster did:")
+        for entry in did:
+            lines += _indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
     lines.append("What to do:")
     for kind, text in pieces(row["remedy"] or ""):
         lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)

@@ -62,8 +62,9 @@ _LISTS = {
         "readers",
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
+    "cluster_events": ("topic", "partition", "events", "left_out"),
 }
-_OFFSETS = ("data", "marker", "aborted", "compacted", "missing", "total")
+_OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 
 
 def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[str, Any]]:

@@ -191,7 +191,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
             "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
             f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
-            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.log_start},
+            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start},
         )
     yield from _idle(log, expiration)
 
@@ -199,7 +199,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
 def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
     """Producers of the first kind, by the offset of their last batch below the log start."""
     p = log.leader.producers
-    below = (p["below_last_offset"] >= 0) & (p["below_last_offset"] < log.leader.log_start)
+    below = (p["below_last_offset"] >= 0) & (p["below_last_offset"] < log.leader.own_start)
     same_epoch = p["producer_epoch"] == p["below_epoch"]  # a marker of a later one lets it begin at 0 anyway
     gone = (p["batches"] == 0) & same_epoch & (log.cluster.as_of - p["below_timestamp"] < expiration_ms)
     restarted = (
@@ -221,7 +221,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
     refused = "was" if restarted else "will be"
     message = (
         f"All batches of producer {row['producer_id']} (epoch {row['below_epoch']}) up to offset "
-        f"{row['below_last_offset']} lie below the log start {log.leader.log_start}"
+        f"{row['below_last_offset']} lie below the log start {log.leader.own_start}"
         + (f"; it began again at sequence 0 at offset {row['first_offset']}" if restarted else "")
     )
     if old:
@@ -244,7 +244,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
         evidence={
             "last_sequence": row["below_last_sequence"],
             "last_offset": row["below_last_offset"],
-            "log_start": log.leader.log_start,
+            "log_start": log.leader.own_start,
             "known_from": _known_from(row),
             "restarted_at": row["first_offset"] if restarted else None,
             "policy": log.policy_name(),

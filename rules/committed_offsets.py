@@ -258,7 +258,8 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
 
-    Checks: the last offset in force of a group partition against the start and the end of that log's leader replica.
+    Checks: the last offset in force of a group partition against the start and the end of that log's leader replica;
+    a tiered log begins in remote storage, where log-start-offset-checkpoint says.
     Why it matters: above the end, the partition lost its tail or was recreated; below the start, retention took
     records that the group never read. Either way auto.offset.reset decides where the group goes on.
     Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.
@@ -295,7 +296,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
                 "in_flight": True if late else None,
                 "confidence": "undecidable" if doubt else "proved",
             },
-            remedy=_reset(log, c, bounds.log_end if above else bounds.log_start),
+            remedy=_reset(log, c, bounds.log_end if above else bounds.log_start, doubt),
         )
 
 
@@ -336,9 +337,10 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
         )
 
 
-def _reset(log: LogView, c: Commit, offset: int) -> str:
-    """Going on within the log: shown, not run; and not where remote storage may still have the records."""
-    if log.cluster.setting(c.topic, "remote.storage.enable") == "true":
+def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> str:
+    """Going on within the log: shown, not run; and not where remote storage may still have the records, in a tiered log
+    of which nothing says where it begins."""
+    if doubt and log.cluster.is_tiered(c.topic):
         return (
             f"Do not reset the group yet: {c.topic} has remote storage, where the records may still lie; "
             f"{commands.describe_topic(c.topic)}"

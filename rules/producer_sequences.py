@@ -320,12 +320,20 @@ def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
     return {"topic_removed": None if removed is None else iso(removed), "topic_created": iso(created)}
 
 
+def _what_is_not_here(log: LogView) -> str:
+    """Where the batches are that came before the first one here."""
+    copy = log.leader
+    if copy.own_start < copy.log_start:
+        return f"from {copy.own_start} to {copy.log_start - 1}, which are in remote storage"
+    return f"below the log start {copy.log_start}" if copy.log_start else "that the cleaner took"
+
+
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     made = {} if inherited else _topic_made_anew(log, e)
     recreated = bool(made) or (not inherited and _recreated(log, e["producer_id"]))
     if inherited:
-        lost = f"below the log start {log.leader.log_start}" if log.leader.log_start else "that the cleaner took"
+        lost = _what_is_not_here(log)
         message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
         extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
         extra |= log.unknown_start()

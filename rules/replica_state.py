@@ -36,7 +36,7 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
     Source: KIP-360 (problem 2, and the note on reassignment); semantics 1.12, 1.15
     """
     for pair in replica_pairs(log):
-        if pair.copy.segments and pair.leader.segments and pair.copy.log_start < pair.leader.log_start:
+        if pair.copy.segments and pair.leader.segments and pair.copy.own_start < pair.leader.own_start:
             yield _lower_start(log, pair)
         if _went_back(pair):
             yield _start_back(log, pair)
@@ -50,12 +50,12 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
     return log.finding(
         "replica-state-differs",
         "info",
-        f"{log.name} starts at offset {copy.log_start} on broker {copy.broker_id}, at {leader.log_start} on broker "
+        f"{log.name} starts at offset {copy.own_start} on broker {copy.broker_id}, at {leader.own_start} on broker "
         f"{leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
         copy=copy,
-        offset=copy.log_start,
-        last_offset=leader.log_start - 1,
-        evidence={"log_start": copy.log_start, "log_start_of_leader_copy": leader.log_start,
+        offset=copy.own_start,
+        last_offset=leader.own_start - 1,
+        evidence={"log_start": copy.own_start, "log_start_of_leader_copy": leader.own_start,
                   "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir}},
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def _went_back(pair: Pair) -> bool:
     """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
     copy, leader = pair.copy, pair.leader
     known = copy.segments and leader.segments and copy.log_start_known and leader.log_start_known
-    return bool(known) and leader.log_start < copy.log_start and copy.log_start not in copy.segment_bases
+    return bool(known) and leader.own_start < copy.own_start and copy.own_start not in copy.segment_bases
 
 
 def _start_back(log: LogView, pair: Pair) -> Finding:

@@ -38,7 +38,7 @@ class Advice:
 
 def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
-    gone = int(t.row["last_offset"]) < log.leader.log_start
+    gone = int(t.row["last_offset"]) < log.leader.own_start
     window = None if gone else committed(log, t)
     if window is not None:
         return _restore(log, t, window)

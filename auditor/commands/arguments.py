@@ -26,6 +26,14 @@ def add_master(p: argparse._ActionsContainer) -> None:
     )  # fmt: skip
 
 
+def add_remote(p: argparse.ArgumentParser) -> None:
+    """The option that says where the remote part of tiered topics is."""
+    p.add_argument(
+        "--remote", action="append", default=[], metavar="DIR",
+        help="remote part of tiered topics, as LocalTieredStorage keeps it (repeatable); found below a PATH too",
+    )  # fmt: skip
+
+
 def add_audit_options(
     p: argparse.ArgumentParser, paths: bool = True, formats: Sequence[str] = FORMATS, clock: str = NEWEST
 ) -> None:
@@ -35,6 +43,7 @@ def add_audit_options(
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
+        add_remote(p)
     _what_is_audited(p.add_argument_group("what is audited"), clock)
     _what_counts(p.add_argument_group("what counts"))
     _what_is_printed(p.add_argument_group("what is printed; results and exit status are of all"), formats, paths)
@@ -150,5 +159,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
         limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
-        args.max_findings, getattr(args, "bootstrap_server", None), args.baseline,
+        args.max_findings, getattr(args, "bootstrap_server", None), args.baseline, tuple(getattr(args, "remote", ())),
     )  # fmt: skip

@@ -48,8 +48,15 @@ def run(args: argparse.Namespace) -> int:
     rule = registry.load().get(row["rule"])
     page = {} if rule is None else {"Title": rule.title, **rule.sections}
     width = shutil.get_terminal_size((120, 24)).columns
-    sys.stdout.write("\n".join(explained(row, page, width)) + "\n")
+    events = _events(args.out) if args.out is not None else ()
+    sys.stdout.write("\n".join(explained(row, page, width, events)) + "\n")
     return 0
+
+
+def _events(out: Path) -> list[dict[str, Any]]:
+    """What the cluster did, as the run's summary has it."""
+    summary: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return summary.get("cluster_events", [])
 
 
 def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:

@@ -142,6 +142,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
             {k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs
         ],
         "blocked": audit.blocked,
+        "cluster_events": audit.cluster_events,
         "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,

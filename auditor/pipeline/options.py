@@ -24,6 +24,7 @@ class AuditOptions:
 
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
     ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
+    ``remote``: folders with the remote part of tiered topics.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -47,6 +48,12 @@ class AuditOptions:
     max_findings: int = OF_A_RULE
     bootstrap: str | None = None
     baseline: Path | None = None
+    remote: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All that is listed: the paths, and where remote segments are."""
+        return (*self.paths, *self.remote)
 
     def __post_init__(self) -> None:
         if self.policy not in CHOICES:

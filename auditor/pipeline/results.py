@@ -21,7 +21,7 @@ INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": 
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
 FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
 FINDINGS = pa.schema([pa.field("fingerprint", pa.string()), pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
-OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "not_reached", "total")
+OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "not_reached", "total")
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
 # One row a copy of a partition; offsets_*: how many offsets of [log_start, log_end) are of each kind.

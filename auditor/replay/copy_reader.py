@@ -101,6 +101,8 @@ class CopyReader:
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.facts.log_start = self.bounds.log_start
+        self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
+        self.facts.local_start = copy.local_start
         self.bytes = dict.fromkeys(("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error"), 0)
         self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.aborted: list[np.ndarray] = []
@@ -187,7 +189,7 @@ class CopyReader:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
+        data = read_file(file.place or self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
@@ -260,20 +262,23 @@ class CopyReader:
             self._error(chunks._replace(file=segment.name, position=0, length=segment.size))
             self._note_unreadable(lost=True, until=after - 1 if after >= 0 else segment.base_offset)
             return 0
-        end = 0
+        end, accounted = 0, segment.size
         for chunk in chunks:
+            accounted = chunk.end
             if len(chunk.rows):
                 end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
             scan.take(chunk)
             self._chunk(segment, chunk, checks)
         scan.finish()
+        self.bytes["bytes_skipped"] += segment.size - accounted  # of a remote segment, what the next one has too
         return end
 
     def _read_again(self, number: int, position: int, length: int) -> bytes | None:
         """Reads a stretch of a segment once more, no more than the largest batch."""
         if length > self.task.limits.max_batch_bytes:
             return None
-        data = read_head(self.task.place, self.task.copy.segments[number].name, length, start=position)
+        segment = self.task.copy.segments[number]
+        data = read_head(segment.place or self.task.place, segment.name, length, start=position)
         return None if isinstance(data, DecodeError) else data
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk, checks: IndexChecks) -> None:

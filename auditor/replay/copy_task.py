@@ -32,11 +32,12 @@ class PolicySettings(NamedTuple):
 class CopyTask:
     """All that a worker needs to read one copy. Offsets are those of the checkpoints, None where they do not say.
 
-    ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else, for want
-    of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file say whether
-    the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a
-    batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and ``newest_time``
-    (ms) is what no producer's clock is believed beyond there.
+    ``remote_from``: where the log begins if that is below the first segment here, the offsets between being in remote
+    storage. ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else,
+    for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
+    say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
+    a row a batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and
+    ``newest_time`` (ms) is what no producer's clock is believed beyond there.
     """
 
     place: Place
@@ -46,6 +47,7 @@ class CopyTask:
     join_key: str
     clean_shutdown: bool
     log_start: int | None = None
+    remote_from: int | None = None
     high_watermark: int | None = None
     recovery_point: int | None = None
     cleaner_offset: int | None = None
