@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.registry import Rule, judge
 
 if TYPE_CHECKING:
     from auditor.rules.view import LogView
 
-OF_A_RULE = 1_000  # findings of a rule in a log
-IN_ALL = 100  # times as many in a run
 ENTRIES = 1_000  # of a list in the evidence of a finding
 SUMMED = "summed"  # in the evidence: how many findings this one stands for
 SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where all that it stands for have it

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.limits import DEFAULT_LIMITS, IN_ALL, OF_A_RULE
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import LEVELS, AuditOptions, parse_time
-from auditor.rules.floods import IN_ALL, OF_A_RULE
 
 
 def add_master(p: argparse.ArgumentParser) -> None:

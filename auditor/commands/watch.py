@@ -29,8 +29,7 @@ from auditor.pipeline.audit import Audit
 from auditor.pipeline.copies import KeptFacts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import Copies, Runner
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.finding import iso
 
 CLOCK_S = 60.0  # how often all is judged anew while no byte changes: time passes too

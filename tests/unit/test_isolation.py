@@ -12,7 +12,7 @@ from auditor.pipeline import plan
 from auditor.pipeline.copies import read_task
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.copy_reader import CopyTask
+from auditor.replay.copy_task import CopyTask
 from tests import corpora
 from tests.poison import Deadly
 
