@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, SKEW_MS, Entry
 from auditor.rules.finding import iso
@@ -39,15 +41,30 @@ def since(log: LogView, t: OpenTransaction) -> int:
     coordinator. A producer's time that contradicts them by more than two brokers' clocks may is not believed; -1 where
     nothing tells.
     """
-    rows = log.leader.transactions
-    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
-    before = rows["marker_timestamp"][rows["marker_offset"] < t.row["first_offset"]]
-    behind = rows["marker_timestamp"][rows["marker_offset"] > t.row["first_offset"]]
-    earliest = max(int(before.max()) if len(before) else -1, _known_from(log, int(t.row["producer_id"])))
-    latest = int(behind.min()) if len(behind) else -1
+    offsets, newest, oldest = _marker_clocks(log)
+    at = int(t.row["first_offset"])
+    before, behind = np.searchsorted(offsets, at, "left"), np.searchsorted(offsets, at, "right")
+    earliest = max(int(newest[before - 1]) if before else -1, _known_from(log, int(t.row["producer_id"])))
+    latest = int(oldest[behind]) if behind < len(offsets) else -1
     if 0 <= t.since < earliest - SKEW_MS:
         return earliest
     return latest if 0 <= latest < t.since - SKEW_MS else t.since
+
+
+def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The offsets of the leader copy's markers in order, for each the newest time up to it and the oldest from it on.
+
+    Worked out once a log: a search for each open transaction, and no pass over all markers.
+    """
+    if "marker_clocks" not in log.cache:
+        rows = log.leader.transactions
+        rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
+        order = np.argsort(rows["marker_offset"], kind="stable")
+        times = rows["marker_timestamp"][order]
+        oldest = np.minimum.accumulate(times[::-1])[::-1]
+        log.cache["marker_clocks"] = rows["marker_offset"][order], np.maximum.accumulate(times), oldest
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = log.cache["marker_clocks"]
+    return found
 
 
 def _known_from(log: LogView, producer_id: int) -> int:
