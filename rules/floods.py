@@ -92,6 +92,8 @@ def judge_bounded(log: LogView, chosen: Iterable[Rule], limit: int = OF_A_RULE) 
                 copy = log.leader
                 sums[beyond.severity] = Sum(copy.log_dir, copy.broker_id, log.topic, log.partition)
             sums[beyond.severity].add(beyond)
+        if not kept:  # of most rules in most logs
+            continue
         yield from (f for *_, f in sorted(kept, key=lambda place: -place[2]))
         for severity, summed in sums.items():
             yield summed.finding(each, severity, limit)

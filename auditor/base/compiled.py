@@ -33,9 +33,9 @@ class Kernel:
         """What numba takes this for where another kernel calls it."""
         return self.dispatcher._numba_type_
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:
         """Calls the machine code for arguments of these types."""
-        return self.dispatcher(*given)
+        return self.dispatcher(*given, **named)
 
 
 class ChosenKernel(Kernel):

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from auditor.facts.at_rest import at_rest
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.context import Brief, brief
 from auditor.replay.copy_task import CopyTask, TextTask
@@ -44,7 +45,7 @@ def read_kept(task: CopyTask | TextTask) -> list[KeptFacts]:
 def kept(facts: CopyFacts) -> KeptFacts:
     """The row of one copy."""
     key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
-    return KeptFacts(*key, pickle.dumps(brief(facts), 5), pickle.dumps(facts, 5))
+    return KeptFacts(*key, at_rest(brief(facts)), at_rest(facts))
 
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
