@@ -1,6 +1,6 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/performance.md``.
 
-Groups: start, 64k, 400, shapes, large, tables, records, model, where; all of them where none is named. ``BENCH_DIR`` is
+Groups: start, 64k, 400, shapes, growth, large, tables, records, model, where; all of them where none is named. ``BENCH_DIR`` is
 where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3)
 is how often each side runs. Results of groups that are not named stay as they were.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from bench import java, model, records, shapes, table, where, whole
+from bench import growth, java, model, records, shapes, table, where, whole
 from bench.inputs import Kind
 from bench.plan import Plan, from_environment
 
@@ -27,6 +27,7 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
         "400-byte batches", Kind("400"), whole.Target(40, 1.6, command=5), plan, slow_dump=True
     ),
     "shapes": shapes.shapes,
+    "growth": growth.measure,
     "large": shapes.large_batches,
     "tables": shapes.tables,
     "records": records.measure,
