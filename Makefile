@@ -80,7 +80,7 @@ dist: setup ## the wheel, and the same as .zip for spark-submit --py-files
 env: setup ## what executors without these libraries need, for spark-submit --archives
 	$(BIN)/python scripts/pack_env.py dist/executor-env.tar.gz
 
-lock: ## choose the pinned versions anew (needs uv)
+lock: ## choose the pinned versions again (needs uv)
 	rm -f requirements.lock requirements-build.lock
 	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
 	$(LOCK) --group build --output-file requirements-build.lock

@@ -14,7 +14,7 @@ environment. What belongs to the installation comes from the environment of Airf
 Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. Findings never fail
 the audit, but the judge. A retry of the audit submits nothing when the results of its run are whole already, and on
 YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running; clear ``inventory`` too to
-audit anew.
+audit again.
 """
 
 from __future__ import annotations

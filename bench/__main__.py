@@ -1,8 +1,8 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/performance.md``.
 
-Groups: start, 64k, 400, shapes, growth, large, tables, records, model, where; all of them where none is named. ``BENCH_DIR`` is
-where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3)
-is how often each side runs. Results of groups that are not named stay as they were.
+Groups: start, 64k, 400, shapes, growth, large, tables, records, internal, model, where; all of them where none is
+named. ``BENCH_DIR`` is where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes,
+``BENCH_RUNS`` (3) is how often each side runs. Results of groups that are not named stay as they were.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from bench import growth, java, model, records, shapes, table, where, whole
+from bench import audit_times, coordinators, growth, input_shapes, java, model, record_decoding, table, where
 from bench.inputs import Kind
-from bench.plan import Plan, from_environment
+from bench.sizes import Plan, from_environment
 
 KEPT = java.BUILD.parent / "bench.json"  # rows of earlier groups
 GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
-    "start": shapes.start,
-    "64k": lambda plan: whole.measure("64 KiB batches", Kind("64k"), whole.Target(4, 1.8, cat=True), plan),
-    "400": lambda plan: whole.measure(
-        "400-byte batches", Kind("400"), whole.Target(40, 1.6, command=5), plan, slow_dump=True
+    "start": input_shapes.start,
+    "64k": lambda plan: audit_times.measure("64 KiB batches", Kind("64k"), audit_times.Target(4, 1.8, cat=True), plan),
+    "400": lambda plan: audit_times.measure(
+        "400-byte batches", Kind("400"), audit_times.Target(40, 1.6, command=5), plan, slow_dump=True
     ),
-    "shapes": shapes.shapes,
+    "shapes": input_shapes.shapes,
     "growth": growth.measure,
-    "large": shapes.large_batches,
-    "tables": shapes.tables,
-    "records": records.measure,
+    "large": input_shapes.large_batches,
+    "tables": input_shapes.tables,
+    "records": record_decoding.measure,
+    "internal": coordinators.measure,
     "model": model.measure,
 }
 
@@ -60,10 +61,10 @@ def run(wanted: list[str], plan: Plan, kept: Path) -> None:
             rows[group] = [list(row) for row in GROUPS[group](plan)]
             print("\n".join(table.Row(*row).line() for row in rows[group]))  # type: ignore[arg-type]
             kept.write_text(json.dumps(rows))
-            told = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
+            measured = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
             sizes = "Full sizes" if plan.full else "Quick sizes"
             head = f"{table.machine()} {sizes}, medians of {plan.runs} runs, the sides in turn.\n\n"
-            table.write("figures", head + table.table(told))
+            table.write("figures", head + table.table(measured))
         print(f"== {group}: {time.monotonic() - began:.0f} s", flush=True)
 
 

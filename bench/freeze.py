@@ -17,7 +17,7 @@ from tests.broker.cluster import Cluster
 HERE = Path(__file__).parent
 KEPT = 8  # batches of a kind
 FIRST = 3  # the producer fills its first batches before it has a connection and knows how well records compress
-# Name: bytes of a value, records sent, what the producer is told.
+# Name: bytes of a value, records sent, the settings of the producer.
 KINDS = {
     "64k": (230, 8_000, ("batch.size=65536", "linger.ms=200")),
     "64k-lz4": (230, 60_000, ("batch.size=65536", "linger.ms=200", "compression.type=lz4")),

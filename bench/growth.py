@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.outputs.publish import publish
-from bench.plan import Plan
+from bench.sizes import Plan
 from bench.table import Row, at_most
 from tests import segments
 from tests.facts import opened

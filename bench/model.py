@@ -13,8 +13,8 @@ from auditor.replay import state as st
 from auditor.replay.batch_records import as_records
 from auditor.replay.kernel import replay_batches
 from bench.java import compiled
-from bench.plan import Plan
 from bench.sides import in_turn, medians
+from bench.sizes import Plan
 from bench.table import Row, ratio
 
 DAY_MS = 86_400_000

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from auditor import running
 from auditor.connectors.inventory import discover
 from auditor.pipeline import context, plan
-from auditor.pipeline.audit import Audit
-from auditor.pipeline.copies import read_task
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import read_task
+from auditor.pipeline.whole_audit import Audit
 from auditor.spark import session
 from bench import inputs
 from bench.inputs import GIB, PROPERTIES, Kind, make, space

@@ -1,4 +1,4 @@
-"""Where the time goes: layer by layer over one copy, step by step of the command, and what Spark's event log tells."""
+"""Where the time goes: layer by layer over one copy, step by step of the command, and what Spark's event log shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask
 from bench import sides
 from bench.inputs import GIB, Kind, Made, make, space
-from bench.plan import Plan
+from bench.sizes import Plan
 
 BATCHES = frozenset({"batches"})
 KERNELS = "from auditor.spark.warm import warm; from auditor.commands.demo import DEMO; warm(DEMO / 'logs')"

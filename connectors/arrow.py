@@ -18,7 +18,7 @@ MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last
 
 
 # pyarrow.array and pyarrow.scalar import pandas before anything else: half a second for which ``auditor decode`` has
-# no use. So columns are made of buffers, wherever they do not come as rows.
+# no use. So columns are made of buffers, except where they come as rows.
 
 
 def array_of(values: np.ndarray, null: np.ndarray | None = None, kind: pa.DataType | None = None) -> pa.Array:

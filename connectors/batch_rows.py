@@ -11,7 +11,7 @@ import pyarrow as pa
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
 from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
-from auditor.connectors.codec.columns import FLAW_CRC, BatchColumns
+from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns
 from auditor.connectors.codec.records import Decoded
 
 DELETE_HORIZON = 0x40  # KIP-534

@@ -1,4 +1,4 @@
-"""Who is asked before a file is opened: a file that kills its reader stays closed, and none holds it up for ever.
+"""Who is asked before a file is opened: a file that kills its reader stays closed, and none holds it up for good.
 
 Whoever reads for others sets this up: a worker of Spark's, and the process that finds out which file kills
 (:mod:`auditor.pipeline.isolation`). Paths are those of places, without their URI.
@@ -34,7 +34,7 @@ def _nobody(path: str) -> None:
 def guarded(
     refused: Mapping[str, str], opened: Callable[[str], None] = _nobody, patience_s: float = PATIENCE_S
 ) -> Iterator[None]:
-    """While files are read: ``refused`` (path, or ``ALL``, -> why) stay closed, ``opened`` is told of the others.
+    """While files are read: ``refused`` (path, or ``ALL``, -> why) stay closed, ``opened`` is called with the others.
 
     The process ends where ``patience_s`` seconds pass with neither another file opened nor the end of the block.
     """

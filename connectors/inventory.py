@@ -13,10 +13,10 @@ from typing import NamedTuple
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import identity
-from auditor.connectors.copies import BuiltCopy, folder_copy, loose_copy
 from auditor.connectors.files import Copy, Inventory, LogDir, Skipped, Unreadable
 from auditor.connectors.names import CLEAN_SHUTDOWN
 from auditor.connectors.naming import Naming
+from auditor.connectors.partition_folder import BuiltCopy, folder_copy, loose_copy
 from auditor.connectors.tree import Draft, Drafts, drafts
 
 _ASIDE = {

@@ -27,7 +27,7 @@ _COLUMNS = METADATA_HISTORY.names[3:]  # behind the log directory's key
 
 
 def history(place: Place, key: Key, copy: Copy, limits: Limits) -> Iterator[pa.RecordBatch]:
-    """The changes that a copy of ``__cluster_metadata`` still tells, oldest first.
+    """The changes that a copy of ``__cluster_metadata`` still shows, oldest first.
 
     A log that no longer begins at offset 0 is preceded by what its oldest complete snapshot says (offset null, the
     snapshot's time). Records that cannot be read are left out here: they are errors of the metadata. Cost: every record

@@ -18,7 +18,7 @@ class MetadataLog:
     """The files of a copy while they are read.
 
     ``newest`` is the newest time seen, in ms (-1: none); ``lost``: a part could not be read, as ``unopened`` says of
-    files; bytes that are no batch are told when the copy itself is audited. Memory: a chunk of a segment.
+    files; bytes that are no batch are reported when the copy itself is audited. Memory: a chunk of a segment.
     """
 
     def __init__(self, place: Place, copy: Copy, limits: Limits) -> None:

@@ -41,7 +41,7 @@ _ADDRESSES = "endPoints"
 def metadata_records(piece: FilePiece, how: How) -> Rows:
     """The records of a segment or snapshot of ``__cluster_metadata`` by name, a chunk at a time.
 
-    What may be a password or an address is left out unless ``how.payload``; records with secrets are told by name.
+    What may be a password or an address is left out unless ``how.payload``; records with secrets show their name.
     """
     opened = open_file(piece.place, piece.file.name)
     if isinstance(opened, DecodeError):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from auditor.base.errors import DecodeError
-from auditor.connectors import internal, names
+from auditor.connectors import internal_rows, names
 from auditor.connectors.arrow import Key
 from auditor.connectors.codec.index import decode_offset_index
 from auditor.connectors.files import Copy, DataFile, Inventory, LogDir
@@ -29,7 +29,7 @@ _KINDS = {
     "index_entries": frozenset({"index", "timeindex"}),
     "checkpoints": _CHECKPOINTS,
 }
-_TOPICS = {table: topic for topic, tables in internal.TABLES.items() for table in tables}
+_TOPICS = {table: topic for topic, tables in internal_rows.TABLES.items() for table in tables}
 
 
 def any_topic(topic: str) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import internal, names, schema
+from auditor.connectors import internal_rows, names, schema
 from auditor.connectors.arrow import Key, from_columns, from_errors, from_rows
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec import batch as walking
@@ -25,7 +25,7 @@ from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import Copy, DataFile, TextFile
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.metadata_history import history
 from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.text.folder import read_texts
@@ -55,7 +55,7 @@ class FilePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A folder of text dumps; topic and partition in ``key`` are what the dumps tell."""
+    """A folder of text dumps; topic and partition in ``key`` are what the dumps show."""
 
     place: Place
     key: Key
@@ -124,11 +124,11 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
     """A segment, or a snapshot of ``__cluster_metadata``, which is built alike."""
     opened = open_file(piece.place, piece.file.name)
     if isinstance(opened, DecodeError):
-        if piece.start == 0:  # told once, however many pieces there are
+        if piece.start == 0:  # reported once, however many pieces there are
             yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
         return
     topic = piece.key[3] or ""
-    tables = internal.TABLES.get(topic, frozenset())
+    tables = internal_rows.TABLES.get(topic, frozenset())
     needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))
     collected = InternalRows(topic, how.limits, payload=how.payload) if needed else None
     try:

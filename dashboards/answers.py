@@ -1,6 +1,6 @@
 """The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
 
-Everything here is drawn from findings, open transactions and the summary; nothing is judged anew. What a rule's
+Everything here is drawn from findings, open transactions and the summary; nothing is judged again. What a rule's
 findings mean here (who waits, whether an abort would contradict a decision) comes with them, under ``declared``. One
 table says what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means.
 """
@@ -106,6 +106,12 @@ class Blocked:
     others: int = 0
     groups: list[str] = field(default_factory=list)
 
+    @property
+    def accepted(self) -> bool:
+        """Whether a baseline accepts all that was found about its being blocked."""
+        about = [f for f in self.holder.findings if _declared(f, "blocks")]
+        return bool(about) and all(f.get("accepted") for f in about)
+
 
 def open_transactions(
     transactions: Iterable[Mapping[str, Any]], findings: Sequence[Finding], summary: Mapping[str, Any]
@@ -154,7 +160,12 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
         rows.append(
             Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1 if others is None else others, groups)
         )
-    return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), b.holder.name))
+    return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), *_place(b.holder.row)))
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    """Topic and partition, for an order in which partition 2 goes before partition 10."""
+    return str(row.get("topic")), -1 if row.get("partition") is None else row["partition"]
 
 
 def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open] | None:
@@ -210,9 +221,14 @@ def tally(findings: Iterable[Finding], summary: Mapping[str, Any]) -> dict[str, 
     given = summary.get("counts", {}).get("by_severity")
     counts = dict.fromkeys(SEVERITIES, 0) | dict(given or {})
     if given is None:
-        for finding in findings:
+        for finding in unaccepted(findings):
             counts[finding["severity"]] += 1
     return counts
+
+
+def unaccepted(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that no baseline accepts."""
+    return [f for f in findings if not f.get("accepted")]
 
 
 def undecided(findings: Iterable[Finding]) -> list[Finding]:
@@ -293,7 +309,7 @@ def _blocks(finding: Finding, name: str) -> bool:
 
 
 def _as_transaction(finding: Finding) -> dict[str, Any]:
-    """What a finding alone tells of the transaction that it is about."""
+    """What a finding alone says of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
     kind = evidence.get("class")
     return {

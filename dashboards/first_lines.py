@@ -9,7 +9,8 @@ from typing import Any
 
 from auditor.base.words import plural
 from auditor.dashboards import answers, verdict
-from auditor.dashboards.columns import wrap
+from auditor.dashboards.selection import ALL, Selection
+from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
@@ -23,7 +24,7 @@ from auditor.dashboards.wording import (
     who,
 )
 
-SHOWN, NAMED, OWNERS = 5, 10, 8
+SHOWN, NAMED, OWNERS, NUMBERS = 5, 10, 8, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +35,96 @@ class Cause:
     findings: Sequence[Finding]
 
 
+@dataclass(slots=True)
+class Answer:
+    """The first lines, and the findings that are in them in full."""
+
+    lines: list[str]
+    findings: list[Finding]
+
+
 def answer(
-    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None
-) -> list[str]:
-    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns."""
-    rows = answers.blocked((), findings, summary)
-    decided = verdict.decide(rows, findings, answers.tally(findings, summary), summary)
-    lines = wrap(decided.headline.upper() if decided.tone == "bad" else decided.headline, width)
-    lines += wrap(visible(verdict.clock(summary, now)), width)
+    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None,
+    shown: Selection = ALL, every: bool = False,
+) -> Answer:  # fmt: skip
+    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns.
+
+    Partitions that one producer holds alike are one part, with the names of the others; ``every``: each by itself.
+    ``shown``: which partitions; the headline is that of the run.
+    """
+    decided = verdict.of_run(findings, summary)
+    lines = top(decided, summary, width, now)
     for finding in decided.lost[:1]:
         lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
-    for row in decided.held[:SHOWN]:
-        lines += ["", *_held(row, width)]
-    rest = decided.held[SHOWN:]
-    lines += ["", *wrap(f"And {len(rest)} more are blocked:", width)] if rest else []
+    held, named = ([row for row in rows if shown.holds(dict(row.holder.row))] for rows in (decided.held, decided.named))
+    holders = [[row] for row in held] if every else _by_holder(held)
+    parts = holders if every else holders[:SHOWN]
+    for alike in parts:
+        lines += ["", *_held(alike[0], width), *_alike(alike[1:], width)]
+    rest = [row for alike in holders[len(parts) :] for row in alike]
+    lines += ["", *wrap(f"And {len(rest):,} more {_are(len(rest))} blocked:", width)] if rest else []
     for row in rest[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    if decided.named:
+    if named:
         lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
-    for row in decided.named[:NAMED]:
+    for row in named[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    unseen = max(0, len(rest) - NAMED) + max(0, len(decided.named) - NAMED)
-    return [*lines, *(wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else [])]
+    unseen = max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
+    lines += wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else []
+    if hidden := len(decided.held) - len(held):
+        lines += ["", *wrap(f"Not printed: {plural(hidden, 'partition')} more that {_are(hidden)} blocked", width)]
+    return Answer(lines, [f for alike in parts for f in alike[0].holder.findings[:1]])
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:
+    """The headline and the clock."""
+    headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
+    return [*wrap(headline, width), *wrap(visible(verdict.clock(summary, now)), width)]
+
+
+def _by_holder(held: Sequence[answers.Blocked]) -> list[list[answers.Blocked]]:
+    """Partitions by who holds them and how they stand, in the order of the first of each."""
+    found: dict[tuple[Any, ...], list[answers.Blocked]] = {}
+    for row in held:
+        holder = row.holder
+        of = (holder.cluster, *(holder.row.get(name) for name in ("producer_id", "producer_epoch", "transactional_id")))
+        found.setdefault((*of, holder.standing, holder.advice.verdict), []).append(row)
+    return list(found.values())
+
+
+def _alike(rows: Sequence[answers.Blocked], width: int) -> list[str]:
+    """The other partitions that are held by the same."""
+    if not rows:
+        return []
+    by_topic: dict[str, list[int]] = {}
+    for row in rows:
+        by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
+    places = [f"{topic} {_numbers(sorted(numbers))}" for topic, numbers in sorted(by_topic.items())]
+    more = f" and {plural(len(places) - SHOWN, 'more topic')}" if len(places) > SHOWN else ""
+    said = f"the same in {plural(len(rows), 'more partition')}: {'; '.join(places[:SHOWN])}{more}"
+    said += " (--verbose: the commands for each)"
+    return _indented(said, width, 4)
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    more = f" and {len(partitions) - NUMBERS:,} more" if len(partitions) > NUMBERS else ""
+    return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
 
 
 def causes(findings: Sequence[Finding]) -> list[Cause]:
-    """Findings by rule, and by producer where a rule has at most :data:`OWNERS` of them; in the order given."""
+    """Findings by rule, and by producer where a rule has at most :data:`OWNERS` of them, which infos never count as;
+    in the order given."""
     by_rule: dict[tuple[str, str], dict[str, list[Finding]]] = {}
     for finding in findings:
         owners = by_rule.setdefault((finding["severity"], finding["rule"]), {})
         owners.setdefault(who(finding), []).append(finding)
     found = []
-    for _, owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
-        if len(owners) <= OWNERS:
+    for (severity, _), owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
+        if len(owners) <= (OWNERS if severity != SEVERITIES[-1] else 1):
             found += [Cause(name, mine) for name, mine in owners.items()]
         else:
             found.append(Cause(f"{len(owners):,} producers or groups", [f for mine in owners.values() for f in mine]))

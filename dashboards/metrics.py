@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from auditor.dashboards import answers, shapes, verdict
+from auditor.dashboards import answers, report_shapes, verdict, wording
 
 _STATES = ("decoded", "skipped", "unreadable")
 
@@ -29,15 +29,24 @@ def write_metrics(
     by class), where given, is taken as it is, else those are counted that a finding is about. Raises OSError if the
     file cannot be written.
     """
-    registry = _registry(findings, shapes.summary(summary))
+    registry = _registry(findings, report_shapes.summary(summary))
     write_to_textfile(os.fspath(path), registry)
 
 
 def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    _count(registry, "kafka_audit_findings", "Findings by rule and severity", ("rule", "severity"), _by_rule(findings))
+    registry, listed = CollectorRegistry(), answers.unaccepted(findings)
+    _count(
+        registry,
+        "kafka_audit_findings",
+        "Findings by rule and severity",
+        ("rule", "severity"),
+        _by_rule(listed),
+    )
     _count(registry, "kafka_audit_findings_by_severity", "Findings by severity, zeros included", ("severity",),
            {(name,): count for name, count in answers.tally(findings, summary).items()})  # fmt: skip
+    accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
+    _count(registry, "kafka_audit_accepted_findings", "Findings that the baseline accepts; no other number has them",
+           ("severity",), {(name,): accepted[name] for name in wording.SEVERITIES})  # fmt: skip
     _count(registry, "kafka_audit_open_transactions", "Open transactions by class", ("class",),
            _classes(findings, summary))  # fmt: skip
     _count(registry, "kafka_audit_blocked_partitions", "Partitions that a transaction holds, by how they stand",
@@ -67,8 +76,8 @@ def _by_rule(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], int
 
 
 def _standings(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[tuple[str, ...], int]:
-    """How many partitions stand how, zeros too."""
-    rows = answers.blocked((), findings, summary)
+    """How many partitions stand how, zeros too, without those that are blocked as a baseline accepts."""
+    rows = [row for row in answers.blocked((), findings, summary) if not (row.holder.blocks and row.accepted)]
     counted = Counter(row.holder.standing for row in rows)
     return {(name,): counted[name] for name in verdict.STANDINGS}
 

@@ -1,6 +1,6 @@
 """The dashboard over many runs: the trend, what is new and gone since the run before, and who is named most.
 
-Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged anew.
+Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from auditor.base.words import plural
-from auditor.dashboards import page, shapes
+from auditor.dashboards import page, report_shapes
 from auditor.dashboards.wording import SEVERITIES, instant
 
 WIDTH, LEFT, LANE, BAR = 960.0, 76.0, 52.0, 34.0
@@ -121,8 +121,8 @@ def render_overview(
         verdict=_verdict(shown, changes, at),
         trend=draw(window),
         changes=[
-            ("new", "New", shapes.whole(changes.new, shapes.FINDING), changes.new_count),
-            ("gone", "Gone", shapes.whole(changes.gone, shapes.FINDING), changes.gone_count),
+            ("new", "New", report_shapes.whole(changes.new, report_shapes.FINDING), changes.new_count),
+            ("gone", "Gone", report_shapes.whole(changes.gone, report_shapes.FINDING), changes.gone_count),
         ],
         still=changes.still_count,
         ranks=[("partitions", "Partitions", rank(partitions)), ("producers", "Producers", rank(producers))],

@@ -44,6 +44,7 @@ def _environment() -> Environment:
     names = ("number", "size", "duration", "instant", "value", "log_name", "offsets", "who", "pieces", "clip")
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural}
     environment.filters["held_for"] = verdict.held_for
+    environment.filters["baseline_said"] = verdict.baseline
     environment.globals["in_words"] = timeline.in_words
     return environment
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from auditor.dashboards import answers, groups, page, prevention, shapes, timeline, verdict, wording
+from auditor.dashboards import answers, finding_groups, page, prevention, report_shapes, timeline, verdict, wording
 
 MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
 
@@ -23,18 +23,20 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); ``summary`` is what
-    summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
-    ``timelines`` one a partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.groups` and the limits
-    here) and the page says by how much. The shapes are those of :mod:`auditor.dashboards.shapes`; a key that is missing
-    counts as null.
+    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); those with an entry
+    of a baseline under ``accepted`` are counted and not listed. ``summary`` is what summary.json holds;
+    ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a
+    partition to be drawn. Long input is cut (see :mod:`auditor.dashboards.finding_groups` and the limits here) and the
+    page says by how much. The shapes are those of :mod:`auditor.dashboards.report_shapes`; a missing key is null.
     Cost: linear in the input; the page stays below 20 MB.
     """
-    findings, summary = shapes.whole(findings, shapes.FINDING), shapes.summary(summary)
-    everything = answers.open_transactions(shapes.whole(transactions, shapes.TRANSACTION), findings, summary)
+    findings, summary = report_shapes.whole(findings, report_shapes.FINDING), report_shapes.summary(summary)
+    opened = report_shapes.whole(transactions, report_shapes.TRANSACTION)
+    everything = answers.open_transactions(opened, findings, summary)
     counts = answers.tally(findings, summary)
     decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
-    grouped = groups.group(findings, summary.get("counts"))
+    findings = answers.unaccepted(findings)
+    grouped = finding_groups.group(findings, summary.get("counts"))
     return page.render(
         "report.html.j2",
         summary=summary,
@@ -52,7 +54,7 @@ def render_report(
         settings=prevention.prevent(
             {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
         ),
-        pictures=_pictures(shapes.timelines(timelines), everything),
+        pictures=_pictures(report_shapes.timelines(timelines), everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         classes=answers.CLASSES,
         max_open=MAX_OPEN,

@@ -115,6 +115,14 @@ def offsets(first: int | None, last: int | None) -> str:
     return f"{first}–{last}"
 
 
+def place(row: Mapping[str, Any]) -> str:
+    """``topic-partition@offsets``, or the file where there is no topic, and the broker where it is known."""
+    log = log_name(row) or (row.get("file") or "")
+    span = offsets(row.get("offset"), row.get("last_offset"))
+    broker = "" if row.get("broker_id") is None else f" broker {row['broker_id']}"
+    return f"{log}{'@' if span else ''}{span}{broker}".strip()
+
+
 def who(row: Mapping[str, Any]) -> str:
     """The producer, transactional id and group that a row names, in words; empty for none."""
     parts = []

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, SKEW_MS, Entry
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
+from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import Cluster, LogView
@@ -27,7 +28,7 @@ class Standing(StrEnum):
     STUCK = "stuck"  # nobody will end the transaction
     OVERDUE = "overdue"  # it is open for longer than its time-out allows
     UNDELIVERABLE = "undeliverable"  # it is decided, and nobody leads the partition to take its marker
-    UNKNOWN = "unknown"  # nothing in the input tells for how long, or whether it is open still
+    UNKNOWN = "unknown"  # nothing in the input shows for how long, or whether it is open still
     WAITING = "waiting"  # within its time-out: normal
 
 
@@ -39,7 +40,7 @@ def since(log: LogView, t: OpenTransaction) -> int:
 
     Markers carry the clock of a broker, and no data is older than the first record of its producer id at the
     coordinator. A producer's time that contradicts them by more than two brokers' clocks may is not believed; -1 where
-    nothing tells.
+    nothing shows.
     """
     offsets, newest, oldest = _marker_clocks(log)
     at = int(t.row["first_offset"])
@@ -163,7 +164,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
 
 
 def _absent(log: LogView) -> list[dict[str, Any]]:
-    """Partitions without a copy in the input that wait for a marker, as far as their coordinator tells."""
+    """Partitions without a copy in the input that wait for a marker, as far as their coordinator shows."""
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
         away = undeliverable(log.cluster, last)
@@ -179,7 +180,7 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": last.timeout_ms if last.timeout_ms > 0 else None, "beyond_timeout": late,
                 "class": "late" if late else "active", "state": last.state,
-                "why": f"the coordinator has it as {last.state}; no copy of the partition is in the input",
+                "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
                 "standing": (Standing.UNDELIVERABLE if name in away else Standing.OVERDUE).value, "others": 0,
             })  # fmt: skip
     return rows

@@ -70,7 +70,7 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     until it expires, at 224 bytes a producer and 40 a cached batch; reported from 10,000 producers of a partition on.
     'auditor what-if' says it for whole brokers, whatever their size.
     Why it matters: every broker with a replica keeps this in its heap and writes it into each producer snapshot.
-    Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input tell.
+    Can be wrong: the bytes are an estimate; producers may expire sooner than the settings in the input say.
     What to do: find the short-lived producers; lower producer.id.expiration.ms; upgrade clients; watch the metric
     kafka.server:type=ReplicaManager,name=ProducerIdCount.
     Source: KIP draft on keeping only the latest batch
@@ -83,8 +83,8 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     yield log.finding(
         "producer-state-memory",
         "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",
-        f"{log.name} had {peak.producers} producers at its peak: about {peak.bytes / 2**20:.1f} MiB in every broker "
-        "with a replica",
+        f"{log.name} had {plural(peak.producers, 'producer')} at its peak: about {peak.bytes / 2**20:.1f} MiB "
+        "in every broker with a replica",
         evidence={
             "producers_peak": peak.producers,
             "bytes_peak": peak.bytes,
@@ -102,8 +102,9 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
         "producer-state-memory",
         "warning" if heavy else "info",
         broker_id,
-        message=f"The partitions of {log_dir} had {now.producers} producers at their peaks: at most about "
-        f"{now.bytes / 2**20:.1f} MiB of the broker's memory, or {drafted.bytes / 2**20:.1f} MiB with one batch each",
+        message=f"The partitions of {log_dir} had {plural(now.producers, 'producer')} at their peaks: at most "
+        f"about {now.bytes / 2**20:.1f} MiB of the broker's memory, or {drafted.bytes / 2**20:.1f} MiB with "
+        "one batch each",
         evidence={
             "producers_peak": now.producers,
             "bytes_peak": now.bytes,
@@ -192,7 +193,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
         yield log.finding(
             "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
-            f"{len(rows) - SHOWN} more producers have all their batches below the log start of {log.name}",
+            f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
             evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.log_start},
         )
     yield from _idle(log, expiration)
@@ -293,7 +294,7 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
 
 
 def _verdicts(log: LogView) -> list[dict[str, Any]]:
-    """The rows of table ``verdicts`` of the leader copy; a plain audit has none."""
+    """The rows of table ``verdicts`` of the leader replica; a plain audit has none."""
     table = log.leader.tables.get("verdicts")
     return [] if table is None else table.to_pylist()
 
@@ -344,7 +345,7 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     DUPLICATE_SEQUENCE_NUMBER although no record with its sequences was stored before in that epoch.
     Why it matters: a client takes that answer for success. The records would be lost, and nobody would know.
     Can be wrong: the range was stored before, and retention or cleaning has removed it.
-    What to do: hold these cases against the first phase of the draft, which changes brokers alone.
+    What to do: compare these cases with the first phase of the draft, which changes brokers alone.
     Source: KIP draft on keeping only the latest batch
     """
     for v in _verdicts(log):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
@@ -30,7 +31,7 @@ TOP = 20  # differences of one snapshot shown in its evidence
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
-    Checks: a .snapshot file of an unknown version, with a wrong checksum, or of a length that its count denies.
+    Checks: a .snapshot file of an unknown version, with a wrong checksum, or of a length that contradicts its count.
     Why it matters: the broker deletes it at the next start and rebuilds the state from an older one, or from the log.
     Can be wrong: the newest one was being written.
     What to do: nothing if older ones are sound.
@@ -76,9 +77,9 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     Can be wrong: a producer that the snapshot lacks may have expired. That is no finding unless a broker-written time
     proves the contrary, or the snapshot has another one that was idle for longer: brokers expire by their own clocks,
     which stamps of clients say nothing about. It is one undecidable info of a log where the broker's settings are not
-    in the input (with the largest producer.id.expiration.ms that fits), and where a copy may have been made anew.
-    Brokers up to 2.3 drop a producer with its last data below the log start, and 0.11 stores the offset of an end
-    marker: neither is one. Compacted topics are compared by epochs and open transactions alone.
+    in the input (with the largest producer.id.expiration.ms that fits), and where a replica may have been created
+    again. Brokers up to 2.3 drop a producer with its last data below the log start, and 0.11 stores the offset of an
+    end marker: neither is one. Compacted topics are compared by epochs and open transactions alone.
     What to do: with the broker stopped delete the wrong snapshot, so that an older one is loaded and the log replayed;
     if no older one is left, delete .kafka_cleanshutdown of the log directory too.
     Source: ProducerStateManager; semantics 1.14
@@ -119,7 +120,8 @@ def _undecidable(log: LogView, copy: CopyFacts, found: list[tuple[SnapshotLink, 
     return log.finding(
         "snapshot-replay-mismatch",
         "info",
-        f"{len(found)} snapshot(s) of {log.name} disagree with the log about {len(producers)} producer(s), {why}",
+        f"{plural(len(found), 'snapshot')} of {log.name} {'disagrees' if len(found) == 1 else 'disagree'} with the log "
+        f"about {plural(len(producers), 'producer')}, {why}",
         copy=copy,
         file=link.file,
         offset=link.offset,
@@ -213,7 +215,7 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records.
     Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
-    recover the segment, which rebuilds both; or fetch the replica anew.
+    recover the segment, which rebuilds both; or fetch the replica again.
     Source: TransactionIndex; semantics 1.10
     """
     for copy in log.copies:
@@ -252,8 +254,7 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
         "info" if in_flight else "critical",
         f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
         f"{t['last_offset']}, marker at {t['marker_offset']}) is not in {stem}.txnindex: read_committed "
-        f"consumers get its "
-        f"{t['records']} records",
+        f"consumers get its {plural(int(t['records']), 'record')}",
         copy=copy,
         file=f"{stem}.txnindex",
         offset=t["first_offset"],

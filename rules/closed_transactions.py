@@ -10,11 +10,11 @@ import numpy as np
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import Kind
 from auditor.rules import safety
-from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
+from auditor.rules.named import SKEW_MS
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
-from auditor.rules.producer_state import OF_A_WRONG_BATCH
+from auditor.rules.producer_sequences import OF_A_WRONG_BATCH
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
@@ -138,7 +138,7 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
         if not owner_complete(log, t["producer_id"]):
             continue
         window = marker_window(log, t)
-        added = window.added.get(log.name) if window is not None else None
+        added = window.added if window is not None else None
         if window is None or added is None or window.client_version >= 2:
             continue
         one_clock = _stamped_by_brokers(log) and skew(log, added.partition) == SAME_CLOCK_MS

@@ -294,7 +294,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
 
     Checks: the last offset in force of a group partition against the start and the end of that log's leader replica.
-    Why it matters: above the end, the partition lost its tail or was created anew; below the start, retention took
+    Why it matters: above the end, the partition lost its tail or was recreated; below the start, retention took
     records that the group never read. Either way auto.offset.reset decides where the group goes on.
     Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
@@ -314,14 +314,14 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         doubt = late or (bounds.starts_late and not above)
         severity = "info" if doubt else "error" if above else "warning"
         side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
-        missing = f"{abs(c.value - (bounds.log_end if above else bounds.log_start))} records"
+        missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "record")
         yield _at(
             log,
             "committed-offset-out-of-range",
             severity,
             c,
             f"The committed offset {c.value} of {_where(c)} lies {side} of the log: "
-            + (f"{missing} that the group has read are not there" if above else f"it never read {missing}")
+            + (f"the group has read {missing} beyond it" if above else f"it never read {missing}")
             + (" (the log may have been copied before the offsets)" if late else "")
             + (" (its first segments may not have been copied)" if doubt and not late else ""),
             evidence={

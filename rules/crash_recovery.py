@@ -1,4 +1,4 @@
-"""Recovery dry run: what a broker of today (4.1) would make of a log directory after a crash.
+"""Recovery dry run: what a current broker (4.1) would make of a log directory after a crash.
 
 After a crash a broker trusts nothing from the recovery point on: it scans those segments batch by batch, cuts the log
 at the first one that is not sound and drops what follows. There are two dry runs: one that scans everything, as without
@@ -18,7 +18,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind, events_of
 from auditor.facts.segment_scans import SegmentScan
 
-MAX_SHOWN = 100  # poisonous batches of one log
+MAX_SHOWN = 100  # fatal batches of one log
 PLAIN = "a plain batch inside an open transaction of the same producer"
 UNKNOWN_TYPE = "a marker of unknown control type"
 REFUSED = "an offset that the rebuilt index refuses, in a segment without .index"
@@ -36,20 +36,20 @@ def dry_run(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any] | None:
         return None
     first = _first_scanned(copy, recovery_point)
     end, truncates, kept = _cuts(copy, first)
-    poison = _poison(copy, first, kept)
+    fatal = _fatal(copy, first, kept)
     deletes = [copy.segments[k] for k in range(kept, len(copy.scans))]
     if end < copy.log_start:  # LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd
         deletes, end = list(copy.segments), copy.log_start
     result = {
         "topic": copy.topic,
         "partition": copy.partition,
-        "starts": not poison,
+        "starts": not fatal,
         "log_end": copy.log_end,
         "log_end_after": end,
         "last_stable_offset_after": _last_stable_offset(copy, end, everything=first == 0),
         "truncates": truncates,
         "deletes": deletes,
-        "poison": poison,
+        "poison": fatal,
         "undecided": [
             f"{copy.segments[k]}: {s.undecided}"
             for k, s in enumerate(copy.scans)
@@ -73,7 +73,7 @@ def directory(log_dir: str, runs: list[dict[str, Any]], clean_shutdown: bool) ->
     """The dry run of a log directory from those of its logs (:func:`both_runs`)."""
     full = _together(runs)
     plain = _together([run["from_recovery_point"] or run for run in runs])
-    says = f"After a crash, if every segment is scanned, a broker of today {_outcome(full)}"
+    says = f"After a crash, if every segment is scanned, a current broker {_outcome(full)}"
     if plain != full:
         says += f"; if the recovery points stand as they are, it {_outcome(plain)}"
     if clean_shutdown:
@@ -87,8 +87,8 @@ def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _outcome(runs: dict[str, Any]) -> str:
-    cuts, poison = runs["truncates"], runs["poison"]
-    words = "would start" if runs["starts"] else f"would not start: {_poison_words(poison)}"
+    cuts, fatal = runs["truncates"], runs["poison"]
+    words = "would start" if runs["starts"] else f"would not start: {_fatal_words(fatal)}"
     if cuts:
         records = sum(t["records"] for t in cuts)
         words += " and" if runs["starts"] else "; it would"
@@ -96,16 +96,16 @@ def _outcome(runs: dict[str, Any]) -> str:
     return words + (" (not all could be decided)" if runs["undecided"] else "")
 
 
-def _poison_words(poison: list[dict[str, Any]]) -> str:
-    p = poison[0]
-    more = f", and {len(poison) - 1} more" if len(poison) > 1 else ""
+def _fatal_words(fatal: list[dict[str, Any]]) -> str:
+    p = fatal[0]
+    more = f", and {len(fatal) - 1} more" if len(fatal) > 1 else ""
     return f"{p['why']} in {p['topic']}-{p['partition']} at offset {p['offset']}{more}"
 
 
 def _says(run: dict[str, Any]) -> str:
     parts = []
     if run["poison"]:
-        parts.append(f"keeps a broker of today from starting: {_poison_words(run['poison'])}")
+        parts.append(f"keeps a current broker from starting: {_fatal_words(run['poison'])}")
     for cut in run["truncates"]:
         parts.append(
             f"is cut at offset {cut['offset']} (byte {cut['position']} of {cut['file']}, {cut['reason']}): "
@@ -152,7 +152,7 @@ def _cuts(copy: CopyFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
     return end, cuts, len(copy.scans)
 
 
-def _poison(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
+def _fatal(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
     """Batches that throw what nothing catches, among those that are scanned or replayed."""
     replayed_from = _state_base(copy, first)
     found = []
@@ -166,7 +166,7 @@ def _poison(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
             })  # fmt: skip
 
     for number, scan in enumerate(copy.scans):
-        for position, offset, producer, kind in scan.poison:
+        for position, offset, producer, kind in scan.fatal:
             add(number, position, offset, producer, f"{UNKNOWN_TYPE} {kind}")
         if scan.cut_reason == "offsets_not_increasing" and not scan.indexed:
             add(number, 0, scan.base_offset, -1, REFUSED)

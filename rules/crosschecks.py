@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
 
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Entry
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.markers import FAMILY, TOPIC
+from auditor.rules.named import SKEW_MS
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
@@ -48,20 +48,18 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
         if last is None or not _seen(log, history, t, last):
             continue
         if t["marker_offset"] >= 0 and not t["commit"] and marker_window(log, t) is None:
-            continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision tell
+            continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision report it
         yield _not_in_transaction(log, t, last)
 
 
 def _named(log: LogView, t: np.void) -> bool:
     """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
 
-    What stands between the two markers tells when the data came; its own stamps may be of any time.
+    What stands between the two markers shows when the data came; its own stamps may be of any time.
     """
     after = int(t["prev_marker_time"]) - SKEW_MS if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + SKEW_MS if t["marker_offset"] >= 0 else None
-    named = naming(log).ongoing.get((int(t["producer_id"]), int(t["producer_epoch"])), [])
-    at = bisect.bisect_left(named, after)
-    return at < len(named) and (until is None or named[at] <= until)
+    return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 
 def _seen(log: LogView, history: CoordinatorHistory, t: np.void, entry: Entry) -> bool:

@@ -10,7 +10,7 @@ RECOVERING = 1  # LeaderRecoveryState: elected without being in sync, and not ye
 class Election(NamedTuple):
     """A leader that the controller put in place, by a PartitionChangeRecord of ``__cluster_metadata``.
 
-    ``offset`` (in the metadata log) and ``time`` (ms) are None where only a snapshot tells of it. The lists ``_before``
+    ``offset`` (in the metadata log) and ``time`` (ms) are None where only a snapshot says it. The lists ``_before``
     are those of the record before: replicas in sync, eligible (ELR), and the last known eligible one. ``recovering``:
     this record set RECOVERING; ``reassigned``: it completed a reassignment. ``last_leader``: the broker that led last.
     """

@@ -51,7 +51,7 @@ def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, stamp: int) -> s
     """Whether a producer whose last stamp is ``stamp`` (ms) had expired when the snapshot was taken.
 
     The clock of the audit bounds that moment where somebody gave it, or a controller's log goes that far; a time in
-    this log behind the snapshot bounds it for the broker that led, not for a copy that was made anew since.
+    this log behind the snapshot bounds it for the broker that led, not for a replica that was created again since.
     """
     if not settings_known(log, copy):
         return UNDECIDABLE

@@ -19,7 +19,7 @@ def fingerprint(finding: Mapping[str, Any], cluster_id: str | None) -> str:
     """SHA-256, in hex, of what the finding is about; message, evidence, severity and times do not count.
 
     ``finding`` has the contract's fields; ``cluster_id`` is that of the log directory it was found in, None where
-    ``meta.properties`` does not tell. The broker counts only for findings about one file or one copy, since the leader
+    ``meta.properties`` does not show. The broker counts only for findings about one file or one copy, since the leader
     that stands for all copies may change from run to run. Errors: KeyError for a rule that is not in the catalogue.
     """
     family = registry.load()[finding["rule"]].family

@@ -13,6 +13,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.limits import IN_ALL, OF_A_RULE
+from auditor.base.words import plural
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.registry import Rule, judge
 
@@ -67,7 +68,7 @@ class Sum:
         evidence |= {SUMMED: self.count, "first_offset": self.first, "last_offset": self.last, "listed_by": command}
         return Finding(
             each.id, severity, self.broker_id, self.topic, self.partition,
-            message=f"{self.count} more findings of {each.id} in {name}{where} are not listed one by one",
+            message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
             evidence={"log_dir": self.log_dir, **evidence}, remedy=f"{command} lists them; {each.remedy}",
             source=each.source,
         )  # fmt: skip

@@ -24,7 +24,7 @@ def watched(log: LogView) -> WatchedOffsets | None:
         return None
     if log.leader.watched_offsets is None:
         committers, rivals, values = Committers(), Rivals(), Values()
-        story = tell(log, committers, rivals, values)
+        story = story_of(log, committers, rivals, values)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
         groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
@@ -36,8 +36,8 @@ def watched(log: LogView) -> WatchedOffsets | None:
     return log.leader.watched_offsets
 
 
-def tell(log: LogView, *watchers: Watcher) -> Story:
-    """Replays the judged records of the leader copy of a ``__consumer_offsets`` partition."""
+def story_of(log: LogView, *watchers: Watcher) -> Story:
+    """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
     story = Story(tuple(watchers))
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
     for offset, kind, row in steps:

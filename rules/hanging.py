@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from auditor.base.words import plural
 from auditor.rules import blocking, safety
 from auditor.rules.finding import Finding
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
@@ -15,7 +16,7 @@ from auditor.rules.view import HOUR_MS, LogView
 
 FAMILY = "transactions"
 # Nobody knows it only where the coordinator's log was read whole.
-UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not tell"
+UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 STUCK_RECORDS = 100_000
 STUCK_RECORDS_CRITICAL = 1_000_000
 
@@ -60,7 +61,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
     transaction without this partition; or whose producer id no transactional id ever had.
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
-    stand still there, the cleaner too, until somebody writes a marker.
+    stop there, the cleaner too, until somebody writes a marker.
     Can be wrong: files copied from a running broker at different times (then it is said as in flight).
     What to do: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh abort --start-offset
     (not where the coordinator had decided COMMIT: restore the marker from a replica that has it);
@@ -74,7 +75,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
         offset = int(t.row["first_offset"])
         message = (
             f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
-            f"itself: {t.reason}; read_committed consumers of this partition stop there, {held} offsets before its end"
+            f"itself: {t.reason}; read_committed consumers of this partition stop there, "
+            f"{plural(held, 'offset')} before its end"
         )
         if t.in_flight:
             message = (
@@ -97,7 +99,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
 @rule(
     "long-open-transaction",
     family=FAMILY,
-    severity="error beyond its time-out by 30 s; info when it is young, or nothing tells its age",
+    severity="error beyond its time-out by 30 s; info when it is young, or nothing shows its age",
     time=True,
     absorbed_by=(
         By("hanging-transaction", same_transaction),
@@ -112,7 +114,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
     Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
-    coordinator record tells it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
+    coordinator record shows it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
@@ -127,13 +129,15 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
         if t.klass == "late" and not (old or over):
             continue
         severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
+        known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+        how_long = f"for {age / 1000:.0f} s" if known else "for a time that nothing in the input shows"
         yield _open_finding(
             log,
             "long-open-transaction",
             severity,
             t,
-            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
-            f"{age / 1000:.0f} s: {t.reason}",
+            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
+            f"{how_long}: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
             remedy=safety.advise(log, t).remedy,
         )
@@ -155,7 +159,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
-    """The last stable offset stands still
+    """The last stable offset does not move
 
     Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset, or the batch at the first
     unstable offset is older than the margin, which is an hour at most, whatever time-out the transaction has.
@@ -181,7 +185,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         "lso-stuck",
         "critical" if critical else "error",
         t,
-        f"The last stable offset of {log.name} stands at {lso}, {held} offsets behind, held by {who(t)} "
+        f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
         f"for {age / 1000:.0f} s",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,

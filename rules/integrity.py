@@ -90,7 +90,7 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     could be.
     Why it matters: a crash left it. Recovery cuts it off; if the high watermark lies in it, acknowledged data is lost.
     Can be wrong: a live broker was writing; preallocated segments end in zeros.
-    What to do: nothing if the high watermark is not in it; otherwise fetch the replica anew before it becomes leader.
+    What to do: nothing if the high watermark is not in it; otherwise fetch the replica again before it becomes leader.
     Source: UnifiedLog recovery; formats 1.4
     """
     for copy in log.copies:
@@ -113,7 +113,7 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
     return log.finding(
         "torn-tail",
         severity,
-        f"{error.file} ends with {length} bytes that are not a whole batch ({words})"
+        f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
         + ("; the high watermark lies in them: acknowledged data is lost on this replica" if beyond else ""),
         copy=copy,
         file=error.file,

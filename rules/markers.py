@@ -9,8 +9,8 @@ import numpy as np
 
 from auditor.base.words import plural
 from auditor.rules import safety
-from auditor.rules.coordinator_history import SKEW_MS, Window
 from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -88,8 +88,8 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
 
     Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
     retained away since, and there is no marker of that producer, epoch and result.
-    Why it matters: the data stays undecided for ever: read_committed consumers stop before it.
-    Can be wrong: the partition was deleted and created anew; files copied at different times (then said as in flight).
+    Why it matters: the data stays undecided for good: read_committed consumers stop before it.
+    Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: restore from a
     replica that has the marker.
     Source: KIP-98; semantics 3.14 X4
@@ -208,9 +208,10 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
     is known.
     """
     if not owner_complete(log, t["producer_id"]) and window.client_version < 2:
-        matched, rows = matching(log, int(t["producer_id"])).of_marker, log.leader.transactions
+        found, rows = matching(log, int(t["producer_id"])), log.leader.transactions
         later = rows[(rows["producer_id"] == t["producer_id"]) & (rows["marker_offset"] > t["marker_offset"])]
-        if any(int(row["marker_offset"]) in matched for row in later[later["first_offset"] >= 0]):
+        behind = later["marker_offset"][later["first_offset"] >= 0]
+        if np.isin(behind, found.markers[found.numbers >= 0]).any():
             return False
     copy = log.leader
     whole = copy.log_start <= 0 and copy.intact_from <= 0 and not (copy.starts_late or copy.unreadable or copy.absent)
@@ -321,14 +322,14 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
         p = history.written_in(int(t["producer_id"]))
         at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
         latest = -1 if p is None else history.leader_epochs.get(p, -1)
-        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in told:
+        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in reported:
             continue
-        told.add(at)
+        reported.add(at)
         stamp = int(t["marker_timestamp"])
         seen = arrived(history.times.get(p, -1), history.clean.get(p, False), stamp, other_clock=True)
         yield _at_marker(

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, Entry, Window
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
+from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
-from auditor.rules.windows import SAME_CLOCK_MS, recorded, skew, unmarked_behind
+from auditor.rules.windows import SAME_CLOCK_MS, naming, recorded, skew, unmarked_behind
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
@@ -17,7 +18,7 @@ ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """One transaction that is open at the end of a log's leader copy, with its class and what the class rests on.
+    """One transaction that is open at the end of a log's leader replica, with its class and what the class rests on.
 
     ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
     coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
@@ -64,7 +65,7 @@ class OpenTransaction:
 
 
 def open_transactions(log: LogView) -> list[OpenTransaction]:
-    """The transactions open at the end of the leader copy, by first offset, each with its class. Made once a log."""
+    """The transactions open at the end of the leader replica, by first offset, each with its class. Made once a log."""
     if "open" not in log.cache:
         rows = log.leader.transactions
         rows = rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
@@ -184,6 +185,8 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
     coordinator's log before the record of a later transaction.
     """
+    if naming(log).left_out:  # what is not held here may be what ended it
+        return True
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends = lost_ends(log, row)
     if any(log.in_flight(w.end_time, other_clock=other_clock) for w in ends if w.end_time is not None):

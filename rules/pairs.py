@@ -20,7 +20,7 @@ INDEX_ENTRY = ["producer_id", "first_offset", "last_offset"]
 
 
 class Gap(NamedTuple):
-    """A run of batches that one copy has and the other has not. ``in_leader``: the leader copy is the one without."""
+    """A run of batches that one replica has and the other has not. ``in_leader``: the leader's is the one without."""
 
     in_leader: bool
     first_offset: int
@@ -31,7 +31,7 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Pair:
-    """A copy and the leader copy. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
+    """A replica and the leader's. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
 
     ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
     ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
@@ -50,7 +50,7 @@ class Pair:
     gaps: list[Gap] = field(default_factory=list)
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of the transaction indexes that only the leader copy has, and only the copy; by producer."""
+        """Entries of the transaction indexes that only the leader replica has, and only the copy; by producer."""
         if any(e.file.endswith(".txnindex") for c in (self.copy, self.leader) for e in c.errors):
             return self._entries(self.leader)[:0], self._entries(self.copy)[:0]
         theirs, ours = self._entries(self.leader), self._entries(self.copy)
@@ -60,9 +60,9 @@ class Pair:
     def _entries(self, copy: CopyFacts) -> np.ndarray:
         rows = copy.aborted
         keep = (rows["last_offset"] >= self.low) & (rows["last_offset"] < self.high)
-        for gap in self.gaps:  # its marker is missing: told already
+        for gap in self.gaps:  # its marker is missing: reported already
             keep &= (rows["last_offset"] < gap.first_offset) | (rows["last_offset"] > gap.last_offset)
-        for c in (self.copy, self.leader):  # an index that was not copied tells nothing of the other one
+        for c in (self.copy, self.leader):  # an index that was not copied shows nothing of the other one
             segment = np.searchsorted(c.segment_bases, rows["last_offset"], side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
         return np.unique(np.array(rows[keep][INDEX_ENTRY].tolist(), [(name, "i8") for name in INDEX_ENTRY]))
@@ -83,7 +83,7 @@ def watermark(copy: CopyFacts) -> int:
 
 
 def pairs(log: LogView) -> list[Pair]:
-    """Every copy on another broker than the leader copy's, against it. Computed once for a log."""
+    """Every copy on another broker than the leader replica's, against it. Computed once for a log."""
     if "pairs" not in log.cache:
         leader = log.leader
         log.cache["pairs"] = [
@@ -151,10 +151,10 @@ def _differ(
 
 
 def _forked(pair: Pair, ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """First and last offsets of the copy's batches that are not in the leader copy's lineage, whatever checkpoints say.
+    """First and last offsets of the copy's batches outside the leader replica's lineage, whatever checkpoints say.
 
-    A batch of epoch E is not where the leader copy has a later epoch from that offset or an earlier one on, or none of
-    E at all. Epochs never come back, so this is proof. Source: KIP-101.
+    A batch of epoch E is not where the leader replica has a later epoch from that offset or an earlier one on, or none
+    of E at all. Epochs never come back, so this is proof. Source: KIP-101.
     """
     lineage = _lineage(pair.leader, theirs)
     sound = (ours["crc_ok"] != 0) & (ours["magic"] == 2) & (ours["base_offset"] >= pair.low)

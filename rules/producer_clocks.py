@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from auditor.facts.events import Kind
 from auditor.rules.expiry import EXPLAINED, verdict
 from auditor.rules.finding import Finding, iso, lowered
-from auditor.rules.producer_state import FAMILY
+from auditor.rules.producer_sequences import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, idle_by_stamps_alone, within_its_offsets
 from auditor.rules.safeguards import PRODUCER_EXPIRATION, TIMESTAMP_LIMITS
@@ -37,7 +37,7 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
     Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle
     (info where a broker-written time before the batch shows that); the setting is taken as one day where the input does
-    not tell it.
+    not show it.
     What to do: keep producers longer than they are idle, with kafka-configs.sh --bootstrap-server B --entity-type
     brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
     Source: KIP-360

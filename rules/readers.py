@@ -1,4 +1,4 @@
-"""Which consumer groups read a topic, as far as ``__consumer_offsets`` tells: those who wait where it is blocked."""
+"""Which consumer groups read a topic, as far as ``__consumer_offsets`` shows: those who wait where it is blocked."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding
+from auditor.rules.named import SKEW_MS
 
 Test = Callable[[Finding, Finding], bool]
 

@@ -1,4 +1,4 @@
-"""Rules on the copies of one log on several brokers: what replication made alike must be alike."""
+"""Rules on the replicas of one log on several brokers: what replication made alike must be alike."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
 
     Checks: where neither replica was cleaned, two leader epochs at one offset, or batches of an epoch at or beyond
-    the offset where the leader copy's lineage ends it, whatever the high-watermark checkpoints say (a killed leader's
-    are seconds old); and below both high watermarks each batch against the leader's at the same offset: last offset,
-    checksum, producer fields, leader epoch. Batches with a wrong checksum are left out.
+    the offset where the leader replica's lineage ends it, whatever the high-watermark checkpoints say (a killed
+    leader's are seconds old); and below both high watermarks each batch against the leader's at the same offset: last
+    offset, checksum, producer fields, leader epoch. Batches with a wrong checksum are left out.
     Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster; consumers
     saw one or the other.
     Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on. That
     records were lost that somebody was promised is not proved: a checkpoint is only a lower bound of what was
     committed. Where the metadata shows that every election since was clean, it is the tail of a crashed leader that
     was never committed (then a warning).
-    What to do: keep the losing copy before its broker starts, which cuts it; read its records with kafka-dump-log.sh
+    What to do: keep the losing replica before its broker starts, which cuts it; read its records with kafka-dump-log.sh
     and produce again what is missed. Two replicas of one lineage that differ: find out which is right, and fetch the
-    other one anew (stop its broker, move the folder away, start it).
+    other one again (stop its broker, move the folder away, start it).
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
     """
     for pair in replica_pairs(log):
@@ -68,7 +68,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
 @rule(
     "unclean-election",
     family=FAMILY,
-    severity="critical; warning where the copies show that nothing was lost; info where nobody else can have had more",
+    severity="critical; warning where the replicas show that nothing was lost; info where no other can have had more",
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
@@ -78,10 +78,10 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     the controller marks as recovering. One that a reassignment brought in is none. Info where the leader is the only
     last known eligible replica: it led last, so only its own unflushed tail can be gone.
     Why it matters: what only the replicas before had, acknowledged or not, is lost when they follow the new leader, and
-    their offsets are given out again; consumers, groups and transactions refer to records that are no more.
-    Can be wrong: the new leader may have had everything by chance: a warning where the copy of the leader before, which
-    has not followed the new one yet, shows it.
-    What to do: before the old leader starts, keep its copy (its start cuts it), compare it with the new leader's
+    their offsets are given out again; consumers, groups and transactions refer to records that no longer exist.
+    Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
+    which has not followed the new one yet, shows it.
+    What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
     (replica-divergence names the offsets) and produce again what is missed; set unclean.leader.election.enable=false.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
     """
@@ -103,7 +103,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
     elif election.only_its_own_tail:
         severity, meaning = "info", "it had led last, alone, so only its own unflushed tail can be gone"
     elif whole:
-        severity, meaning = "warning", "the copy of the leader before it shows that nothing was lost"
+        severity, meaning = "warning", "the replica of the leader before it shows that nothing was lost"
     return log.finding(
         "unclean-election",
         severity,
@@ -128,7 +128,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
 
 
 def _lost(log: LogView, pair: Pair) -> dict[str, Any]:
-    """What a copy has beside the leader copy's lineage: offsets, batches, times, producers and their transactions."""
+    """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions."""
     d = pair.copy.digests
     gone = np.asarray(d["base_offset"]) >= pair.forked_at
     producers = np.unique(np.asarray(d["producer_id"])[gone])
@@ -170,7 +170,7 @@ def _severity(log: LogView, pair: Pair) -> str:
 
 
 def _epoch_at(log: LogView, pair: Pair) -> int:
-    """The leader copy's first epoch at or behind the offset where the lineages part; its last one if none is."""
+    """The leader replica's first epoch at or behind the offset where the lineages part; its last one if none is."""
     later = [epoch for epoch, at in pair.leader.leader_epochs if epoch > pair.lost_epoch and at <= pair.forked_at]
     return min(later, default=pair.leader.last_leader_epoch)
 
@@ -228,7 +228,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
-    """Brokers of the other copies that have the same batch there as this copy, and as the leader copy."""
+    """Brokers of the other replicas that have the same batch there as this one, and as the leader's."""
     ours, theirs = (_compared(log, c, pair.first_offset) for c in (pair.copy, pair.leader))
     others = [
         (c.broker_id, _compared(log, c, pair.first_offset)) for c in log.copies if c not in (pair.copy, pair.leader)
@@ -256,20 +256,20 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     other has not. Critical when they begin below both high watermarks; a warning when a follower has what the leader
     that the metadata names has not, though both were stopped cleanly.
     Why it matters: what lies below the high watermark was acknowledged: it is lost when the replica without it leads.
-    Can be wrong: a follower that lags, or a copy made before the batches came (then said as in flight); bytes that
+    Can be wrong: a follower that lags, or a replica copied before the batches came (then said as in flight); bytes that
     could not be read (then said as undecidable). Retention and cleaning are left out.
-    What to do: fetch the replica without them anew; if that is the leader, first move leadership to one that has
+    What to do: fetch the replica without them again; if that is the leader, first move leadership to one that has
     them.
     Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
     """
-    told: set[tuple[int, int]] = set()  # what the leader copy lacks is one cause, however many followers have it
+    reported: set[tuple[int, int]] = set()  # what the leader replica lacks is one cause, however many followers have it
     for pair in replica_pairs(log):
         for gap in pair.gaps:
             key = (gap.first_offset, gap.last_offset)
-            if not gap.in_leader or key not in told:
+            if not gap.in_leader or key not in reported:
                 yield _missing(log, pair, gap)
             if gap.in_leader:
-                told.add(key)
+                reported.add(key)
 
 
 def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
@@ -329,13 +329,13 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool) -> str:
 
 
 def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
-    anew = safety.refetch(log, without, holder)
+    refetch = safety.refetch(log, without, holder)
     if without is log.leader:
         return (
             f"Before anything else keep broker {holder.broker_id}'s folder {holder.folder}: make broker "
-            f"{holder.broker_id} leader of {log.name} (kafka-leader-election.sh), then {anew}"
+            f"{holder.broker_id} leader of {log.name} (kafka-leader-election.sh), then {refetch}"
         )
-    return f"Do not let broker {without.broker_id} become leader of {log.name}: {anew}"
+    return f"Do not let broker {without.broker_id} become leader of {log.name}: {refetch}"
 
 
 @rule(
@@ -351,7 +351,7 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     offset, marker offset) that only one of two replicas has, where both have the marker's batch.
     Why it matters: read_committed consumers of the broker without the entry get aborted records.
     Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
-    copy whose index is of another moment (then said as in flight).
+    directory whose index is of another moment (then said as in flight).
     What to do: on the broker without the entry stop it, delete the segment's .txnindex and .index and start it: a
     missing .index makes the start recover the segment, which rebuilds both.
     Source: semantics 1.10, 1.15; TransactionIndex

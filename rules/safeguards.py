@@ -32,12 +32,12 @@ def _broker(setting: str) -> str:
 
 TRANSACTION_VERSION_2 = Safeguard(
     "transaction.version=2", "cluster feature, brokers and clients from 4.0 on (KIP-890)",
-    "Each transaction gets an epoch of its own, so a late write can no longer slip behind a marker.",
+    "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.",
     "kafka-features.sh --bootstrap-server B upgrade --feature transaction.version=2", 1,
 )  # fmt: skip
 VERIFICATION = Safeguard(
     "transaction.partition.verification.enable=true", "broker, from 3.6 on (KIP-890 part 1)",
-    "The leader asks the coordinator before the first write of a transaction and refuses strays.",
+    "The leader asks the coordinator before the first write of a transaction and refuses any other.",
     _broker("transaction.partition.verification.enable=true"), 2,
 )  # fmt: skip
 TRANSACTION_TIMEOUT = Safeguard(
@@ -65,12 +65,12 @@ ID_EXPIRATION = Safeguard(
 GROUP_METADATA = Safeguard(
     "sendOffsetsToTransaction(offsets, groupMetadata); Streams: processing.guarantee=exactly_once_v2",
     "client (KIP-447)",
-    "The group fences a member that has been replaced, so it cannot commit offsets behind its successor's back.",
+    "The group fences a member that has been replaced, so it cannot commit offsets after its successor has taken over.",
     None, 8,
 )  # fmt: skip
 TIMESTAMP_LIMITS = Safeguard(
     "message.timestamp.type=LogAppendTime, or message.timestamp.before.max.ms and after.max.ms", "topic",
-    "Time stamps that expire state at once, or hide what is late, are not let in.", None, 9,
+    "Time stamps that expire state at once, or hide what is late, are refused.", None, 9,
 )  # fmt: skip
 
 LATE_WRITES = (TRANSACTION_VERSION_2, VERIFICATION)  # what keeps a late write out

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import blocking, commands
-from auditor.rules.coordinator_history import DECIDING, SKEW_MS, Entry, Window
+from auditor.rules.coordinator_history import Entry
+from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.open_transactions import OpenTransaction, lost_ends
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
@@ -70,7 +71,7 @@ def _open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
 
 
 def _may_be_the_committed(log: LogView, t: OpenTransaction) -> bool:
-    """Whether the history of its id is too short to tell this data from that of the COMMIT that it ends with."""
+    """Whether the history of its id is too short to distinguish this data from that of the COMMIT that it ends with."""
     if t.entry is None or t.entry.state != "CompleteCommit" or owner_complete(log, int(t.row["producer_id"])):
         return False
     return not int(t.row["prev_marker_time"]) >= t.entry.time - SKEW_MS
@@ -98,7 +99,7 @@ def _restore(log: LogView, t: OpenTransaction, window: Window) -> Advice:
         )
     return Advice(
         "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
-        f"Do not abort, for it was decided COMMIT: {how}. An abort would lose {_records(t)} for ever",
+        f"Do not abort, for it was decided COMMIT: {how}. An abort would lose {_records(t)} for good",
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry) -> Advice:
     return Advice(
         "Find its client first", "ask",
         "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
-        f"{describe} ; end or restart its client, which aborts it as it starts; if its coordinator does not, move "
+        f"{describe} ; end or restart its client, which aborts it when it starts; if its coordinator does not, move "
         f"leadership of {TOPIC}-{entry.partition}. That loses {_records(t)}, which its client then has to send again",
     )  # fmt: skip
 
@@ -168,7 +169,7 @@ def _records(t: OpenTransaction) -> str:
 
 
 def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> str:
-    """Fetching a replica anew, where another one is known to have the data; else how to keep what there is.
+    """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
 
     ``holder``: a copy in the input that is known to have what this one lacks.
     """
@@ -184,6 +185,6 @@ def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> s
     names = " or ".join(str(b) for b in brokers)
     return (
         f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
-        f"{copy.broker_id}, move {copy.folder} away and keep it, start it: the replica is fetched anew. It loses what "
+        f"{copy.broker_id}, move {copy.folder} away and keep it, start it: the replica is fetched again. It loses what "
         f"only broker {copy.broker_id} has"
     )

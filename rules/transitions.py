@@ -69,7 +69,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
     this order; a stored Dead or PrepareEpochFence, which live in memory only.
     Why it matters: coordinator data was lost or altered; the decision of a transaction may be wrong or missing.
     Can be wrong: an identical record repeated after a timed-out write (allowed for).
-    What to do: check elections of this __transaction_state partition; move its leadership so that it is loaded anew.
+    What to do: check elections of this __transaction_state partition; move its leadership so that it is reloaded.
     Source: KIP-98, KIP-890; TransactionState.validPreviousStates
     """
     for old, new, problems in steps(log):

@@ -7,7 +7,7 @@ from typing import Any
 
 from auditor.base.numbers import setting_number
 from auditor.base.words import plural
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.model import releases
@@ -73,7 +73,7 @@ def when(time: Any) -> str | int:
 
 
 def error_code(name: str) -> dict[str, Any]:
-    """The error a leader of today answers with: its name, code, and whether clients retry."""
+    """The error a current leader answers with: its name, code, and whether clients retry."""
     codes = {"INVALID_RECORD": (87, False), "INVALID_TIMESTAMP": (32, False), "CORRUPT_MESSAGE": (2, True)}
     code, retriable = codes[name]
     return {"error": name, "error_code": code, "retriable": retriable}
@@ -94,8 +94,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
 
     Checks: the records present differ from the declared count, bytes are left over, the body cannot be decompressed,
     offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
-    with --records); an unknown codec or magic, a declared count that the offsets deny, bytes between sound batches that
-    are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
+    with --records); an unknown codec or magic, a declared count that contradicts the offsets, bytes between sound
+    batches that are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
     Why it matters: leaders refuse such batches; one that is stored breaks consumers and followers when they read it.
     Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
     lies behind. The auditor looks for the next sound batch and goes on from it.
@@ -137,12 +137,12 @@ def _place(e: Event) -> tuple[int, int]:
     return int(e["segment"]), int(e["position"])
 
 
-def _unknown_formats(log: LogView, told: set[int]) -> Iterator[Finding]:
+def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
     """Whole batches of a magic that does not exist, and wrappers of such a codec."""
     copy = log.leader
     in_tail = {(e.file, e.position) for pieces in tails(copy).values() for e in pieces}
     for error in copy.errors:
-        wrapper = error.reason == "bad_codec" and error.position not in told
+        wrapper = error.reason == "bad_codec" and error.position not in reported
         if error.file not in copy.segments or (error.file, error.position) in in_tail:
             continue
         if wrapper or is_whole(error):
@@ -167,8 +167,8 @@ def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
         yield log.finding(
             "record-structure-invalid",
             "error",
-            f"{error.length} bytes of {error.file} from byte {error.position} on are no batch ({error.detail}): "
-            f"{lost} of {log.name} could not be read, and a broker reads nothing behind them in this segment",
+            f"No batch in {plural(error.length, 'byte')} of {error.file} from byte {error.position} on "
+            f"({error.detail}): {lost} of {log.name} could not be read, and a broker reads nothing after them here",
             copy=copy, file=error.file, position=error.position,
             offset=first, last_offset=last if last >= first else None,
             evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
@@ -366,7 +366,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     Why it matters: clients cannot write control batches, so something else wrote into the log. An unknown type keeps a
     4.1 broker from starting once it has to replay it.
     Can be wrong: an empty control batch left by compaction is legal (allowed for).
-    What to do: find the foreign writer; rebuild the partition from a sound replica.
+    What to do: find out what wrote it; rebuild the partition from a sound replica.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):
@@ -387,7 +387,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     Why it matters: leaders refuse the former; replicas that replay one get a wrong producer state. The latter is how
     non-idempotent sarama, kafkajs and franz-go producers write (0 in place of -1): leaders look at neither field.
     Can be wrong: internal topics, whose coordinators write sequence 0 without producer id (left out).
-    What to do: find the foreign writer; nothing where it is info.
+    What to do: find out what wrote it; nothing where it is info.
     Source: KIP-98, KIP-467; LogValidator
     """
     for e in log.events(Kind.LEFTOVER_FIELDS):
@@ -400,6 +400,6 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
             evidence={"producer_epoch": e["producer_epoch"]},
             remedy="Nothing",
         )
-    told = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
-    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, told):
+    reported = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
+    for run in _structural(log, (Kind.HEADER_FLAW,), PRODUCER_FLAWS, reported):
         yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS), "producer-fields-inconsistent")

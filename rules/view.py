@@ -18,18 +18,18 @@ from auditor.model.releases import Shown
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
-    SKEW_MS,
     CoordinatorHistory,
     Entry,
 )
 from auditor.rules.elections import Election, Elections
 from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 class Bounds(NamedTuple):
-    """Where the leader copy of a log begins and ends, and what its file can prove about time."""
+    """Where the leader replica of a log begins and ends, and what its file can prove about time."""
 
     log_start: int
     log_end: int
@@ -57,8 +57,8 @@ class Cluster:
     ``releases``: what the input shows of each broker's release, by broker id.
     ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
     producer id not given out by then, each None where nothing says so.
-    ``topic_configs`` are effective per topic where ``__cluster_metadata`` tells; ``policy`` is that of each log
-    directory. ``open_from`` tells of each producer id where it has an open transaction (topic-partition, first offset).
+    ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log
+    directory. ``open_from`` says for each producer id where it has an open transaction (topic-partition, first offset).
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
     the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
@@ -88,11 +88,11 @@ class Cluster:
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
-        """A topic's setting as far as the input tells it, under its topic-level name."""
+        """A topic's setting as far as the input shows it, under its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
 
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
-        """The first of the broker's settings that the input tells: its own, else the cluster's default."""
+        """The first of the broker's settings that the input shows: its own, else the cluster's default."""
         for entity in (str(broker_id), ""):
             for name in names:
                 value = self.broker_configs.get(entity, {}).get(name)
@@ -119,7 +119,7 @@ class Cluster:
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def elected(self, topic: str, partition: int) -> list[Election]:
-        """The elections of a partition that the metadata still tells of, in order."""
+        """The elections of a partition that the metadata still shows, in order."""
         return self.elections.get((topic, partition), [])
 
     def margin(self, timeout_ms: int = 0) -> int:
@@ -136,7 +136,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class LogView:
-    """One log: its copies in the order of broker id and log directory, the leader copy, the cluster around it."""
+    """One log: its copies in the order of broker id and log directory, the leader replica, the cluster around it."""
 
     copies: list[CopyFacts]
     cluster: Cluster
@@ -181,7 +181,7 @@ class LogView:
         return (copy or self.leader).intact_from
 
     def policy_name(self, copy: CopyFacts | None = None) -> str:
-        """The policy under which a copy's broker worked, the leader copy's unless another is named."""
+        """The policy under which a copy's broker worked, the leader replica's unless another is named."""
         return self.cluster.policy.get((copy or self.leader).log_dir, ASSUMED)
 
     def policy(self, copy: CopyFacts | None = None) -> Policy:
@@ -190,12 +190,12 @@ class LogView:
 
     @property
     def high_watermark(self) -> int:
-        """The leader copy's high watermark: its checkpoint, else its log end; never beyond the log."""
+        """The leader replica's high watermark: its checkpoint, else its log end; never beyond the log."""
         hw = self.leader.high_watermark
         return self.leader.log_end if hw is None else hw
 
     def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[Event]:
-        """Events of these kinds in log order, of the leader copy unless another is named."""
+        """Events of these kinds in log order, of the leader replica unless another is named."""
         return events_of((copy or self.leader).events, *kinds)
 
     def time(self, raw: int) -> int:
@@ -226,7 +226,7 @@ class LogView:
     def finding(
         self, rule: str, severity: str, message: str, *, copy: CopyFacts | None = None, segment: int = -1, **fields: Any
     ) -> Finding:
-        """A finding about this log, at its leader copy unless another is named; ``evidence`` gets the log directory."""
+        """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory."""
         c = copy or self.leader
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
         evidence["log_dir"] = c.log_dir

@@ -7,7 +7,7 @@ java_version() { # the major version that a java program says, or nothing
 
 java_install_command() {
     if [ "$(uname -s)" = Darwin ]; then
-        # Homebrew puts it where nothing looks, hence the second half.
+        # Homebrew puts it where nothing looks: the second half looks there.
         echo 'brew install openjdk@21 && export JAVA_HOME="$(brew --prefix openjdk@21)/libexec/openjdk.jdk/Contents/Home"'
         return
     fi

@@ -29,7 +29,7 @@ def names(*, text: bool = False) -> list[str]:
 
 
 def judged() -> list[str]:
-    """All that are log directories, sorted: also those of which the manifest alone tells what an audit has to find."""
+    """All that are log directories, sorted: also those of which the manifest alone shows what an audit has to find."""
     return sorted(path.parent.name for path in ROOT.glob("*/data.tar.gz"))
 
 

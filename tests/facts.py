@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from auditor.facts.copy_facts import CopyFacts
+from auditor.inline.inline_runner import InlineRunner
 from auditor.inline.kept_copies import KeptCopies
-from auditor.inline.runner import InlineRunner
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.rules.resolve import resolve

@@ -370,7 +370,7 @@ class Lab:
         return audit_folder(self.root, self.as_of if as_of is None else as_of, records=records)
 
 
-def told(found: list[Finding]) -> Iterator[tuple[str, str, int | None, int | None]]:
+def reported(found: list[Finding]) -> Iterator[tuple[str, str, int | None, int | None]]:
     """Rule, severity and offsets of what is above info."""
     for f in found:
         if f.severity != "info":

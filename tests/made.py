@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
-from auditor.connectors.codec.columns import BatchColumns, empty_batches
+from auditor.connectors.codec.batch_columns import BatchColumns, empty_batches
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.producer_rows import PRODUCER, blank_producers
 from auditor.facts.transaction_rows import TRANSACTION

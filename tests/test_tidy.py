@@ -9,7 +9,7 @@ import ast
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,7 +47,9 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/replay": (frozenset({"pyspark", *ABOVE_FACTS}), frozenset({"auditor.replay"})),
     "rules": (
         frozenset({"auditor.connectors", *ABOVE_FACTS}),
-        frozenset({"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.columns"}),  # names of flaws
+        frozenset(
+            {"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.batch_columns"}
+        ),  # names of flaws
     ),
     "auditor/pipeline": (frozenset({"pyspark", "auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline"})),
     "dashboards": (
@@ -193,7 +195,7 @@ def modules() -> dict[str, set[str]]:
 def test_no_two_modules_import_each_other() -> None:
     """Not by way of others either."""
     graph = modules()
-    assert "auditor.rules.registry" in graph["auditor.pipeline.audit"]
+    assert "auditor.rules.registry" in graph["auditor.pipeline.whole_audit"]
     assert not circle(graph)
 
 
@@ -247,8 +249,13 @@ def test_pages_name_what_exists(page: str) -> None:
         assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
 
 
+def helpers() -> list[Path]:
+    """What tests share: Python files below tests/ that are no tests."""
+    return [p for p in sources("tests") if not p.name.startswith("test_") and not p.is_relative_to(ROOT / "tests/data")]
+
+
 def test_the_map_names_every_module() -> None:
-    """ARCHITECTURE.md has each module under its folder, and none that is not there."""
+    """ARCHITECTURE.md has each module under its folder, helpers of the tests too, and none that is not there."""
     named, folder = [], ""
     for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Where to look")[2].splitlines():
         if heading := re.match(r"`([\w/]+)/`, ", line):
@@ -256,7 +263,29 @@ def test_the_map_names_every_module() -> None:
         elif line.startswith("| `"):
             named += [f"{folder}/{name}" for name in re.findall(r"`([\w/]+\.py)`", line.split("|")[1])]
     modules = [name_of(p) for p in sources("auditor", "connectors", "rules", "dashboards") if p.stem != "__init__"]
+    modules += [name_of(p) for p in helpers() if p.stem != "__init__"]
     assert sorted(named) == sorted(modules)
+
+
+SAME_NAME = frozenset({"__init__.py", "__main__.py", "conftest.py"})
+
+
+def names_in_two_rooms(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """File names that stand in several folders; tests are left out, which are named for their subjects."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        if path.name not in SAME_NAME and not path.name.startswith("test_"):
+            found.setdefault(path.name, []).append(name_of(path.parent))
+    return {name: folders for name, folders in found.items() if len(folders) > 1}
+
+
+def test_a_file_name_stands_in_one_room() -> None:
+    """So that a name says its subject, and a message that names a file means one."""
+    assert not names_in_two_rooms(sources(*OURS))
+
+
+def test_a_name_in_two_rooms_is_seen() -> None:
+    assert names_in_two_rooms([ROOT / "rules/plan.py", ROOT / "bench/plan.py"]) == {"plan.py": ["rules", "bench"]}
 
 
 def test_a_long_function_is_seen() -> None:

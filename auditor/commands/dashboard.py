@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from auditor.base.errors import AuditInputError
+from auditor.commands.parser import examples
 
 if TYPE_CHECKING:
     from auditor.dashboards.overview import Changes, Tally
@@ -31,7 +32,13 @@ _SHOWN = (
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("dashboard", help="the runs kept by 'audit --history DIR' as pages in a browser")
+    p = commands.add_parser(
+        "dashboard",
+        help="the runs kept by 'audit --history DIR' as pages in a browser",
+        epilog=examples(
+            "auditor dashboard /var/audits",
+        ),
+    )
     p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
     p.add_argument("--port", type=int, default=PORT, help=f"on the loopback interface (default {PORT}; 0: any)")
     p.set_defaults(run=run)

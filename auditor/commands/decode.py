@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.commands.parser import add_limits, examples
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
@@ -38,15 +39,21 @@ class DecodeOptions(NamedTuple):
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("decode", help="one file's content as JSON lines, without Spark")
+    p = commands.add_parser(
+        "decode",
+        help="one file's content as JSON lines, without Spark",
+        epilog=examples(
+            "auditor decode payments-7/00000000000000000000.log --format table",
+            "auditor decode __transaction_state-12/00000000000000000000.log --records",
+        ),
+    )
     p.add_argument(
         "files", nargs="+", metavar="FILE", help="segment, index, snapshot, checkpoint, text dump; or its URI"
     )
     p.add_argument("--records", action="store_true", help="records in place of batches; of internal topics, decoded")
     p.add_argument("--include-payload", action="store_true", help="with --records: keys and values too, as base64")
     p.add_argument("--format", default="json", choices=("json", "table"), help="JSON lines, or a table for people")
-    p.add_argument("--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES")
-    p.add_argument("--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N")
+    add_limits(p)
     p.set_defaults(run=run)
 
 
@@ -84,7 +91,7 @@ def lines(rows: pa.RecordBatch, table: str, for_people: bool) -> Iterator[str]:
 
 def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa.RecordBatch]]:
     """The rows of a file: whether they are of its own table, the table's name, the rows."""
-    from auditor.connectors import internal, metadata_rows, names
+    from auditor.connectors import internal_rows, metadata_rows, names
     from auditor.connectors.rows import FilePiece, How, read_piece
     from auditor.connectors.schema import DECODED
 
@@ -95,14 +102,14 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
     kind, topic = piece.file.kind, piece.key[3]
     own: frozenset[str] = frozenset({TABLES.get(kind, "checkpoints")})
     if kind == "log" and options.records:
-        own = internal.TABLES.get(topic or "", frozenset({"records"}))
+        own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
     in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == names.METADATA_TOPIC))
     if in_metadata or kind in metadata_rows.PROPERTY_KINDS:
         found: Rows = ((table, rows) for table, rows in metadata_rows.named(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
     else:
         found = read_piece(piece, own | {"decode_errors"}, how)
-    several = topic in internal.TABLES and options.records
+    several = topic in internal_rows.TABLES and options.records
     for table, rows in found:
         yield table in own and not several, table, rows
 

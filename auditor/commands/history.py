@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError
+from auditor.commands.parser import examples
+from auditor.dashboards.output_formats import OF_LISTS, list_lines
 from auditor.rules.finding import SEVERITIES
 
 if TYPE_CHECKING:
@@ -19,13 +20,19 @@ WORDS = {"latest": -1, "previous": -2}
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("history", help="the runs kept by 'audit --history DIR': list them, compare two")
+    p = commands.add_parser(
+        "history",
+        help="the runs kept by 'audit --history DIR': list them, compare two",
+        epilog=examples("auditor history /var/audits", "auditor history /var/audits --diff previous latest"),
+    )
     p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
     p.add_argument(
         "--diff", nargs=2, metavar=("OLD", "NEW"), help="compare the findings of two runs: ids, 'previous', 'latest'"
     )
     p.add_argument("--files", metavar="TABLE", help="print the committed files of a table of all runs, for SQL engines")
-    p.add_argument("--format", default="table", choices=("table", "json"), help="for people, or JSON lines")
+    p.add_argument(
+        "--format", default="table", choices=OF_LISTS, metavar="FORMAT", help=f"{', '.join(OF_LISTS)} (json: lines)"
+    )
     p.set_defaults(run=run)
 
 
@@ -42,11 +49,14 @@ def run(args: argparse.Namespace) -> int:
         old, new = (pick(known, name) for name in args.diff)
         found = runs.diff(runs.read(args.dir, old, "findings"), runs.read(args.dir, new, "findings"))
         rows = [{"change": kind} | row for kind in ("new", "gone", "still") for row in getattr(found, kind)]
-        out.writelines(map(_json_line if args.format == "json" else _change_line, rows))
-        if args.format == "table":
+        if args.format != "table":
+            out.writelines(list_lines(args.format, rows))
+        else:
+            out.writelines(map(_change_line, rows))
             out.write(f"{len(found.new)} new, {len(found.gone)} gone, {len(found.still)} still there\n")
-    elif args.format == "json":
-        out.writelines(_json_line({"run_id": r.run_id, "published_at": r.published_at, **r.facts}) for r in known)
+    elif args.format != "table":
+        of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in known]
+        out.writelines(list_lines(args.format, of_runs))
     else:
         out.writelines(_run_line(each) for each in known)
         left = runs.uncommitted(args.dir)
@@ -64,10 +74,6 @@ def pick(known: list[Run], name: str) -> Run:
     if name in WORDS and len(known) >= -WORDS[name]:
         return known[WORDS[name]]
     raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(known)} that are kept")
-
-
-def _json_line(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=str) + "\n"
 
 
 def _run_line(each: Run) -> str:

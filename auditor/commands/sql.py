@@ -9,17 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.commands.arguments import add_master
+from auditor.commands.parser import examples
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.audit import Audit
+    from auditor.pipeline.whole_audit import Audit
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("sql", help="SQL over the decoded and derived tables")
+    p = commands.add_parser(
+        "sql",
+        help="SQL over the decoded and derived tables",
+        epilog=examples(
+            "auditor sql 'SELECT producer_id, count(*) FROM batches GROUP BY 1' /var/kafka-logs",
+        ),
+    )
     p.add_argument("query", metavar="SQL", help='such as "SELECT producer_id, count(*) FROM batches GROUP BY 1"')
     p.add_argument("paths", nargs="+", metavar="PATH", help="as for audit")
     p.add_argument("--format", default="table", choices=("table", "json"), help="a table for people, or JSON lines")
@@ -28,7 +35,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--include-payload", action="store_true", help="keys and values in the table records")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
     add_master(p)
-    p.add_argument("--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES")
+    p.add_argument(
+        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="of a segment that a task reads"
+    )
     p.set_defaults(run=run)
 
 
@@ -74,6 +83,6 @@ def query(audit: Audit, text: str) -> pa.Table:
 
 def mentioned(text: str) -> frozenset[str]:
     """The tables whose names stand in an SQL text."""
-    from auditor.pipeline import tables
+    from auditor.pipeline import derived_tables
 
-    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(tables.NAMES)
+    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(derived_tables.NAMES)

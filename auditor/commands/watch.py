@@ -2,7 +2,7 @@
 
 A loop over the directory: copies whose files changed are read again, the facts of the others are kept, and all
 logs are judged by the clock. The journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless:
-a start reads everything once, and tells only what the journal does not have yet.
+a start reads everything once, and reports only what the journal does not have yet.
 """
 
 from __future__ import annotations
@@ -20,28 +20,35 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_audit_options, audit_options
+from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
+from auditor.commands.parser import examples
 from auditor.outputs import alerts
 from auditor.outputs.claim import claimed, write_whole
 from auditor.outputs.journal import FOUND, Journal, key_of
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
-from auditor.pipeline.copies import KeptFacts
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import KeptFacts
 from auditor.pipeline.runner import Copies, Runner
+from auditor.pipeline.whole_audit import Audit
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.finding import iso
 
-CLOCK_S = 60.0  # how often all is judged anew while no byte changes: time passes too
+CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too
 Place = tuple[str, str, int]  # log_dir, topic, partition
 NOT_FOR_WATCH = ("tables", "expectations", "history")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("watch", help="the same findings from a growing log directory, each once")
-    add_audit_options(p)
-    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks (default 2)")
+    p = commands.add_parser(
+        "watch",
+        help="the same findings from a growing log directory, each once",
+        epilog=examples(
+            "auditor watch /var/kafka-logs --out /tmp/watch --min-severity error",
+        ),
+    )
+    add_audit_options(p, formats=("table", "json"), clock=WALL)
+    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks")
     p.add_argument(
         "--until-idle", type=float, metavar="SECONDS", help="end when no file changed for so long (default: never)"
     )
@@ -58,9 +65,10 @@ def run(args: argparse.Namespace) -> int:
     alerts.check(args.alert)
     options = audit_options(args, args.paths)
     say = _quiet if args.quiet else _say_json if args.format == "json" else _say
+    shown = printing(args).selection  # what matches nothing yet may come
 
-    def tell(look: Look) -> None:
-        for line in look.lines:
+    def report(look: Look) -> None:
+        for line in filter(shown.shows, look.lines):
             say(line)
         if args.alert and look.lines:
             news = alerts.news_of_watch(look.lines, look.holding, look.audit, args.alert_on)
@@ -68,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
 
     with running.failures() as trace_in, running.runner(options) as runner:
         first = Audit(options, runner)
-        _ = first.rule_ids
+        _ = first.rule_ids, first.baseline
         with claimed(options.out, first.spared()):
             trace_in.append(options.out)
             watch = Watch(options, runner, Journal(options.out))
-            return watch.until_idle(args.interval, args.until_idle, tell)
+            return watch.until_idle(args.interval, args.until_idle, report)
 
 
 def _say(line: dict[str, Any]) -> None:
@@ -140,12 +148,12 @@ class Watch:
     judged_at: float = 0.0
     last: Audit | None = None
 
-    def until_idle(self, interval: float, idle: float | None, tell: Callable[[Look], None]) -> int:
+    def until_idle(self, interval: float, idle: float | None, report: Callable[[Look], None]) -> int:
         """Looks again and again; returns when nothing has changed for ``idle`` seconds, with the status of an audit."""
         quiet_since = self.clock()
         while True:
             look = self.look()
-            tell(look)
+            report(look)
             quiet_since = self.clock() if look.changed else quiet_since
             if idle is not None and self.clock() - quiet_since >= idle:
                 assert self.last is not None
@@ -172,7 +180,7 @@ class Watch:
         return Look(found, changed, lines, holding)
 
     def _read(self, found: Audit) -> bool:
-        """Reads anew what changed, and once more what had changed at the look before; whether there was any."""
+        """Reads again what changed, and once more what had changed at the look before; whether there was any."""
         now = {_place(task): task for task in found.tasks}
         gone = self.kept.keys() - now.keys()
         signatures = {place: pickle.dumps(task, 5) for place, task in now.items()}
@@ -202,7 +210,8 @@ def _place(task: CopyTask | TextTask) -> Place:
 
 
 def _holding(found: Audit) -> dict[str, dict[str, Any]]:
-    """The findings that hold, each with its cluster, by what makes it the same."""
+    """The findings that hold and no baseline accepts, each with its cluster, by what makes it the same."""
     prints = results.findings(found).select(["fingerprint", "cluster_id"]).to_pylist()
-    rows = ({**p, **f.to_dict()} for p, f in zip(prints, found.findings, strict=True))
+    open_now = zip(prints, found.findings, found.accepted.accepted, strict=True)
+    rows = ({**p, **f.to_dict()} for p, f, entry in open_now if entry is None)
     return {key_of(row["fingerprint"], row["severity"]): row for row in rows}

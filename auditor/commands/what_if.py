@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from auditor import running
 from auditor.commands.arguments import add_master
+from auditor.commands.parser import examples
 from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs.publish import WHAT_IF, as_json, publish_what_if
@@ -24,11 +25,20 @@ Row = dict[str, Any]
 
 def add_parser(commands: Any) -> None:
     """Adds the command to the command line."""
-    p = commands.add_parser("what-if", help="the same history under each broker policy: refusals, and memory")
+    p = commands.add_parser(
+        "what-if",
+        help="the same history under each broker policy: refusals, and memory",
+        epilog=examples(
+            "auditor what-if /var/kafka-logs --out /tmp/what-if",
+        ),
+    )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     names = [name for name in CHOICES if name != AUTO]
-    p.add_argument("--policy", action="append", default=[], choices=names, help="only this policy (repeatable)")
+    p.add_argument(
+        "--policy", action="append", default=[], choices=names, metavar="NAME",
+        help=f"only this policy: {', '.join(names)} (repeatable)",
+    )  # fmt: skip
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
     add_master(p)

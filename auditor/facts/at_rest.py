@@ -37,6 +37,6 @@ def at_rest(value: object) -> bytes:
     """``value`` for :func:`pickle.loads`, in a process of the same program."""
     out = io.BytesIO()
     pickler = pickle.Pickler(out, 5)
-    pickler.dispatch_table = _DISPATCH  # type: ignore[misc]
+    pickler.dispatch_table = _DISPATCH
     pickler.dump(value)
     return out.getvalue()

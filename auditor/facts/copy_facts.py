@@ -164,7 +164,7 @@ class CopyFacts:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders copies: the highest (last leader epoch, log end) is the leader copy."""
+        """Orders copies: the highest (last leader epoch, log end) is the leader replica."""
         return (self.last_leader_epoch, self.log_end)
 
 

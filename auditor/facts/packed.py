@@ -113,6 +113,7 @@ class PackedColumns:
         self.dtypes = dtypes
         self.pieces: list[list[Packed]] = []
         self.waiting: list[np.ndarray] = []
+        self.size = 0  # bytes of the pieces
 
     def add(self, rows: np.ndarray) -> None:
         """More rows: an array with a column to each line."""
@@ -125,6 +126,7 @@ class PackedColumns:
         if not self.waiting:
             return
         self.pieces.append([packed_column(column) for column in np.concatenate(self.waiting, axis=1)])
+        self.size += sum(len(data) for *_, data in self.pieces[-1])
         self.waiting = []
 
     def __len__(self) -> int:

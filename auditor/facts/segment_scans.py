@@ -11,7 +11,7 @@ class SegmentScan:
 
     ``indexed``: its ``.index`` is there. ``next_offset`` follows its last whole batch, ``records`` are those of whole
     batches. ``cut``: the byte at which recovery would cut the file, -1 for none; ``cut_offset`` and ``cut_records`` say
-    where the log would end then and how many records would stay. ``poison``: markers of an unknown type before the cut,
+    where the log would end then and how many records would stay. ``fatal``: markers of an unknown type before the cut,
     ``(position, offset, producer_id, type)`` each. ``undecided``: in words, what keeps this from being certain.
     """
 
@@ -24,5 +24,5 @@ class SegmentScan:
     cut_reason: str = ""
     cut_offset: int = -1
     cut_records: int = 0
-    poison: list[tuple[int, int, int, int]] = field(default_factory=list)
+    fatal: list[tuple[int, int, int, int]] = field(default_factory=list)
     undecided: str = ""

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from auditor.pipeline.context import Brief
-from auditor.pipeline.copies import KeptFacts, briefs_of
+from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Copies
 
 LISTS_PER_PROCESS = 4

@@ -60,7 +60,7 @@ def analyze(
         if not increasing:
             raise Rejected(OFFSETS_OUT_OF_ORDER)
         first = batches[0]
-        # Old formats tell their first offset only after decompression.
+        # Old formats show their first offset only after decompression.
         if (first.base_offset if first.magic >= 2 else first.last_offset) < log_end:
             raise Rejected(UNEXPECTED_APPEND_OFFSET)
     if sum(batch.size for batch in batches) > segment_bytes:

@@ -1,7 +1,7 @@
 """The transaction coordinator's decisions: InitProducerId, AddPartitionsToTxn, EndTxn, markers and time-outs.
 
 Every refusal is a :class:`auditor.model.refusal.Refused` that leaves no trace, except where an error of the log leaves
-one by design (a fencing epoch that was taken). Internal errors are told as such, not as a client would see them.
+one by design (a fencing epoch that was taken). Internal errors are reported as such, not as a client would see them.
 Times are arguments, epoch milliseconds.
 Source: TransactionCoordinator of Kafka's trunk of October 2024; KIP-98, KIP-360, KIP-890; semantics section 3.
 """

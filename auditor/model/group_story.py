@@ -1,6 +1,6 @@
 """The life of committed offsets: written, pending, then in force or dropped (semantics 5.1, KIP-447).
 
-Replays the records of a ``__consumer_offsets`` partition in log order over :mod:`auditor.model.offsets`, and tells
+Replays the records of a ``__consumer_offsets`` partition in log order over :mod:`auditor.model.offsets`, and shows
 watchers what happens. Memory is that of the values in force and pending.
 """
 
@@ -19,7 +19,7 @@ CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER = 2, 3, 5  # key types of group records
 class Generation(NamedTuple):
     """What the last group record before a commit said. ``offset``: of the first record with this ``number``.
 
-    ``empty``: the group had no member then, None when the log does not tell.
+    ``empty``: the group had no member then, None when the log does not show.
     """
 
     offset: int

@@ -17,7 +17,7 @@ class Cause(StrEnum):
 
 
 def truncation_or_loss(log_start_offset: int, last_acked_offset: int | None) -> Cause:
-    """Decide between data cut off on purpose and data lost, from what a produce response tells.
+    """Decide between data cut off on purpose and data lost, from what a produce response shows.
 
     `log_start_offset`: of the partition, -1 when the response does not say (ask again). `last_acked_offset`: of the
     producer in this partition, None when nothing was acknowledged; then nothing acknowledged can be lost. The bound is

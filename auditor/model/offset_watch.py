@@ -26,14 +26,14 @@ class Rivals:
     _turns: dict[GroupPartition, dict[int, Commit]] = field(default_factory=dict)  # this generation's last of each
     _last: dict[GroupPartition, Commit] = field(default_factory=dict)
     _first: dict[tuple[str | GroupPartition, int], Commit] = field(default_factory=dict)  # in a group, at a place
-    _told: dict[GroupPartition, int] = field(default_factory=dict)  # the last generation told about
+    _reported: dict[GroupPartition, int] = field(default_factory=dict)  # the last generation that was reported
 
     def live(self, commit: Commit) -> None:
         """Looks at a commit that took effect or may."""
         last = self._last.get(commit.place)
         if last is None or since(last.generation) != since(commit.generation):
             self._turns[commit.place] = {}
-        elif last.producer_id != commit.producer_id and self._told.get(commit.place) != since(commit.generation):
+        elif last.producer_id != commit.producer_id and self._reported.get(commit.place) != since(commit.generation):
             self._judge(commit, last)
         self._turns[commit.place][commit.producer_id] = self._last[commit.place] = commit
         if commit.generation is not None and commit.generation.classic:
@@ -50,7 +50,7 @@ class Rivals:
             self.interleaved.append((earlier, last, c))
         else:
             return
-        self._told[c.place] = since(c.generation)
+        self._reported[c.place] = since(c.generation)
 
     def _older(self, where: str | GroupPartition, c: Commit) -> Commit | None:
         """What the producer of ``c`` committed there in an older generation of a classic group."""
@@ -103,7 +103,7 @@ def _passes_over(aborted: Commit, c: Commit) -> bool:
     """Whether this commit cannot have begun again at the offset before the aborted one.
 
     A new owner begins at the committed offset, which a rebalance between the two commits shows; the same producer may
-    have gone back itself. A plain commit shows no output that belongs to it, and so does one by a stranger.
+    have gone back itself. A plain commit shows no output that belongs to it, and so does one by another producer.
     """
     same_generation = since(aborted.generation) == since(c.generation)
     if c.plain:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from auditor.model.groups import ANONYMOUS, Committer, Group, check_commit
+from auditor.model.commit_checks import ANONYMOUS, Committer, Group, check_commit
 from auditor.model.refusal import Refused
 
 NO_PRODUCER_ID = -1

@@ -178,7 +178,7 @@ class ProducerState:
         return SnapshotEntry(int(p.producer_id[row]), int(p.epoch[row]), sequence, offset, delta, timestamp, *fixed)
 
     def load(self, entry: SnapshotEntry) -> None:
-        """Enter a producer as a snapshot tells of it; an open transaction is ongoing again."""
+        """Enter a producer as a snapshot shows it; an open transaction is ongoing again."""
         row, p = self.row_for(entry.producer_id), self.producers
         p.epoch[row] = entry.epoch
         p.coordinator_epoch[row] = entry.coordinator_epoch
@@ -210,7 +210,7 @@ class ProducerState:
     def rebuild(self, log: Sequence[Item], log_start: int, log_end: int, now: int, recover_index: bool = False) -> None:
         """Recover from what is stored: reload, then replay ``log`` from there to ``log_end`` and take a snapshot.
 
-        The transaction index is written anew from there on with ``recover_index``, else left as it is.
+        The transaction index is written again from there on with ``recover_index``, else left as it is.
         """
         self.truncate_and_reload(log_start, log_end, now)
         index = self.aborted

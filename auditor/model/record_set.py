@@ -60,7 +60,7 @@ class RecordError:
 
 
 class Rejected(Refused):
-    """A record set that is refused as a whole; `record_errors` is empty when a batch is to blame."""
+    """A record set that is refused as a whole; `record_errors` is empty when it is the batch that fails."""
 
     def __init__(self, error: str, record_errors: tuple[RecordError, ...] = ()) -> None:
         super().__init__(error)
@@ -92,7 +92,7 @@ class ValidationMetrics:
 
 
 def without_culprits(batch: Batch, errors: tuple[RecordError, ...]) -> Batch:
-    """What KIP-467's text lets a client send again: the batch without the records to blame, numbered from 0.
+    """What KIP-467's text lets a client send again: the batch without the records that failed, numbered from 0.
 
     No released client does this. The batch may come out empty; then nothing is left to send.
     """

@@ -20,5 +20,5 @@ class Refused(Exception):
         self.error = error
 
     def as_seen_by_client(self) -> Refused:
-        """The same refusal as the protocol tells it."""
+        """The same refusal as the protocol shows it."""
         return Refused(UNKNOWN_SERVER_ERROR) if self.error in INTERNAL else self

@@ -61,7 +61,7 @@ class TransactionStore:
 
     `max_timeout_ms`: longest transaction time-out a client may ask for; `expiration_ms`: idle time after which an id
     is forgotten; `keeps_last_epoch`: the log carries the last epoch (KIP-360's text), which no release does.
-    `log_count` and `last_record` tell what was written since the start.
+    `log_count` and `last_record` show what was written since the start.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class TopicSettings(NamedTuple):
 
 
 class Validated(NamedTuple):
-    """An accepted record set: assigned `offsets` in record order, and what the log's time index is told.
+    """An accepted record set: assigned `offsets` in record order, and what goes into the log's time index.
 
     `shallow_offset_of_max_timestamp`: last offset of the batch that holds `max_timestamp`, epoch ms; both -1 without
     timestamps. `size_maybe_changed`: the set was rebuilt, which counts `converted_records`.
@@ -154,7 +154,7 @@ def _check_records(
     errors = []
     for index, record in enumerate(records):
         if batch.magic < 2 and batch.compression != NONE and record.compressed:
-            raise Rejected(INVALID_RECORD)  # the reader of the wrapper gives up, before anyone is blamed
+            raise Rejected(INVALID_RECORD)  # the reader of the wrapper gives up, before any record is named
         claims_codec = source_compression != NONE and record.compressed
         error = INVALID_RECORD if claims_codec else _record_error(batch, record, settings, now, metrics)
         if error is not None:

@@ -1,4 +1,4 @@
-"""Telling people of findings: one sender of webhooks, to Slack or PagerDuty. Nothing is sent unless ``--alert`` asks.
+"""Alerts about findings: one sender of webhooks, to Slack or PagerDuty. Nothing is sent unless ``--alert`` asks.
 
 Addresses and keys are secrets and come from the environment: ``AUDITOR_SLACK_WEBHOOK`` (the address of an incoming
 webhook), ``AUDITOR_PAGERDUTY_KEY`` (the routing key of an Events v2 integration) and, for other regions and for tests,
@@ -16,21 +16,24 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import pyarrow as pa
 
 from auditor.base.errors import AuditInputError
 from auditor.outputs import runs
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules.finding import SEVERITIES, iso
 
 Row = Mapping[str, Any]
 CHANNELS = ("slack", "pagerduty")
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 SHOWN = 10  # findings in a Slack message
-MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is told of in one more
+MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is reported in one more
 MAX_TEXT = 1000
 TIMEOUT_S, ATTEMPTS, PAUSE_S = 10, 3, 2.0
 DETAILS = (
@@ -41,7 +44,7 @@ _PAUSED = frozenset({408, 429, 500, 502, 503, 504})  # answers after which a sec
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What there is to tell: findings of the wanted severity that the run before did not have, and those that are gone.
+    """What there is to report: new findings of the wanted severity, and those that are gone.
 
     Rows have the contract's fields, ``fingerprint`` and ``cluster_id``. Without a run before, all findings are new.
     """
@@ -92,15 +95,27 @@ def wrong_address(url: str) -> str:
 
 
 def news(audit: Audit, least: str) -> News:
-    """What an audit found at or above a severity, against the run before where a history is kept."""
+    """What an audit found at or above a severity, against the run before where a history is kept.
+
+    What a baseline accepts counts in neither: it is gone when it is accepted, and new when it comes back.
+    """
     options = audit.options
-    found = results.findings(audit)
+    found = results.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
     before = None
     if options.history is not None and options.run_id is not None:
         before = runs.before(options.history, options.run_id)
-    old = runs.read(options.history, before, "findings") if before and options.history else found.slice(0, 0)
+    old = _open_then(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
-    return _told(change.new, change.gone, change.still, audit, least)
+    return _news_of(change.new, change.gone, change.still, audit, least)
+
+
+def _open_then(history: Path, before: runs.Run) -> pa.Table:
+    """The findings of a kept run without those that its baseline accepted."""
+    table = runs.read(history, before, "findings")
+    summary = json.loads(runs.read(history, before, "runs")["summary"][0].as_py())
+    accepted = frozenset((summary.get("baseline") or {}).get("accepted", ()))
+    names = table.column("fingerprint").to_pylist()
+    return table.filter(pa.array([name not in accepted for name in names], pa.bool_()))
 
 
 def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:
@@ -111,20 +126,20 @@ def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit
     new = [line for line in lines if line["event"] == FOUND]
     gone = [{**line, "fingerprint": fingerprint_in(line["key"])} for line in lines if line["event"] != FOUND]
     known = {line["key"] for line in new}
-    # The same at another severity is told of as new; it is not gone.
+    # The same at another severity is reported as new; it is not gone.
     there = {row["fingerprint"] for row in holding.values()}
     still = [row for key, row in holding.items() if key not in known]
-    return _told(new, [row for row in gone if row["fingerprint"] not in there], still, audit, least)
+    return _news_of(new, [row for row in gone if row["fingerprint"] not in there], still, audit, least)
 
 
-def _told(new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, least: str) -> News:
+def _news_of(new: Sequence[Row], gone: Sequence[Row], still: Sequence[Row], audit: Audit, least: str) -> News:
     wanted = SEVERITIES[: SEVERITIES.index(least) + 1]
     shown = [[row for row in rows if row["severity"] in wanted] for rows in (new, gone, still)]
     clocks = [cluster.as_of for cluster in audit.clusters.values()]
     return News(shown[0], shown[1], shown[2], iso(max(clocks, default=-1)))
 
 
-def send(told: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
+def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
     """Alerts each channel; returns a line for each that failed. Nothing is sent when nothing changed.
 
     ``again``: PagerDuty hears once more of what is still there, so that an alert somebody closed opens again. Whatever
@@ -133,10 +148,10 @@ def send(told: News, channels: Sequence[str], *, again: bool = True) -> list[str
     failed = []
     for channel in channels:
         try:
-            if channel == "slack" and (told.new or told.gone):
-                post(address(channel), slack(told))
+            if channel == "slack" and (news.new or news.gone):
+                post(address(channel), slack(news))
             if channel == "pagerduty":
-                heard = told if again else replace(told, still=())
+                heard = news if again else replace(news, still=())
                 for event in pagerduty(heard, os.environ["AUDITOR_PAGERDUTY_KEY"]):
                     post(address(channel), event)
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -189,17 +204,17 @@ def where(row: Row) -> str:
     return log if row["offset"] is None else f"{log} at offset {row['offset']}"
 
 
-def slack(told: News) -> dict[str, Any]:
+def slack(news: News) -> dict[str, Any]:
     """A message of Slack's blocks: how many, the first findings with their remedy, and where the report is."""
-    head = f"Kafka audit: {len(told.new)} new, {len(told.gone)} gone, {len(told.still)} still there"
+    head = f"Kafka audit: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there"
     blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
-    for row in told.new[:SHOWN]:
+    for row in news.new[:SHOWN]:
         text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}\n{_escaped(row['message'])}"
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
-    more = len(told.new) - SHOWN
+    more = len(news.new) - SHOWN
     report = os.environ.get("AUDITOR_REPORT_URL")
     words = [f"{more} more"] if more > 0 else []
-    words += [f"as of {told.as_of}", *([f"<{report}|report>"] if report else [])]
+    words += [f"as of {news.as_of}", *([f"<{report}|report>"] if report else [])]
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": " · ".join(words)}]})
     return {"text": head, "blocks": blocks}
 
@@ -210,16 +225,16 @@ def _escaped(text: str) -> str:
     return safe if len(safe) <= MAX_TEXT else safe[:MAX_TEXT] + "…"
 
 
-def pagerduty(told: News, key: str) -> list[dict[str, Any]]:
+def pagerduty(news: News, key: str) -> list[dict[str, Any]]:
     """Events v2: one alert a finding, the same again while it is there, resolved once it is gone."""
-    open_now = [*told.new, *told.still]
-    events = [_trigger(row, key, told.as_of) for row in open_now[:MAX_EVENTS]]
+    open_now = [*news.new, *news.still]
+    events = [_trigger(row, key, news.as_of) for row in open_now[:MAX_EVENTS]]
     if len(open_now) > MAX_EVENTS:
         payload = {"summary": f"Kafka audit: {len(open_now) - MAX_EVENTS} more findings", "severity": "warning"}
         more = {"payload": payload | {"source": "kafka-log-auditor"}, "dedup_key": "kafka-log-auditor-more"}
         events.append({"routing_key": key, "event_action": "trigger", **more})
     return events + [
-        {"routing_key": key, "event_action": "resolve", "dedup_key": row["fingerprint"]} for row in told.gone
+        {"routing_key": key, "event_action": "resolve", "dedup_key": row["fingerprint"]} for row in news.gone
     ]
 
 

@@ -22,7 +22,7 @@ LOCK, STAGED = ".lock", ".unfinished"
 
 
 def outside_of(folder: Path, inventory: Inventory | None, option: str = "--out") -> None:
-    """That a folder to write to is in no log directory of the input, wherever links lead.
+    """That a folder to write to is in no log directory of the input, links followed.
 
     Errors: :class:`AuditInputError` where it is: evidence is only read, and a broker does not start beside folders
     that it does not know.

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from auditor.connectors import schema
 from auditor.outputs import runs
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
-from auditor.pipeline.tables import OF_FACTS
+from auditor.pipeline.derived_tables import OF_FACTS
+from auditor.pipeline.whole_audit import Audit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,7 +1,7 @@
 """``watch.jsonl``: each finding once when it first holds and once more when it no longer does, across kills too.
 
 The journal is only ever appended to, and what it says is the truth: the checkpoint beside it only spares reading all of
-it again. Lines that a kill cut off are taken away, so that their findings are told again, whole.
+it again. Lines that a kill cut off are taken away, so that their findings are reported again, whole.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from auditor.outputs.claim import write_whole
 
 JOURNAL, CHECKPOINT = "watch.jsonl", "checkpoint.json"
 FOUND, RESOLVED = "found", "resolved"
-TOLD_AGAIN = ("rule", "severity", "broker_id", "topic", "partition", "offset", "transactional_id", "group_id")
+REPORTED_AGAIN = ("rule", "severity", "broker_id", "topic", "partition", "offset", "transactional_id", "group_id")
 
-Open = dict[str, dict[str, Any]]  # key of a finding -> what is told again when it is resolved
+Open = dict[str, dict[str, Any]]  # key of a finding -> what is reported again when it is resolved
 
 
 def key_of(fingerprint: str, severity: str) -> str:
-    """What makes a finding the same: a graver one is told anew."""
+    """What makes a finding the same: a more severe one is reported again."""
     return f"{fingerprint}:{severity}"
 
 
@@ -74,12 +74,12 @@ class Journal:
 
     def _apply(self, line: Mapping[str, Any]) -> None:
         if line["event"] == FOUND:
-            self.open[line["key"]] = {name: line[name] for name in TOLD_AGAIN}
+            self.open[line["key"]] = {name: line[name] for name in REPORTED_AGAIN}
         else:
             self.open.pop(line["key"], None)
 
     def update(self, at: str, holding: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Tells what is new and what is gone. ``at``: the time, ISO-8601; ``holding``: all that hold now, by key."""
+        """Reports what is new and what is gone. ``at``: the time, ISO-8601; ``holding``: all that hold now, by key."""
         lines = [{"event": FOUND, "at": at, "key": key, **row} for key, row in holding.items() if key not in self.open]
         lines += [
             {"event": RESOLVED, "at": at, "key": key, **row} for key, row in self.open.items() if key not in holding

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.errors import RECORD_AT
+from auditor.base.words import plural
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.pipeline import results
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.what_if_audit import WhatIfAudit
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
 
@@ -42,15 +44,24 @@ def publish(audit: Audit, folder: Path) -> None:
         from auditor.outputs import expectations
 
         judged, summary["expectations"] = expectations.judge(audit, summary, folder)
-    rows = [f.to_dict() for f in findings]
     write_findings(findings, folder)
-    described = registry.described(rows)
+    described = described_findings(audit)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
     write_whole(folder / "report.html", page)
     write_metrics(folder / "metrics.prom", described, summary)
     if options.history is not None:
         keep(audit, summary, judged)
     write_whole(folder / SUMMARY, as_json(summary))
+
+
+def described_findings(audit: Audit) -> list[dict[str, Any]]:
+    """The findings as pages and the terminal take them: with what their rules declare, their fingerprints and, under
+    ``accepted``, the entry of the baseline that accepts them (null: none)."""
+    prints, entries = audit.fingerprints, audit.accepted.accepted
+    return registry.described(
+        f.to_dict() | {"fingerprint": name, "accepted": None if entry is None else entry.row()}
+        for f, name, entry in zip(audit.findings, prints, entries, strict=True)
+    )
 
 
 def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
@@ -103,22 +114,18 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
 
 def summarise(audit: Audit) -> dict[str, Any]:
     """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
-    severities, rules = Counter(f.severity for f in audit.findings), Counter(f.rule for f in audit.findings)
     logs = audit.judged["log"]
-    clocks = [c.as_of for c in audit.clusters.values()]
     return {
         "tool": {"name": "auditor", "version": version("kafka-log-auditor")},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
-        "as_of": iso(max(clocks, default=0)),
+        "as_of": iso(audit.as_of),
         "as_of_given": audit.options.as_of is not None,
         "newest": iso(max((c.newest_time for c in audit.clusters.values()), default=-1)),
         "complete": not audit.incomplete(),
         "policy": [c._asdict() for c in audit.choices],
-        "counts": {
-            "by_severity": {s: severities.get(s, 0) for s in SEVERITIES},
-            "by_rule": dict(sorted(rules.items())),
-        },
+        "counts": counts(audit.open_findings),
+        "baseline": _baseline(audit),
         "inputs": _inputs(audit),
         "bytes": _bytes(audit),
         "batches": sum(row["sums"]["batches"] for row in logs),
@@ -135,6 +142,29 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "recovery": _recovery(audit),
         "timings": audit.timings,
         **audit.of_summary(),
+    }
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
+    """How many findings there are of each severity, zeros too, and of each rule."""
+    listed = list(findings)
+    severities, rules = Counter(f.severity for f in listed), Counter(f.rule for f in listed)
+    return {"by_severity": {s: severities[s] for s in SEVERITIES}, "by_rule": dict(sorted(rules.items()))}
+
+
+def _baseline(audit: Audit) -> dict[str, Any] | None:
+    """What the baseline accepts, counted apart; its entries that do not hold any more, and those that match nothing."""
+    if audit.options.baseline is None:
+        return None
+    held = audit.accepted
+    accepted = [f for f, entry in zip(audit.findings, held.accepted, strict=True) if entry is not None]
+    return {
+        "file": audit.baseline.file,
+        "entries": len(audit.baseline.entries),
+        "counts": counts(accepted),
+        "accepted": sorted({entry.fingerprint for entry in held.accepted if entry is not None}),
+        "back": [entry.row() | {"why": why} for entry, why in held.back],
+        "gone": [entry.row() for entry in held.gone],
     }
 
 
@@ -213,8 +243,8 @@ def _notes(audit: Audit) -> list[str]:
     notes = []
     for row in audit.judged["log"]:
         if row["dropped_events"]:
-            n = sum(row["dropped_events"].values())
-            notes.append(f"{row['topic']}-{row['partition']} in {row['log_dir']}: {n} more events than are kept")
+            n = plural(sum(row["dropped_events"].values()), "event")
+            notes.append(f"{row['topic']}-{row['partition']} in {row['log_dir']}: {n} beyond those that are kept")
     notes += [note for row in audit.judged["log"] for note in row["notes"]]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:

@@ -1,4 +1,4 @@
-"""What ``__cluster_metadata`` tells of each cluster, read before anything else: the audit's settings.
+"""What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
 
 A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
 where the driver runs but in a process apart, which it may kill; of a cluster the one that goes furthest counts.
@@ -70,7 +70,7 @@ class ClusterSettings:
         return releases.expiration_ms(shown, lambda name: self.topic_setting("", name, broker_id))
 
     def topic_setting(self, topic: str, name: str, broker_id: int | None = None) -> str | None:
-        """A topic's effective setting: its own, the broker's, or the cluster's default; None where none tells."""
+        """A topic's effective setting: its own, the broker's, or the cluster's default; None where none says."""
         own = self.topic_configs.get(topic, {}).get(name)
         if own is not None:
             return own
@@ -104,9 +104,9 @@ class MetadataTask(NamedTuple):
 
 
 class MetadataRead(NamedTuple):
-    """What a copy of it tells: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
+    """What a copy of it says: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
 
-    ``elections``: the leaders that it tells of, by partition, also of topics that are gone.
+    ``elections``: the leaders that it shows, by partition, also of topics that are gone.
     """
 
     metadata: ClusterMetadata
@@ -142,7 +142,7 @@ def read_settings(
 def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:
     if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
-        topics = read.metadata.topics  # one that was made anew under its name has another past
+        topics = read.metadata.topics  # one that was recreated under its name has another past
         of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
         cluster.elections = {at: some for at, some in of_now.items() if some}
         cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole

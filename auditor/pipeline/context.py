@@ -64,7 +64,7 @@ def brief(facts: CopyFacts) -> Brief:
 
 
 def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[tuple[str, int], Brief]:
-    """The leader copy of each log of one cluster (rules.md, *leader copy*)."""
+    """The leader replica of each log of one cluster (rules.md, *leader copy*)."""
     chosen: dict[tuple[str, int], Brief] = {}
 
     def order(b: Brief) -> tuple[object, ...]:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.words import plural
 from auditor.connectors.files import Copy, Inventory, LogDir, SegmentFile
-from auditor.pipeline.audit import Audit, Say, nobody
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.pipeline.copies import kept
 from auditor.pipeline.live_reading import Reading
 from auditor.pipeline.live_tables import Tables
+from auditor.pipeline.read_step import kept
+from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.live_copy import NOWHERE
 from auditor.rules import registry
 from auditor.rules.finding import Finding
@@ -43,7 +44,7 @@ class LiveAudit(Audit):
         with self.step("read the cluster"), Tables(self.options, self.folder) as tables:
             self._reading.run(tables.watch)
         if not self._reading.brokers:
-            raise AuditInputError("the cluster does not tell its topics; check what this user may describe")
+            raise AuditInputError("the cluster does not list its topics; check what this user may describe")
         return self._reading
 
     @cached_property
@@ -83,7 +84,7 @@ class LiveAudit(Audit):
             finding.file = finding.position = None
         self._ended = {(f.topic, f.partition, f.producer_id, f.offset) for f in ended}
         if ended:
-            note = f"{len(ended)} transactions that were open while the cluster was read have ended since"
+            note = f"ended since, though open while the cluster was read: {plural(len(ended), 'transaction')}"
             self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
         return [finding for finding in found if finding not in ended]
 
@@ -137,7 +138,7 @@ class LiveAudit(Audit):
         return [name for name in super().written_tables() if name not in PASSING]
 
     def of_summary(self) -> dict[str, Any]:
-        """What only a running cluster can tell, under ``live``."""
+        """What only a running cluster can show, under ``live``."""
         reading = self.reading
         ends = reading.ends
         logs = [

@@ -13,7 +13,7 @@ from typing import Any
 
 from auditor.base.limits import MIB
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.live_cluster import (
     BROKER,
     DEBUGGER,
@@ -35,7 +35,7 @@ from auditor.model.hashing import partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.live_copy import LiveReader, LiveTask
-from auditor.rules.coordinator_history import SKEW_MS
+from auditor.rules.named import SKEW_MS
 from auditor.rules.view import is_compacted
 
 PIECE = MIB  # of a log, asked for at a time
@@ -70,15 +70,15 @@ class Abandoned:
     """
 
     def __init__(self, before: dict[str, Listing] | None, after: dict[str, Listing] | None) -> None:
-        self.told = before is not None and after is not None
+        self.asked_twice = before is not None and after is not None
         before, after = before or {}, after or {}
         self.known = {t.producer_id for t in (*before.values(), *after.values())}
         self.still = {t.producer_id: t for tid, t in after.items() if before.get(tid) == t}
 
     def __call__(self, producer_id: int, log: Name) -> bool:
         """Whether that producer's transaction in a log, itself the same before and after, is abandoned."""
-        if not self.told or producer_id not in self.known:
-            return self.told
+        if not self.asked_twice or producer_id not in self.known:
+            return self.asked_twice
         listing = self.still.get(producer_id)
         if listing is None:
             return False
@@ -122,7 +122,7 @@ class Reading:
         for log in sorted((log for log in self.logs if log.name in self.ends.end), key=self._order):
             self.facts.append(self._read(log, watch))
         self._compare(before, self._memory())
-        self._tell([log for log in self.logs if log.name not in self.ends.end])
+        self._report_unread([log for log in self.logs if log.name not in self.ends.end])
 
     def _settings(self) -> None:
         topics = sorted({log.topic for log in self.logs})
@@ -232,10 +232,10 @@ class Reading:
             if facts.topic == TRANSACTION_STATE:
                 facts.coordinator_memory = CoordinatorMemory(ids[facts.partition], self.asked_at)
 
-    def _tell(self, unread: Iterable[Log]) -> None:
+    def _report_unread(self, unread: Iterable[Log]) -> None:
         """Says what was not read."""
         for log in unread:
-            why = "has no leader" if log.leader < 0 else f"broker {log.leader} does not tell its offsets"
+            why = "has no leader" if log.leader < 0 else f"broker {log.leader} does not show its offsets"
             self.notes.append(f"not read: {log.topic}-{log.partition}: {why}")
         for facts in self.facts:
             start = self.begins(facts)

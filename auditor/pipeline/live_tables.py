@@ -9,12 +9,12 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.connectors import internal, schema
+from auditor.connectors import internal_rows, schema
 from auditor.connectors.arrow import Key, for_spark, from_errors
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.rows import table_schema
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.options import AuditOptions
@@ -51,11 +51,11 @@ class Tables:
             return None
         key: Key = (task.cluster_id, task.broker_id, task.log_dir, task.topic, task.partition)
 
-        decoded = InternalRows(task.topic, task.limits) if task.topic in internal.TABLES else None
+        decoded = InternalRows(task.topic, task.limits) if task.topic in internal_rows.TABLES else None
 
         def show(chunk: Chunk) -> None:
             if decoded is not None and chunk.raw is not None:
-                decoded.add(task.file, chunk)  # what could not be read the audit tells
+                decoded.add(task.file, chunk)  # what could not be read is reported by the audit
                 decoded.unreadable.clear()
                 decoded.unknown.clear()
                 for name, batch in decoded.drain(key):

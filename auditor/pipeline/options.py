@@ -22,7 +22,7 @@ class AuditOptions:
     """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
 
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
-    ``bootstrap``: ``host:port`` that commands of remedies are given.
+    ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -45,6 +45,7 @@ class AuditOptions:
     run_id: str | None = None
     max_findings: int = OF_A_RULE
     bootstrap: str | None = None
+    baseline: Path | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in CHOICES:

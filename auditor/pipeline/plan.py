@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
@@ -107,8 +107,12 @@ def size(task: AnyTask) -> int:
     """Bytes that the task reads, and a little for opening its files."""
     if isinstance(task, SegmentTask):
         return task.size + OPENING_BYTES
-    files = task.texts if isinstance(task, TextTask) else task.copy.files()
-    return sum(f.size for f in files) + OPENING_BYTES
+    return sum(f.size for f in files(task)) + OPENING_BYTES
+
+
+def files(task: CopyTask | TextTask) -> Sequence[DataFile | TextFile]:
+    """The files that a task reads."""
+    return task.texts if isinstance(task, TextTask) else task.copy.files()
 
 
 def _name(task: AnyTask) -> tuple[str, str, int]:

@@ -36,7 +36,7 @@ def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], 
         return PolicyChoice(log_dir.name, least, f"metadata.version {level} in __cluster_metadata")
     if log_dir.meta is not None and log_dir.meta.cluster_id is None:
         return PolicyChoice(log_dir.name, policies.OLDEST, "meta.properties without cluster.id")
-    return PolicyChoice(log_dir.name, policies.ASSUMED, "assumed: nothing in the input tells another")
+    return PolicyChoice(log_dir.name, policies.ASSUMED, "assumed: nothing in the input shows another one")
 
 
 def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:

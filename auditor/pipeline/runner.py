@@ -1,7 +1,7 @@
 """A way to run: the two steps of an audit, read copies and judge logs, and the tables; nothing else differs.
 
-:mod:`auditor.spark.runner` runs them on Spark, :mod:`auditor.inline.runner` in processes of this machine. What either
-gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
+:mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline.inline_runner` in processes of this machine.
+What either gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.files import Inventory
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.context import Brief
-from auditor.pipeline.copies import KeptFacts
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import KeptFacts
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
@@ -59,7 +59,7 @@ class Copies(ABC):
 
 
 class Audited(Protocol):
-    """What a runner, and the tables of results, ask an audit for (:class:`auditor.pipeline.audit.Audit`)."""
+    """What a runner, and the tables of results, ask an audit for (:class:`auditor.pipeline.whole_audit.Audit`)."""
 
     options: AuditOptions
     fatal: list[tuple[str, DecodeError]]
@@ -99,10 +99,12 @@ class Runner(ABC):
     """A way to run. ``pool``: processes of the driver's machine for what is read before all else.
 
     ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
+    ``progress``: hears, while copies are read, which part of their bytes has been read, from 0 to 1.
     """
 
     name: str
     input_bytes = 0
+    progress: Callable[[float], None] | None = None
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

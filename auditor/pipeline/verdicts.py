@@ -35,7 +35,7 @@ VERDICTS = pa.schema(
 
 
 def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the policies make of one log: verdicts and findings by its leader copy, sizes by every copy."""
+    """What the policies make of one log: verdicts and findings by its leader replica, sizes by every copy."""
     log = LogView(copies, cluster)
     for facts in log.copies:
         yield "log", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
@@ -94,12 +94,12 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[dict[str, A
     Version 2 raises the epoch with every marker, so that a late write is of an old epoch there.
     """
     catalogue = registry.load()
-    told: set[tuple[int | None, int | None]] = set()
+    reported: set[tuple[int | None, int | None]] = set()
     rows = log.leader.transactions
     for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
-        if (f.producer_id, f.offset) in told or f.evidence.get("in_flight"):
+        if (f.producer_id, f.offset) in reported or f.evidence.get("in_flight"):
             continue
-        told.add((f.producer_id, f.offset))
+        reported.add((f.producer_id, f.offset))
         found = rows[(rows["producer_id"] == f.producer_id) & (rows["first_offset"] == f.offset)]
         if not len(found):
             continue

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from auditor.base.words import plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT
 from auditor.pipeline import plan, verdicts, what_if_numbers, what_if_plan
-from auditor.pipeline.audit import Audit, Say, nobody
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.finding import Finding, iso
@@ -69,7 +70,7 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The policies that are told of."""
+        """The policies that are reported."""
         return tuple(name for name in self._compared if name in self.policies or name in self._now.values())
 
     @cached_property
@@ -136,5 +137,5 @@ def _notes(text_folders: int) -> list[str]:
         f"state sizes are estimates: {BYTES_A_PRODUCER} bytes a producer and {BYTES_A_BATCH} a cached batch",
     ]
     if text_folders:
-        notes.append(f"{text_folders} folder(s) of text dumps are left out: they show no sizes and no settings")
+        notes.append(f"left out, for want of sizes and settings: {plural(text_folders, 'folder')} of text dumps")
     return notes

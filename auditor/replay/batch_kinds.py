@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import columns
+from auditor.connectors.codec import batch_columns
 
-FLAW_PRODUCER_SEQUENCE = columns.FLAW_PRODUCER_SEQUENCE
-FLAW_PRODUCER_EPOCH = columns.FLAW_PRODUCER_EPOCH
-FLAW_CRC = columns.FLAW_CRC
+FLAW_PRODUCER_SEQUENCE = batch_columns.FLAW_PRODUCER_SEQUENCE
+FLAW_PRODUCER_EPOCH = batch_columns.FLAW_PRODUCER_EPOCH
+FLAW_CRC = batch_columns.FLAW_CRC
 APPEND_TIME, CONTROL = 0x08, 0x20  # bits of the attributes
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS
 from auditor.replay.copy_task import FAR, CopyTask
 from auditor.replay.snapshot_chain import Stored

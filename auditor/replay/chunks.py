@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.columns import BATCH_DTYPES, RecordSummary
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.summary import DTYPES
-from auditor.connectors.internal import PACKED
+from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file
 from auditor.facts.packed import packed_column, unpacked_column
 from auditor.replay.copy_task import CopyTask

@@ -18,8 +18,8 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.checkpoint import EpochStart, decode_leader_epochs
-from auditor.connectors.codec.columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
@@ -55,7 +55,7 @@ def read_copy(task: CopyTask) -> CopyFacts:
 
 
 def _broke_off(file: DataFile, data: bytes) -> bool:
-    """Whether a binary file was being cut or written anew while it was read: then nothing in it counts.
+    """Whether a binary file was being cut or rewritten while it was read: then nothing in it counts.
 
     Brokers shorten the indexes of a segment that they close, to whole entries; text files they replace at once.
     """
@@ -65,7 +65,7 @@ def _broke_off(file: DataFile, data: bytes) -> bool:
 
 
 class Listener(Protocol):
-    """Who is told of a copy as it is read: segment by segment, batches and unreadable bytes in the order of the log."""
+    """Listens while a copy is read: segment by segment, batches and unreadable bytes in the order of the log."""
 
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
         """A segment comes; ``after`` is the next one's base offset, -1 for none."""

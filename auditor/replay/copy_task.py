@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import internal
+from auditor.connectors import internal_rows
 from auditor.connectors.files import Copy, TextFile
 from auditor.connectors.storage import Place
 from auditor.model.policies import Policy
@@ -68,7 +68,7 @@ class CopyTask:
     @property
     def has_internal_rows(self) -> bool:
         """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
-        return self.copy.topic in internal.TABLES
+        return self.copy.topic in internal_rows.TABLES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A producer's first judged batch held against what lies below it: batches below the log start, or a snapshot there.
+"""A producer's first judged batch compared with what lies below it: batches below the log start, or a snapshot there.
 
 What a snapshot at or above the first stored segment says is what the broker knew: from there on every batch is in the
 files, so the first judged one is as provable as any other (semantics 6.2).

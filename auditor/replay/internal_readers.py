@@ -6,7 +6,7 @@ from typing import Protocol
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
+from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
 from auditor.facts.copy_facts import CopyFacts
 from auditor.replay.coordinator_reader import CoordinatorReader
 from auditor.replay.copy_task import CopyTask

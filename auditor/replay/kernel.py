@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec.columns import FLAW_CRC
+from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.model import producers as model
 from auditor.replay.batch_kinds import is_control, is_foreign, is_marker
 from auditor.replay.log_checks import check_header, check_leader_epoch, check_offsets, take_time

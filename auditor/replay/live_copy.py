@@ -15,7 +15,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors.codec.batch import POSITION
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.files import Copy, SegmentFile
@@ -121,7 +121,7 @@ class LiveReader(CopyReader):
         )  # fmt: skip
 
     def _note_holes(self, b: BatchColumns) -> None:
-        """Remembers behind which offset nothing has been cleaned away, which only the batches themselves tell."""
+        """Remembers behind which offset nothing has been cleaned away, which only the batches themselves show."""
         if not len(b.position):
             return
         ends = b.last_offset + 1

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import columns
-from auditor.connectors.codec.columns import FLAW_COUNT_BELOW_SPAN, FLAW_NO_PRODUCER_FIELDS, FLAW_PRODUCER_SEQUENCE
+from auditor.connectors.codec import batch_columns
+from auditor.connectors.codec.batch_columns import (
+    FLAW_COUNT_BELOW_SPAN,
+    FLAW_NO_PRODUCER_FIELDS,
+    FLAW_PRODUCER_SEQUENCE,
+)
 from auditor.replay.batch_kinds import has_broker_time
 from auditor.replay.new_rows import (
     COUNT_BELOW_SPAN,
@@ -24,19 +28,19 @@ from auditor.replay.state import ATTR_CONTROL, ATTR_TRANSACTIONAL, Log
 
 AHEAD_MS = 3_600_000
 HEADER_FLAWS = (
-    columns.FLAW_COUNT_ABOVE_SPAN
-    | columns.FLAW_NEGATIVE_SPAN
-    | columns.FLAW_CODEC_UNKNOWN
-    | columns.FLAW_NO_PRODUCER_FIELDS
-    | columns.FLAW_PRODUCER_EPOCH
-    | columns.FLAW_CONTROL_COMPRESSED
-    | columns.FLAW_CONTROL_KEY
-    | columns.FLAW_CONTROL_VALUE
-    | columns.FLAW_CONTROL_TYPE
-    | columns.FLAW_CONTROL_NOT_TRANSACTIONAL
-    | columns.FLAW_CONTROL_RECORDS
-    | columns.FLAW_CONTROL_SEQUENCE
-    | columns.FLAW_CONTROL_NO_PRODUCER
+    batch_columns.FLAW_COUNT_ABOVE_SPAN
+    | batch_columns.FLAW_NEGATIVE_SPAN
+    | batch_columns.FLAW_CODEC_UNKNOWN
+    | batch_columns.FLAW_NO_PRODUCER_FIELDS
+    | batch_columns.FLAW_PRODUCER_EPOCH
+    | batch_columns.FLAW_CONTROL_COMPRESSED
+    | batch_columns.FLAW_CONTROL_KEY
+    | batch_columns.FLAW_CONTROL_VALUE
+    | batch_columns.FLAW_CONTROL_TYPE
+    | batch_columns.FLAW_CONTROL_NOT_TRANSACTIONAL
+    | batch_columns.FLAW_CONTROL_RECORDS
+    | batch_columns.FLAW_CONTROL_SEQUENCE
+    | batch_columns.FLAW_CONTROL_NO_PRODUCER
 )
 
 

@@ -18,7 +18,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.arrow import MAX_TIME_MS
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
 from auditor.connectors.codec.interning import FULL, Interner
 from auditor.connectors.codec.offset_columns import (
@@ -36,7 +36,7 @@ from auditor.connectors.codec.offset_columns import (
 )
 from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal import RecordProblems
+from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
@@ -44,7 +44,7 @@ from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
 
 DICTIONARY_BYTES = 128 * MIB
-NOTHING, PLAIN, TOLD = range(3)  # of a place: no value, a value in force, handed over to the story
+NOTHING, PLAIN, IN_STORY = range(3)  # of a place: no value, a value in force, handed over to the story
 COMMIT, GONE, SPECIAL = range(3)  # of a record; special: not by column
 # Columns of records and of values in force.
 R_PLACE, R_KIND, R_VALUE, R_OFFSET, R_TIME, R_PRODUCER, R_EPOCH, R_POSITION, R_FIELDS = range(9)
@@ -62,7 +62,7 @@ def _follow(
     found, at, why = 0, first, DONE
     while at < records.shape[1]:
         place, kind = records[R_PLACE, at], records[R_KIND, at]
-        if kind == SPECIAL or records[R_PRODUCER, at] != NO_PRODUCER_ID or values[place, V_STATE] == TOLD:
+        if kind == SPECIAL or records[R_PRODUCER, at] != NO_PRODUCER_ID or values[place, V_STATE] == IN_STORY:
             why = AT_SPECIAL
             break
         now = values[place]
@@ -230,10 +230,10 @@ class OffsetsReader(RecordProblems):
             return
         place = int(record[R_PLACE])
         value = self.values[place]
-        if value[V_STATE] != TOLD:
+        if value[V_STATE] != IN_STORY:
             if value[V_STATE] == PLAIN:
                 self.story.begin_with(self._in_force(place, value))
-            value[V_STATE] = TOLD
+            value[V_STATE] = IN_STORY
         self._end_transactions(offset)
         group, topic = self._name(int(self.places.group[place])), self._topic(place)
         self.story.offset_record(
@@ -309,13 +309,13 @@ class OffsetsReader(RecordProblems):
         )
 
     def _end_transactions(self, offset: int | None) -> None:
-        """Tells the story of the markers below an offset, or of all in the chunk."""
+        """Gives the story the markers below an offset, or of all in the chunk."""
         while self.markers and (offset is None or self.markers[-1][0] < offset):
             _, producer_id, commit = self.markers.pop()
             self.story.marker(producer_id, commit)
 
     def _limit(self, records: np.ndarray, left: np.ndarray) -> list[DecodeError]:
-        """Notes commits that the dictionaries have no room for; one error tells of all."""
+        """Notes commits that the dictionaries have no room for; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
         row = int(np.flatnonzero(left)[0])
@@ -344,15 +344,15 @@ class OffsetsReader(RecordProblems):
             ]
         )  # fmt: skip
         groups, topics = places.groups.texts(), places.topics.texts()
-        told = np.array(list(self._told(groups, topics)), np.int64).reshape(-1, len(COLUMNS)).T
-        table = np.concatenate([table, told], axis=1)
+        in_story = np.array(list(self._in_story(groups, topics)), np.int64).reshape(-1, len(COLUMNS)).T
+        table = np.concatenate([table, in_story], axis=1)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         return WatchedOffsets(
             self.rivals.zombies, self.rivals.interleaved, self.watch.falls(), self.watch.skips,
             self.committers.first, pending, in_force(table, groups, topics, self.files, self.known_generations), groups,
         )  # fmt: skip
 
-    def _told(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:
+    def _in_story(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:
         """The values in force that the story has, as rows of the table."""
         commits = list(self.story.in_force())
         group_numbers = {name: number for number, name in enumerate(groups)} if commits else {}

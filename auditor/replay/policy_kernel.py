@@ -1,8 +1,8 @@
 """The same batches under another policy, compiled: what its leader would have answered, and what its state would cost.
 
 A log holds only what was accepted. Each data batch counts as one client append, each marker as one of the coordinator,
-in offset order; after a refusal the replay goes on as if the batch had been accepted, so that one cause is told once
-(semantics 2.6). Time passes with the batches: producers expire and segments fall to retention as on a broker.
+in offset order; after a refusal the replay goes on as if the batch had been accepted, so that one cause is reported
+once (semantics 2.6). Time passes with the batches: producers expire and segments fall to retention as on a broker.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec.columns import FLAW_CRC as _FLAW_CRC
+from auditor.connectors.codec.batch_columns import FLAW_CRC as _FLAW_CRC
 from auditor.model import producers as model
 from auditor.replay.batch_kinds import has_broker_time, is_control, is_foreign, is_marker
 from auditor.replay.bounds import CopyBounds, Inherited

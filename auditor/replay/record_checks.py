@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec.columns import FLAW_CRC, BatchColumns, RecordSummary
+from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.facts.events import Kind, blank_events
 from auditor.replay.copy_task import CopyTask
 

@@ -1,8 +1,8 @@
 """What a broker would meet in each segment if it recovered it, gathered while the segment is read.
 
 Follows ``LogSegment.recover`` of 4.1: batches are taken in file order until one is not whole or its checksum is wrong;
-offsets matter only where the rebuilt indexes get an entry. Poison and what becomes of the log is for
-rules/crash_recovery.py.
+offsets matter only where the rebuilt indexes get an entry. Which batches stop a start, and what becomes of the log, is
+for rules/crash_recovery.py.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec import columns as col
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.batch_records import as_records
 
 INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default
 MAX_INT = 2**31 - 1
-MAX_POISON = 100  # of a segment
+MAX_FATAL = 100  # of a segment
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
 MAGIC_AT = 16  # byte of a batch that holds the magic; its checksum does not cover it
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
@@ -141,7 +141,7 @@ class RecoveryScan:
         ends = np.flatnonzero(~sound | (broken & (b.producer_id >= 0)))
         stop = int(ends[0]) + int(sound[ends[0]]) if len(ends) else len(b.position)
         refused = int(_refused_row(as_records(rows), stop, self.rebuilt))
-        self._poison(b, stop if refused < 0 else refused)
+        self._fatal(b, stop if refused < 0 else refused)
         if refused >= 0:
             self._refused()
         elif len(ends):
@@ -151,13 +151,13 @@ class RecoveryScan:
             kept = int(np.maximum(b.record_count[:stop], 0).sum())
             self._cut(int(b.position[row]) + (int(b.size[row]) if sound[row] else 0), reason, after, kept)
 
-    def _poison(self, b: BatchColumns, stop: int) -> None:
+    def _fatal(self, b: BatchColumns, stop: int) -> None:
         """Notes markers of a type that is none, and offsets that no index of this segment can hold."""
         unknown = (b.flaws[:stop] & col.FLAW_CONTROL_TYPE != 0) & (b.producer_id[:stop] >= 0)
-        for row in np.flatnonzero(unknown)[: MAX_POISON - len(self.scan.poison)]:
+        for row in np.flatnonzero(unknown)[: MAX_FATAL - len(self.scan.fatal)]:
             values = (b.position[row], b.base_offset[row], b.producer_id[row], b.control_type[row])
             position, offset, producer, kind = map(int, values)
-            self.scan.poison.append((position, offset, producer, kind))
+            self.scan.fatal.append((position, offset, producer, kind))
         relative = b.last_offset[:stop] - self.scan.base_offset
         if np.any((relative < 0) | (relative > MAX_INT)):
             self.scan.undecided = "a batch whose offset does not belong into its segment: the broker would split it"

@@ -1,4 +1,4 @@
-"""Producer snapshots held against the replay: the links of the chain proof.
+"""Producer snapshots compared with the replay: the links of the chain proof.
 
 A snapshot at N must be what replaying the log up to N gives, plus what was known from before the log start, minus
 producers that had expired (semantics 1.14). What a snapshot merely carries over from the one before is not its fault.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex
 from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.text.folder import read_texts

@@ -32,8 +32,8 @@ except ImportError:  # Spark Connect alone
     FAILED: tuple[type[Exception], ...] = (PySparkException,)  # how a job's end comes to the driver
 else:
     FAILED = (PySparkException, Py4JError)
-TOLD = "log_dir string, file string, detail string"
-TOLD_ARROW = pa.schema([("log_dir", pa.string()), ("file", pa.string()), ("detail", pa.string())])
+FATAL = "log_dir string, file string, detail string"
+FATAL_ARROW = pa.schema([("log_dir", pa.string()), ("file", pa.string()), ("detail", pa.string())])
 UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
 
 
@@ -41,7 +41,7 @@ def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: C
     """``work``, which reads decoded tables; where it fails for files that kill their reader, once more without them.
 
     They go to ``audit.fatal``. Cost: where it fails, the tables' files are read twice more. Errors: those of ``work``
-    where no file is to blame.
+    where no file is the cause.
     """
     try:
         return work()
@@ -64,7 +64,7 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
         for found in read_apart(work, _fatal):
             yield from found
 
-    rows = scan.each_list(spark, lists, look, TOLD).toArrow().to_pylist()
+    rows = scan.each_list(spark, lists, look, FATAL).toArrow().to_pylist()
     sizes = {(d.name, f.name): f.size for d in audit.inventory.log_dirs for f in d.files()}
     return sorted(
         (row["log_dir"], DecodeError(row["file"], 0, sizes[row["log_dir"], row["file"]], "unreadable", row["detail"]))
@@ -73,9 +73,9 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
 
 
 def _fatal(work: Work) -> list[pa.RecordBatch]:
-    """What the one who reads a piece was told not to open."""
+    """What the reader of a piece was not allowed to open."""
     found = [rows for table, rows in read_piece(*work) if table == "decode_errors"]
     kills = [pa.compute.starts_with(rows.column("detail"), KILLS) for rows in found]
     return [
-        rows.filter(mask).select(TOLD_ARROW.names).cast(TOLD_ARROW) for rows, mask in zip(found, kills, strict=True)
+        rows.filter(mask).select(FATAL_ARROW.names).cast(FATAL_ARROW) for rows, mask in zip(found, kills, strict=True)
     ]

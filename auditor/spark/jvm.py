@@ -3,7 +3,7 @@
 Spark loads and verifies some ten thousand classes from 280 jars at each start; with an archive (class-data sharing,
 JEP 350) the JVM maps them as they were. It is made once, by :mod:`auditor.spark.warm`, into the environment that
 Spark is
-installed in, and is of no use to another Java or Spark: its name tells both, and the JVM checks every jar. Where there
+installed in, and is of no use to another Java or Spark: its name says both, and the JVM checks every jar. Where there
 is none, everything works as it does with it, four seconds later.
 """
 
@@ -29,8 +29,8 @@ OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xlog
 def archive(java: str) -> Path:
     """Where the archive of this Java and Spark is or would be. Cost: a stat of the ``java`` file."""
     found = Path(java).resolve()
-    told = f"{found} {found.stat().st_mtime_ns} {importlib.metadata.version('pyspark')}"
-    name = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:16]}.jsa"
+    depends_on = f"{found} {found.stat().st_mtime_ns} {importlib.metadata.version('pyspark')}"
+    name = f"spark-{hashlib.sha256(depends_on.encode()).hexdigest()[:16]}.jsa"
     return KEPT / name
 
 

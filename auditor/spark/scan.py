@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.pipeline.copies import KeptFacts, kept, read_kept
 from auditor.pipeline.plan import divide, spread
+from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_texts
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.spark.retries import read_each
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LISTS_PER_CORE = 2
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
-# One row a copy: see auditor.pipeline.copies.KeptFacts.
+# One row a copy: see auditor.pipeline.read_step.KeptFacts.
 FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary"
 FACTS_ARROW = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_dir", pa.string()),

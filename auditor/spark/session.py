@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
-from auditor.spark import jvm
+from auditor.spark import jvm, jvm_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def require_java() -> None:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine, or of the container around this process where it has less; 0 where nobody tells."""
+    """The memory of this machine, or of the container around this process where it has less; 0 where nobody says."""
     known = []
     with contextlib.suppress(OSError, ValueError, AttributeError):
         known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -105,7 +105,8 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
         ours |= {"spark.driver.memory": f"{heap_bytes(machine_bytes(), input_bytes) >> 20}m"}
     for key, value in (NEEDED | ours | (conf or {})).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with contextlib.nullcontext() if submitted else jvm_words.filtered():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -118,7 +119,7 @@ def _settled(session: SparkSession) -> SparkSession:
     return session
 
 
-# What results depend on, what tells of a worker's death, and what bounds the memory of workers that get large rows.
+# What results depend on, what reports a worker's death, and what bounds the memory of workers that get large rows.
 NEEDED = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",

@@ -89,7 +89,7 @@ def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[Chunk] | DecodeErr
     def chunks(number: int) -> Iterator[Chunk] | DecodeError:
         found, mine = next(segments)
         if found != number:
-            raise RuntimeError(f"segment {number} of a copy did not arrive, but {found} did")
+            raise RuntimeError(f"segment {number} of a replica did not arrive, but {found} did")
         first = unpacked(next(mine)[3])
         return first if isinstance(first, DecodeError) else itertools.chain([first], _unpacked(mine))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import columns as col
-from auditor.connectors.codec.columns import BATCH_DTYPES, BatchColumns
+from auditor.connectors.codec import batch_columns as col
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, BatchColumns
 from auditor.connectors.codec.crc32c import crc32, crc32c
 from auditor.connectors.codec.primitives import be16, be32, be64, varint, varlong
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.codec.batch import CODEC_MASK, HEADER
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.compression import NONE, Failure, decompress, decompress_into
 from auditor.connectors.codec.legacy import compressed_part
 
@@ -19,7 +19,7 @@ RUN_BYTES = 2 * MIB  # of plain bodies at a time: a core's own cache holds them 
 class Bodies(NamedTuple):
     """Plain bodies: that of batch ``rows[i]`` is ``data[starts[i]:ends[i]]``; of an uncompressed message, the whole.
 
-    ``stop``: all batches before this row have been told, here, before, or as failures.
+    ``stop``: all batches before this row have been reported, here, before, or as failures.
     """
 
     data: np.ndarray

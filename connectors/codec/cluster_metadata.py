@@ -104,7 +104,7 @@ class FeatureLevel(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """A topic that was made anew under the name of a removed one: times (ms) of both records, None from a snapshot, and
+    """A topic that was recreated under the name of a removed one: times (ms) of both records, None from a snapshot, and
     the first producer id not given out by then, None where nothing says so."""
 
     removed: int | None
@@ -230,7 +230,7 @@ class ClusterMetadata:
                 self._made(name, timestamp, self.next_producer_id())
                 self.topics[name] = fields["topicId"]
                 self._names[fields["topicId"]] = fields["name"]
-                self._tell(change._replace(topic=fields["name"]))
+                self._report(change._replace(topic=fields["name"]))
             case "RemoveTopicRecord":
                 return self._remove_topic(fields["topicId"], change)
             case "PartitionRecord":
@@ -241,19 +241,19 @@ class ClusterMetadata:
                 self._clear_elr(fields["topicName"], change)
             case "ConfigRecord":
                 self._config(fields)
-                self._tell(change)
+                self._report(change)
             case "FeatureLevelRecord":
                 self.features[fields["name"]] = FeatureLevel(fields["featureLevel"], offset, timestamp)
-                self._tell(change)
+                self._report(change)
             case "ProducerIdsRecord":
                 self.producer_ids = ProducerIdBlock(fields["brokerId"], fields["nextProducerId"], offset, timestamp)
             case "RegisterControllerRecord" | "UnregisterControllerRecord":
-                self._tell(change)
+                self._report(change)
             case name if name in BROKER_RECORDS:
                 return self._broker(name, fields, change)
         return None
 
-    def _tell(self, change: Change) -> None:
+    def _report(self, change: Change) -> None:
         if self.on_change is not None:
             self.on_change(change)
 
@@ -298,7 +298,7 @@ class ClusterMetadata:
         key = (state.topic_id, state.partition)
         before = self.partitions.get(key)
         self.partitions[key] = state
-        self._tell(change._replace(topic=state.topic, partition=state, before=before))
+        self._report(change._replace(topic=state.topic, partition=state, before=before))
 
     def _clear_elr(self, topic: str, change: Change) -> None:
         """No partition of the topic, or with "" of all, has eligible replicas behind it. Source: TopicDelta."""
@@ -322,12 +322,12 @@ class ClusterMetadata:
         elif broker_id not in self.brokers:
             return self._unknown("a change of a broker that is not registered")
         elif name == "UnregisterBrokerRecord":
-            self._tell(change._replace(broker=self.brokers.pop(broker_id)))
+            self._report(change._replace(broker=self.brokers.pop(broker_id)))
             return None
         else:
             state = _changed_broker(self.brokers[broker_id], name, fields)
         self.brokers[broker_id] = state
-        self._tell(change._replace(broker=state))
+        self._report(change._replace(broker=state))
         return None
 
     def _remove_topic(self, topic_id: str, change: Change) -> Problem | None:
@@ -340,7 +340,7 @@ class ClusterMetadata:
         self.topic_configs.pop(name, None)
         for key in [key for key in self.partitions if key[0] == topic_id]:
             del self.partitions[key]
-        self._tell(change._replace(topic=name))
+        self._report(change._replace(topic=name))
         return None
 
     def _unknown(self, detail: str) -> Problem | None:

@@ -67,7 +67,7 @@ class Gaps:
         if why == walking.SUSPECT:
             need = min(rest, need + walking.PREFIX)  # the batch behind it says whether its length is right
         elif need > rest:
-            need = min(rest, walking.PREFIX)  # it is torn, and its first bytes tell how
+            need = min(rest, walking.PREFIX)  # it is torn, and its first bytes show how
         return self.window.left < need and self.window.fill(need)
 
     def over(self, why: int) -> DecodeError | None:
@@ -86,7 +86,7 @@ class Gaps:
         return self._until_next(error, header, start) or error
 
     def _suspect(self) -> DecodeError | None:
-        """A batch with a wrong checksum: its bytes were damaged, or its length leads astray."""
+        """A batch with a wrong checksum: its bytes were damaged, or its length is wrong."""
         here, total = self.window.position, self._batch_size()
         header = self.window.peek(here, walking.HEADER).copy()
         end = here + total

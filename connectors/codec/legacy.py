@@ -9,9 +9,9 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.limits import Limits
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, HEADER, MIN_SIZES, OVERHEAD
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.compression import Failure, decompress
 from auditor.connectors.codec.crc32c import crc32
 from auditor.connectors.codec.primitives import be32, be64

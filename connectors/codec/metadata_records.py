@@ -2,7 +2,7 @@
 
 A value is: uvarint frame version (1), uvarint api key, uvarint version, body in the flexible form, and no byte more.
 The messages are those of Kafka 4.4.0. Records that hold secrets (SCRAM, delegation tokens) or say who may do what are
-told by name, their body is not read.
+identified by name, their body is not read.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import columns_of, walk, walk_rows
+from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.bodies import Bodies, plain_bodies, runs
-from auditor.connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.primitives import varint
@@ -22,7 +22,7 @@ from auditor.connectors.codec.summary import empty_summary, read_bodies
 LEAST_RECORD = 7  # bytes of a record without flaws
 # Of a summary: not all declared records could be read, or not they alone.
 BROKEN = col.RECORD_COUNT_MISMATCH | col.RECORD_BYTES_LEFT | col.RECORD_UNDECOMPRESSABLE
-UNSOUND = col.RECORD_LENGTH | col.RECORD_HEADER_KEY_NULL  # of a record: its content cannot be relied on
+UNRELIABLE = col.RECORD_LENGTH | col.RECORD_HEADER_KEY_NULL  # of a record: its content cannot be relied on
 
 
 class Decoded(NamedTuple):
@@ -156,7 +156,7 @@ def opened(chunk: Chunk, rows: np.ndarray, batches: BatchColumns, limits: Limits
 
 def sound(run: Decoded, limits: Limits) -> np.ndarray:
     """The numbers of a run's records whose content can be relied on."""
-    return np.flatnonzero((run.records.flaws & UNSOUND == 0) & (run.records.header_count <= limits.max_headers))
+    return np.flatnonzero((run.records.flaws & UNRELIABLE == 0) & (run.records.header_count <= limits.max_headers))
 
 
 def failures_of(run: Decoded, batches: BatchColumns, file: str, limits: Limits) -> list[DecodeError]:
@@ -186,7 +186,7 @@ def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterato
     for offset, timestamp, key_at, key_size, value_at, value_size, count, headers_at, flaws in zip(
         *(column[span].tolist() for column in (*columns, *more)), strict=True
     ):
-        if flaws & UNSOUND:
+        if flaws & UNRELIABLE:
             yield Failure("bad_record", f"the record at offset {offset} does not parse")
         elif count > limits.max_headers:
             yield Failure("limit", f"the record at offset {offset} has {count} headers")

@@ -15,7 +15,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
+from auditor.connectors.codec.batch_columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.control import open_controls
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
@@ -36,7 +36,7 @@ class Chunk:
     ``rows`` are its batches in file order as a walk leaves them (:func:`auditor.connectors.codec.batch.walk_rows`),
     which is
     what kernels read; ``batches`` are the same in columns of their own types. ``errors`` are the stretches of bytes
-    that are in no batch; ``body_errors`` tell of batches that are rows but whose content could not be opened (wrappers;
+    that are in no batch; ``body_errors`` report batches that are rows but whose content could not be opened (wrappers;
     with records, any batch), with the batch's position and size. ``summary`` and ``raw`` (each batch's stored bytes)
     are aligned with ``batches``, None unless asked for. ``end`` is the file position after the last byte accounted for.
     ``held`` are bytes of the file from ``origin`` on, all batches' among them, valid until the next chunk.
@@ -85,25 +85,25 @@ class _Building:
         fresh = walking.columns_of(added)
         if closed:
             for open_them in (open_wrappers, open_controls):
-                self._tell(fresh, open_them(window.data, window.origin, fresh, self.limits))
+                self._report(fresh, open_them(window.data, window.origin, fresh, self.limits))
             added[:] = walking.rows_of(fresh)
         if self.summaries is not None:
             summary, failures = summarise(window.data, window.origin, fresh, self.limits)
             self.summaries.append(summary)
-            self._tell(fresh, failures)
+            self._report(fresh, failures)
         if self.raw is not None:
             view = window.data.data
             starts = fresh.position - window.origin
             ends = starts + fresh.size
             self.raw += [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
-    def _tell(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> None:
+    def _report(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> None:
         if not failures:
             return
-        told = {error.position for error in self.body_errors}  # a wrapper fails twice where records are asked for
+        reported = {error.position for error in self.body_errors}  # a wrapper fails twice where records are asked for
         for row, failure in failures:
             position, size = int(batches.position[row]), int(batches.size[row])
-            if position not in told:
+            if position not in reported:
                 self.body_errors.append(DecodeError(self.file, position, size, failure.reason, failure.detail))
 
     def is_full(self) -> bool:
@@ -148,11 +148,12 @@ def read_segment(
     for errors. ``start`` must be a batch's position; the batch that begins before ``stop`` is read whole. ``records``
     reads all records for the summary, ``raw`` hands out the stored bytes, ``held`` shows them where they lie, a buffer
     a chunk, ``crc=False`` leaves checksums unchecked where the batches follow each other without a gap. ``offsets``:
-    the lowest that the batch at ``start`` may have, and one above those of the whole segment; they tell batches behind
-    bytes that are none from others (:class:`auditor.connectors.codec.gaps.Gaps`), and judge nothing else.
-    Batch sizes and error lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is
-    given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``. Memory: a buffer of 1 MiB
-    (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``, also the chunk.
+    the lowest that the batch at ``start`` may have, and one above those of the whole segment; batches behind bytes
+    that are none are recognised by them (:class:`auditor.connectors.codec.gaps.Gaps`), and
+    they judge nothing else. Batch sizes and error lengths add up to ``end - start`` of the last chunk, which is
+    ``size`` unless ``stop`` is given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``.
+    Memory: a buffer of 1 MiB (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``,
+    also the chunk.
     """
     window = Window(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)

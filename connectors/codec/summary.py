@@ -6,10 +6,10 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.limits import Limits
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME
+from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.bodies import Bodies, plain_bodies
-from auditor.connectors.codec.columns import BatchColumns, RecordColumns, RecordSummary, empty_records
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.legacy import next_message
 from auditor.connectors.codec.record import next_record
@@ -32,7 +32,7 @@ def _put(
     """Fill row ``to``.
 
     ``at`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
-    headers, where that stands, flaws. Starts are told less ``shift``, and not at all where there is no room.
+    headers, where that stands, flaws. Starts are given less ``shift``, and not at all where there is no room.
     """
     out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = at
     out.key_size[to] = key[1]

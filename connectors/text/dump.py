@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.text import lines, payload
+from auditor.connectors.text.dump_segments import Batches, Match, SegmentBuilder
 from auditor.connectors.text.internal_topics import looks_decoded
-from auditor.connectors.text.segments import Batches, Match, SegmentBuilder
 
 Numbers = dict[str, int]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow
 from auditor.connectors.codec.index import (
     OFFSET_ENTRY,
@@ -95,37 +95,37 @@ class _Gathered:
         found = parse_dump(text, name)
         self.errors += found.errors
         for section in found.sections:
-            whence = origin(section.path, name)
-            if whence.kind == "live":
-                self._section(section, whence, name)
+            source = origin(section.path, name)
+            if source.kind == "live":
+                self._section(section, source, name)
             else:
-                self.notes.append(f"{name}: {section.path} is of a {whence.kind} folder and was left out")
+                self.notes.append(f"{name}: {section.path} is of a {source.kind} folder and was left out")
 
-    def _section(self, section: Section, whence: Origin, name: str) -> None:
-        copy = self.log(whence.topic, whence.partition)
+    def _section(self, section: Section, source: Origin, name: str) -> None:
+        copy = self.log(source.topic, source.partition)
         if section.crashed:
             self.notes.append(f"{name}: kafka-dump-log broke off with an exception, so this dump ends early")
         batches = section.batches.columns
         if len(batches.position) or section.invalid_tail:
-            copy.segments.append(_segment(section, whence, name))
+            copy.segments.append(_segment(section, source, name))
         if section.snapshot:
-            self._snapshot(section.snapshot, whence, copy)
-        for index in _indexes(section, whence):
+            self._snapshot(section.snapshot, source, copy)
+        for index in _indexes(section, source):
             copy.indexes.append(index)
-        self._records(section, whence, copy, name)
+        self._records(section, source, copy, name)
 
-    def _snapshot(self, lines: list[Numbers], whence: Origin, copy: TextCopy) -> None:
+    def _snapshot(self, lines: list[Numbers], source: Origin, copy: TextCopy) -> None:
         entries = _entries(lines)
         if entries is None:
-            self.errors.append(DecodeError(whence.file, 0, -1, "bad_value", "a producer entry with a number too large"))
-        elif whence.offset < 0:
-            self.notes.append(f"{whence.file}: a snapshot whose offset nothing tells was left out")
+            self.errors.append(DecodeError(source.file, 0, -1, "bad_value", "a producer entry with a number too large"))
+        elif source.offset < 0:
+            self.notes.append(f"{source.file}: a snapshot whose offset nothing shows was left out")
         else:
-            copy.snapshots.append(TextSnapshot(whence.file, whence.offset, entries))
+            copy.snapshots.append(TextSnapshot(source.file, source.offset, entries))
 
-    def _records(self, section: Section, whence: Origin, copy: TextCopy, name: str) -> None:
+    def _records(self, section: Section, source: Origin, copy: TextCopy, name: str) -> None:
         """The records that a decoder printed; user topics have none, whatever their payload looks like."""
-        if whence.topic not in (None, TRANSACTION_STATE, CONSUMER_OFFSETS):
+        if source.topic not in (None, TRANSACTION_STATE, CONSUMER_OFFSETS):
             return
         batches = section.batches.columns
         rows: dict[str, list[Printed]] = defaultdict(list)
@@ -137,8 +137,8 @@ class _Gathered:
                     copy.unreadable.append(error)
                 continue
             at = int(batches.position[record.batch]) if record.batch >= 0 else record.position
-            head = (whence.file, at, record.offset, record.timestamp)
-            rows[_table(row)].append(Printed(whence.partition, head, _batch(batches, record.batch), row))
+            head = (source.file, at, record.offset, record.timestamp)
+            rows[_table(row)].append(Printed(source.partition, head, _batch(batches, record.batch), row))
         for table, printed in rows.items():
             self.shown[table].append(printed)
 
@@ -156,19 +156,19 @@ class _Gathered:
         return sorted(found, key=lambda copy: (copy.topic or "", -1 if copy.partition is None else copy.partition))
 
 
-def _segment(section: Section, whence: Origin, name: str) -> TextSegment:
+def _segment(section: Section, source: Origin, name: str) -> TextSegment:
     """A segment; invalid bytes at its end, of which the tool spoke, are its error."""
     batches = section.batches.columns
-    base = whence.offset
+    base = source.offset
     if base < 0:
         base = int(batches.base_offset[0]) if len(batches.base_offset) else 0
     errors: tuple[DecodeError, ...] = ()
     if section.invalid_tail:
         end = int(batches.position[-1]) + int(batches.size[-1]) if len(batches.position) else 0
         detail = "kafka-dump-log found invalid bytes at the end"
-        errors = (DecodeError(whence.file, end, section.invalid_tail, "truncated", detail),)
+        errors = (DecodeError(source.file, end, section.invalid_tail, "truncated", detail),)
     return TextSegment(
-        whence.file, (name,), base, batches, section.batches.cannot_show, errors, section.batches.cut or section.crashed
+        source.file, (name,), base, batches, section.batches.cannot_show, errors, section.batches.cut or section.crashed
     )
 
 
@@ -210,7 +210,7 @@ def _shows(snapshot: TextSnapshot) -> tuple[int, int]:
     return len(times), int((times >= 0).sum())
 
 
-def _indexes(section: Section, whence: Origin) -> list[TextIndex]:
+def _indexes(section: Section, source: Origin) -> list[TextIndex]:
     """The indexes that a section shows; positions in the files follow from the entries' sizes."""
     found: list[AbortedTransactions | OffsetIndex | TimeIndex] = []
     if section.aborted:
@@ -229,7 +229,7 @@ def _indexes(section: Section, whence: Origin) -> list[TextIndex]:
         timestamp, offset = _arrays(section.time_entries, "timestamp", "offset")
         positions, size = _positions(section.time_entries, TIME_ENTRY.itemsize)
         found.append(TimeIndex(positions, timestamp, offset, size, 0))
-    return [TextIndex(whence.file, whence.offset, entries) for entries in found]
+    return [TextIndex(source.file, source.offset, entries) for entries in found]
 
 
 def _arrays(entries: list[Numbers], *names: str) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from auditor.base.errors import DecodeError
 from auditor.connectors import names
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex, TimeIndex
 from auditor.connectors.codec.snapshot import ProducerEntries
 
@@ -17,7 +17,7 @@ class TextSegment(NamedTuple):
     """One segment. ``file`` is ``folder/name`` as its banner says, else the dump's name; ``sources`` are the dumps.
 
     ``base_offset`` is the number in its name, else its first batch's. ``cannot_show``: columns unknown or guessed in
-    some row. ``errors`` tell of bytes that the tool could not read. ``cut``: the text ends before the segment does, as
+    some row. ``errors`` report bytes that the tool could not read. ``cut``: the text ends before the segment does, as
     far as can be seen.
     """
 
@@ -48,7 +48,7 @@ class TextIndex(NamedTuple):
 
 @dataclass(slots=True)
 class TextCopy:
-    """One log as the dumps of a folder show it. Topic and partition are None where nothing tells them.
+    """One log as the dumps of a folder show it. Topic and partition are None where nothing shows them.
 
     ``rows``: table (transaction_log, offset_commits, group_metadata) to rows of its columns after the log's key, as
     the binary reader gives them; what text cannot show is None. A console dump shows no offsets: rows of one id or

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.connectors.codec.columns import BatchColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.text.checked_rows import Row
@@ -112,7 +112,7 @@ def _merge_owner(shown: list[list[Printed]]) -> list[Printed]:
 
 
 def _both(first: Printed, second: Printed) -> Printed:
-    """One record from two prints of it; where it stands is told by the print that shows its offset."""
+    """One record from two prints of it; where it stands is known from the print that shows its offset."""
     if first.head[2] is None and second.head[2] is not None:
         first, second = second, first
     fields: dict[str, Any] = {

@@ -28,7 +28,7 @@
     }));
 
   const search = document.getElementById("filter");
-  const told = document.getElementById("filter-told");
+  const counted = document.getElementById("filter-count");
   const boxes = all("input[data-severity]");
   const groups = all("details.rule").map((group) => ({
     group,
@@ -49,7 +49,7 @@
       group.hidden = here === 0;
       shown += here;
     }
-    told.textContent = `${shown.toLocaleString("en")} shown`;
+    counted.textContent = `${shown.toLocaleString("en")} shown`;
   };
   if (search) {
     let due = 0;

@@ -193,7 +193,7 @@ MEASURES = {
     ),
     "producer_states": Measure(
         (
-            Check("duplicate_producers", "a copy knows a producer once", unique=("producer_id",)),
+            Check("duplicate_producers", "a replica knows a producer once", unique=("producer_id",)),
             Check("epoch_below_highest", "no producer went back to an older epoch", "producer_epoch < max_epoch"),
         )
     ),

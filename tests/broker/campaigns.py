@@ -1,7 +1,7 @@
 """Small histories of real brokers, frozen below ``tests/data/campaigns`` in the corpora's shape.
 
-``python -m tests.broker.campaigns NAME SCRATCH`` makes one anew: ``manifest.json`` and ``data.tar.gz``. Index files are
-cut to what they hold, as a clean shutdown would, so that an archive stays small.
+``python -m tests.broker.campaigns NAME SCRATCH`` makes one again: ``manifest.json`` and ``data.tar.gz``. Index files
+are cut to what they hold, as a clean shutdown would, so that an archive stays small.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.broker.cluster import Cluster, Driver
 from tests.broker.jars import numbers
-from tests.broker.wire import Wire
+from tests.broker.raw_requests import Wire
 
 ROOT = Path(__file__).parents[1] / "data" / "campaigns"
 NAP = 0.5  # seconds until the markers of a finished transaction are surely there
@@ -136,7 +136,7 @@ def ask_for_everything(run: Driver, version: str, ms: int = 9000) -> None:
 
 
 def change_topics(run: Driver) -> None:
-    """A topic deleted and created anew, partitions added, records deleted."""
+    """A topic deleted and recreated, partitions added, records deleted."""
     run("delete-topic shop.anew")
     run("partitions shop.orders 3")
     run("delete-records shop.orders 1 40")

@@ -1,4 +1,4 @@
-"""Real brokers now, not frozen: each campaign is made anew, and its audit says what the campaign expects."""
+"""Real brokers now, not frozen: each campaign is made again, and its audit says what the campaign expects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 def test_what_a_campaign_expects_is_reported_and_nothing_else(name: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     made = CAMPAIGNS[name][2](tmp_path / "cluster", copy)
-    told = [f for f in audit_folder(copy, made.at) if f.severity != "info"]
+    reported = [f for f in audit_folder(copy, made.at) if f.severity != "info"]
     expected = {(e["topic"], e["partition"], e["producerId"], e["firstOffset"], e["lastOffset"]) for e in made.expect}
-    assert {(f.topic, f.partition, f.producer_id, f.offset, f.last_offset) for f in told} == expected
-    assert all(f.rule == "hanging-transaction" for f in told)
+    assert {(f.topic, f.partition, f.producer_id, f.offset, f.last_offset) for f in reported} == expected
+    assert all(f.rule == "hanging-transaction" for f in reported)

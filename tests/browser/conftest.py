@@ -1,4 +1,4 @@
-"""One headless Chromium of the system, driven by Playwright, that tells what a page did."""
+"""One headless Chromium of the system, driven by Playwright, that shows what a page did."""
 
 from __future__ import annotations
 

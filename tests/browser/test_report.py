@@ -78,11 +78,11 @@ def test_findings_are_filtered_by_words_and_severity(pages: dict[str, Path], vis
     assert rows.count() == 4
     page.keyboard.press("/")
     page.keyboard.type("bank-zombie HANGING-transaction")
-    page.locator("#filter-told").get_by_text("1 shown").wait_for()
+    page.locator("#filter-count").get_by_text("1 shown").wait_for()
     assert rows.count() == 1
     assert "bank-zombie" in rows.first.inner_text()
     page.locator("#filter").fill("")
-    page.locator("#filter-told").get_by_text("4 shown").wait_for()
+    page.locator("#filter-count").get_by_text("4 shown").wait_for()
     page.locator("input[data-severity=critical]").uncheck()
     assert rows.count() == 0
 
@@ -111,7 +111,7 @@ def test_hostile_names_do_nothing_but_are_shown(pages: dict[str, Path], visit: V
     opened = visit(pages["hostile"])
     opened.page.locator("#unfold").click()
     opened.page.locator("#filter").fill("<script>")
-    opened.page.locator("#filter-told").get_by_text("1 shown").wait_for()
+    opened.page.locator("#filter-count").get_by_text("1 shown").wait_for()
     for button in opened.page.locator("th button:visible").all()[:12]:
         button.click()
     assert opened.faults == []

@@ -73,7 +73,7 @@ def hung(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def hang_by_default(setting: Setting) -> dict[str, Any]:
-    """Read from the last stable offset. Coordinators before 3.0 tell nothing: there it takes the clocks' skew, 30 s."""
+    """Read from the last stable offset. Coordinators before 3.0 show nothing: there it takes the clocks' skew, 30 s."""
     until = time.monotonic() + 120
     while True:
         found = hung(setting.live("hanging-lso")[1])

@@ -1,4 +1,4 @@
-"""``auditor watch`` beside a real broker: a hang is told while it lasts, and that it is over once it was closed."""
+"""``auditor watch`` beside a real broker: a hang is reported while it lasts, and that it is over once it was closed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHY_NOT = missing_tools() or missing_java()
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT))]
 
 
-def told(out: Path) -> list[dict[str, Any]]:
+def reported(out: Path) -> list[dict[str, Any]]:
     text = (out / JOURNAL).read_text(encoding="utf-8") if (out / JOURNAL).exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
@@ -31,14 +31,14 @@ def await_line(watch: subprocess.Popen[bytes], out: Path, **wanted: Any) -> dict
     until = time.monotonic() + 180
     while time.monotonic() < until:
         assert watch.poll() is None
-        for line in told(out):
+        for line in reported(out):
             if all(line.get(name) == value for name, value in wanted.items()):
                 return line
         time.sleep(0.2)
-    raise AssertionError(f"not told: {wanted}, but {told(out)}")
+    raise AssertionError(f"not reported: {wanted}, but {reported(out)}")
 
 
-def test_a_hang_is_told_and_then_that_it_is_over(tmp_path: Path) -> None:
+def test_a_hang_is_reported_and_then_that_it_is_over(tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = {"transaction.partition.verification.enable": "false"}
     with Cluster("3.6.2", tmp_path / "brokers", **settings) as cluster:
@@ -63,4 +63,4 @@ def test_a_hang_is_told_and_then_that_it_is_over(tmp_path: Path) -> None:
                 watch.kill()
         producer.close()
     assert found["key"] == over["key"]
-    assert sum(line["key"] == found["key"] for line in told(out)) == 2
+    assert sum(line["key"] == found["key"] for line in reported(out)) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.conformance.runner import case_files, judge, read_cases
+from tests.conformance.cases import case_files, judge, read_cases
 
 
 def main(paths: list[str]) -> int:

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.producer_state import run_model
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
+from tests.conformance.producer_state_adapter import run_model
 
 MAX_SEQUENCE = 2_147_483_647
 MAX_EPOCH = 32_767

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.snapshot import ProducerEntries, decode_snapshot, encode_snapshot
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
 from tests.differential.broker import HISTORIES, Broker, needs_kafka
 from tests.differential.histories import History
-from tests.differential.log_histories import LogHistory
+from tests.differential.partition_histories import LogHistory
 
 pytestmark = needs_kafka
 

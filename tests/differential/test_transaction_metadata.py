@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.coordinator import CoordinatorModel, run_model
-from tests.conformance.runner import Result
+from tests.conformance.cases import Result
+from tests.conformance.coordinator_adapter import CoordinatorModel, run_model
 from tests.differential.broker import HISTORIES, Broker, needs_kafka
 
 pytestmark = needs_kafka
@@ -97,7 +97,9 @@ def comparable(value: dict[str, Any], tv: int) -> dict[str, Any]:
     return {key: one for key, one in value.items() if key not in forgotten + ("last_producer_epoch",) * (tv == 2)}
 
 
-def told(outcome: str, error: str | None, returns: dict[str, Any], state: dict[str, Any], tv: int) -> tuple[Any, ...]:
+def reported(
+    outcome: str, error: str | None, returns: dict[str, Any], state: dict[str, Any], tv: int
+) -> tuple[Any, ...]:
     return outcome, error, comparable(returns, tv), comparable(state["txns"][ID], tv)
 
 
@@ -109,8 +111,8 @@ def test_the_model_of_an_id_moves_as_the_coordinator_does(tv: int, tmp_path: Pat
             case, results = history(seed, tv)
             for number, (ours, theirs) in enumerate(zip(results, broker.run(case), strict=True)):
                 states[ours.state["txns"][ID]["state"]] += 1
-                our = told(ours.outcome, ours.error, ours.returns, ours.state, tv)
-                their = told(theirs["outcome"], theirs.get("error"), theirs.get("returns", {}), theirs["state"], tv)
+                our = reported(ours.outcome, ours.error, ours.returns, ours.state, tv)
+                their = reported(theirs["outcome"], theirs.get("error"), theirs.get("returns", {}), theirs["state"], tv)
                 done = "\n".join(json.dumps(one) for one in case["steps"][: number + 1])
                 assert our == their, f"{case['id']}: {theirs.get('message', '')}\n{case['initial']}\n{done}"
     assert set(states) == SHOWN

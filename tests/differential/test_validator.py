@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from tests.conformance.validator import run_model
+from tests.conformance.validator_adapter import run_model
 from tests.differential import record_sets
 from tests.differential.broker import HISTORIES, Broker, needs_kafka
 
@@ -24,10 +24,10 @@ def test_the_model_validates_as_the_broker_does(tmp_path: Path) -> None:
             for step, theirs in zip(case["steps"], broker.run(case), strict=True):
                 ours = model.apply(step["op"], step["args"])
                 decided[ours.error or ours.outcome] += 1
-                told = {key: ours.returns.get(key) for key in theirs.get("returns", {})}
+                reported = {key: ours.returns.get(key) for key in theirs.get("returns", {})}
                 culprits = [error["index"] for error in ours.state["record_errors"]] if ours.error else []
                 metrics = {name: count for name, count in ours.state["metrics"].items() if count}
-                our = (ours.outcome, ours.error, told, culprits, metrics)
+                our = (ours.outcome, ours.error, reported, culprits, metrics)
                 answered = (theirs["outcome"], theirs.get("error"), theirs.get("returns", {}))
                 their = (*answered, theirs["state"]["record_errors"], theirs["state"]["metrics"])
                 assert our == their, f"{case['id']}: {json.dumps(step)}\n{theirs.get('message', '')}"

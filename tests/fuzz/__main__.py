@@ -16,12 +16,12 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz import mutate, seeds, whole
+from tests.fuzz import mutate, mutated_directories, seeds
 from tests.fuzz.targets import TARGETS
 
 # Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
 SHARES = {"segment": 4, "__transaction_state": 3, "__consumer_offsets": 3, "__cluster_metadata": 3, "dump": 3,
-          "console": 3, "snapshot": 4}  # fmt: skip
+          "console": 3, "snapshot": 4, "__share_group_state": 2, "__remote_log_metadata": 2}  # fmt: skip
 SLOW_S = 1.0  # processor time for a mutant; all are below 64 KiB
 
 
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--last", type=Path, help="a file that always says which mutant is at hand")
     args = parser.parse_args()
     if args.whole and args.number is not None:
-        whole.run_one(args.seed, args.number, args.save)
+        mutated_directories.run_one(args.seed, args.number, args.save)
         return 0
     if args.number is not None:
         data = mutate.mutated(args.kind, seeds.by_kind()[args.kind], args.seed, args.number)
@@ -55,7 +55,7 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
     note = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if last else -1
     for name in known:
         TARGETS[name](known[name][0])  # compiles, so that the first mutant is not slow
-    failed = set[str]()  # lines of code that raised, each told once
+    failed = set[str]()  # lines of code that raised, each reported once
     before, slowest, spent = _memory(), (0.0, "", 0), Counter[str]()
     for number in numbers:
         name = kinds[number % len(kinds)]
@@ -94,7 +94,7 @@ def run_whole(numbers: range, seed: int, last: Path | None) -> int:
         faulthandler.dump_traceback_later(300, exit=True)
         began = time.process_time()
         try:
-            whole.run_one(seed, number)
+            mutated_directories.run_one(seed, number)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what this program looks for
             if not failed[line := str(traceback.extract_tb(error.__traceback__)[-1])]:
                 traceback.print_exc()

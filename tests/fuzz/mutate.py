@@ -1,4 +1,4 @@
-"""Changing a file as an accident or an enemy would: by the format's own fields, then by any bytes at all."""
+"""Changing a file as an accident or an attacker would: by the format's own fields, then by any bytes at all."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from tests import segments
-from tests.fuzz import coverage_guided, mutate, seeds, whole
+from tests.fuzz import coverage_guided, mutate, mutated_directories, seeds
 from tests.fuzz.__main__ import run_whole
-from tests.fuzz.targets import TARGETS, told
+from tests.fuzz.targets import TARGETS, reported
 
 ROOT = Path(__file__).parents[2]
 FINDS = sorted(path for path in Path(__file__).with_name("finds").glob("*=*"))
@@ -63,19 +63,19 @@ def test_an_audit_that_raises_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise IndexError
 
-    monkeypatch.setattr(whole, "audited", fails)
+    monkeypatch.setattr(mutated_directories, "audited", fails)
     assert run_whole(range(3), 1, None) == 1
 
 
 @pytest.mark.parametrize("number", [1770])  # two commits at one offset
 def test_a_directory_that_made_an_audit_raise_is_audited(number: int) -> None:
-    whole.run_one(1, number)
+    mutated_directories.run_one(1, number)
 
 
 def test_a_mutated_directory_is_its_number() -> None:
-    made = [whole.mutant(1, number) for number in range(20)]
-    assert made == [whole.mutant(1, number) for number in range(20)]
-    assert sum(tree not in whole.trees() for tree in made) > 15
+    made = [mutated_directories.mutant(1, number) for number in range(20)]
+    assert made == [mutated_directories.mutant(1, number) for number in range(20)]
+    assert sum(tree not in mutated_directories.trees() for tree in made) > 15
 
 
 @pytest.mark.parametrize("path", FINDS, ids=lambda path: path.name)
@@ -122,4 +122,4 @@ def test_coverage_guided_fuzzing_runs(tmp_path: Path) -> None:
 def test_an_error_outside_of_its_file_is_seen() -> None:
     for wrong in (DecodeError("f", 9, 3, "truncated", ""), DecodeError("f", 0, 3, "no such reason", "")):
         with pytest.raises(AssertionError):
-            told(10, [wrong])
+            reported(10, [wrong])

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import running
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules.finding import Finding
 from tests import corpora
 

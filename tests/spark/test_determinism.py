@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from auditor import running
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from auditor.spark import scan
 from tests import corpora
 

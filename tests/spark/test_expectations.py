@@ -13,19 +13,19 @@ import pytest
 
 from auditor import running
 from auditor.connectors import schema
-from auditor.inline import sql
+from auditor.inline import duckdb_sql
 from auditor.outputs import runs
 from auditor.outputs.expectations import logs
+from auditor.pipeline import derived_tables as held
 from auditor.pipeline import results
-from auditor.pipeline import tables as held
-from auditor.pipeline.audit import Audit
+from auditor.pipeline.derived_tables import OF_FACTS
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.tables import OF_FACTS
 from auditor.pipeline.verdicts import VERDICTS
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules.expectations import gx_run, suites
 from auditor.rules.expectations.measures import LOG, MEASURES, columns_of, frame_of
-from auditor.spark import tables
-from auditor.spark.tables import count
+from auditor.spark import spark_tables
+from auditor.spark.spark_tables import count
 from tests import corpora
 from tests.facts import opened
 
@@ -170,18 +170,18 @@ def broken(counted: list[dict[str, Any]], table: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize("table", MEASURES)
 def test_rows_are_counted_where_they_break_a_check(table: str, spark: SparkSession) -> None:
     rows, expected = rows_of(table)
-    assert broken(count(tables.local(spark, rows), table), table) == expected
+    assert broken(count(spark_tables.local(spark, rows), table), table) == expected
 
 
 @pytest.mark.parametrize("table", MEASURES)
 def test_duckdb_counts_the_same(table: str, tmp_path: Path) -> None:
     rows, expected = rows_of(table)
     held.write(rows, tmp_path)
-    assert broken(sql.count(tmp_path, table), table) == expected
+    assert broken(duckdb_sql.count(tmp_path, table), table) == expected
 
 
 def test_an_empty_table_still_has_its_columns_judged(spark: SparkSession) -> None:
-    frame = tables.local(spark, SCHEMAS["topics"].empty_table())
+    frame = spark_tables.local(spark, SCHEMAS["topics"].empty_table())
     rows = frame_of(count(frame, "topics"), "topics", columns_of(SCHEMAS["topics"])).to_dict("records")
     assert [(row["columns"], row["rows"], row["duplicate_topics"]) for row in rows] == [
         ("cluster_id string, broker_id int, log_dir string, topic string, topic_id string", 0, 0)

@@ -24,9 +24,10 @@ ROOT = Path(__file__).parents[2]
 NAME = "hanging-36"
 
 
-def poisoned(out: Path, file: str, how: str, once: str = "") -> subprocess.CompletedProcess[str]:
+def with_crashing(out: Path, file: str, how: str, once: str = "") -> subprocess.CompletedProcess[str]:
     """An audit in which whoever opens ``file`` dies."""
-    call = "import sys; from tests import poison; sys.exit(poison.main(*sys.argv[1:]))"  # workers must find its classes
+    # Imported, not run with -m: workers must find its classes.
+    call = "import sys; from tests import crashing_files; sys.exit(crashing_files.main(*sys.argv[1:]))"
     command = [sys.executable, "-c", call, NAME, str(out), file, how, once]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
@@ -42,7 +43,7 @@ def sound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def test_a_worker_that_dies_once_changes_nothing(sound: Path, tmp_path: Path) -> None:
     flag = tmp_path / "died"
-    ran = poisoned(tmp_path / "out", ".log", "segfault", str(flag))
+    ran = with_crashing(tmp_path / "out", ".log", "segfault", str(flag))
     assert flag.exists()
     assert ran.returncode == 1, ran.stderr
     assert (tmp_path / "out" / "findings.jsonl").read_bytes() == (sound / "findings.jsonl").read_bytes()
@@ -53,11 +54,11 @@ def test_a_file_that_always_kills_is_named_and_all_else_is_audited(sound: Path, 
     name = f"{log['topic']}-{log['partition']}"
     victim = next(p for p in sorted(corpora.unpack(NAME).rglob("*.log")) if p.parent.name == name)
     file = f"{name}/{victim.name}"
-    ran = poisoned(tmp_path / "out", file, "exit")
+    ran = with_crashing(tmp_path / "out", file, "exit")
     assert ran.returncode == 3, ran.stderr
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    told = [(e["file"], e["reason"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
-    assert told == [(file, "unreadable", "reading it ends the process: exit status 7")]
+    reported = [(e["file"], e["reason"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
+    assert reported == [(file, "unreadable", "reading it ends the process: exit status 7")]
     others = [line for line in _lines(sound) if json.loads(line)["topic"] != log["topic"]]
     assert others
     assert [line for line in _lines(tmp_path / "out") if json.loads(line)["topic"] != log["topic"]] == others
@@ -91,7 +92,7 @@ def in_every_python(out: Path, file: str, module: str, *options: str) -> subproc
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
 
 
-def told(out: Path) -> list[tuple[str, str]]:
+def reported(out: Path) -> list[tuple[str, str]]:
     summary = json.loads((out / "summary.json").read_text())
     return [(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
 
@@ -101,7 +102,7 @@ def test_a_file_that_kills_who_reads_the_settings_is_named(sound: Path, tmp_path
     out, name = tmp_path / "out", "__cluster_metadata-0/00000000000000000000.log"
     ran = in_every_python(out, name, "os")
     assert ran.returncode == 3, ran.stderr
-    assert told(out) == [(name, "reading it ends the process: SIGSEGV")]
+    assert reported(out) == [(name, "reading it ends the process: SIGSEGV")]
     assert [json.loads(line)["rule"] for line in _lines(sound)]
     assert _lines(out) == _lines(sound)
 
@@ -114,7 +115,7 @@ def test_a_file_that_kills_who_reads_it_for_a_table_is_named(sound: Path, tmp_pa
     out = tmp_path / "out"
     ran = in_every_python(out, victim, "auditor.connectors.rows", "--tables")
     assert ran.returncode == 3, ran.stderr
-    assert told(out) == [(victim, "reading it ends the process: SIGSEGV")]
+    assert reported(out) == [(victim, "reading it ends the process: SIGSEGV")]
     assert _lines(out) == _lines(sound)
     for table in ("batches", "records"):
         assert set(pq.read_table(out / "tables" / table).column("file").to_pylist()) == filled - {victim}

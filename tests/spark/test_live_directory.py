@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from auditor import running
-from auditor.pipeline.audit import Say
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Say
 from tests import corpora
-from tests.turmoil import CHANGES, live_copy, turmoil
+from tests.changing_directory import CHANGES, changes_going_on, live_copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,10 +45,10 @@ def test_what_goes_between_two_steps_is_said(step: str, spark: SparkSession, tmp
     assert ("vanished" in reasons) == (step == "read and replay")
 
 
-def test_a_directory_in_turmoil_is_audited_to_the_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_that_keeps_changing_is_audited_to_the_end(spark: SparkSession, tmp_path: Path) -> None:
     """No broker does this to a directory, so that there may be findings; but never an exception."""
     folder = live_copy(NAME, tmp_path / "live")
-    with turmoil(folder, 11) as fewer_changes_than:
+    with changes_going_on(folder, 11) as fewer_changes_than:
         while fewer_changes_than(100):
             assert audited(folder, tmp_path / "out", spark) in (0, 1, 3)
     assert (tmp_path / "out" / "summary.json").exists()

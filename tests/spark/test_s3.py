@@ -25,7 +25,7 @@ def test_a_bucket_gives_the_findings_of_the_local_copy(spark: SparkSession, tmp_
     (tmp_path / "events").mkdir()
     with store.serving() as credentials:
         store.upload(corpora.unpack(NAME), "copies", credentials)
-        # The event log tells what a history server would show of the run.
+        # The event log shows what a history server would show of the run.
         events = "--conf spark.eventLog.enabled=true --conf spark.eventLog.dir=file://" + str(tmp_path / "events")
         env = store.clean_environment(credentials)
         env |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": f"{events} pyspark-shell"}

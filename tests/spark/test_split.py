@@ -65,15 +65,15 @@ def test_results_are_the_same_bytes_in_parts(
     assert bool(whole["tables"]) == tables
 
 
-def in_other_process(out: Path, master: str, poison: str = "no such file", once: str = "") -> int:
+def in_other_process(out: Path, master: str, file: str = "no such file", once: str = "") -> int:
     """An audit in parts of a corpus, with a file that kills whoever opens it; returns its exit status."""
     call = (
-        "import sys; from auditor.spark import scan; from tests import poison\n"
+        "import sys; from auditor.spark import scan; from tests import crashing_files\n"
         "from tests.spark.test_split import divide_all\n"
         "scan.divide = divide_all\n"
-        "sys.exit(poison.main(*sys.argv[1:]))"
+        "sys.exit(crashing_files.main(*sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", call, "altered-41", str(out), poison, "exit", once, master]
+    command = [sys.executable, "-c", call, "altered-41", str(out), file, "exit", once, master]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
     assert ran.returncode in (1, 3), ran.stderr
@@ -106,8 +106,8 @@ def test_a_file_that_always_kills_is_named(kind: str, tmp_path: Path) -> None:
     file = segment.name if kind == "log" else str(segment.index and segment.index.name)
     assert in_other_process(tmp_path / "out", "local[1]", file) == 3
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    told = {(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"}
-    assert told == {(file, "reading it ends the process: exit status 7")}
+    reported = {(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"}
+    assert reported == {(file, "reading it ends the process: exit status 7")}
     files = (p for p in corpora.unpack("altered-41").rglob("*") if p.is_file())
     assert summary["bytes"]["total"] == sum(p.stat().st_size for p in files)
 

@@ -14,10 +14,10 @@ from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.commands import sql
 from auditor.connectors import schema
-from auditor.pipeline import tables
-from auditor.pipeline.audit import Audit
+from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.what_if_audit import AuditWithVerdicts
+from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 
 
@@ -96,9 +96,9 @@ def test_verdicts_of_a_what_if(spark: SparkSession) -> None:
 
 def test_wrong_sql_is_one_line_with_a_hint(spark: SparkSession) -> None:
     for text in ("select nothing from batches", "selekt", "select * from batchez", "select 1/0 from batches"):
-        with pytest.raises(AuditInputError, match=r"tables: batches, records") as told:
+        with pytest.raises(AuditInputError, match=r"tables: batches, records") as raised:
             ask(spark, "healthy-41", text)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_only_what_is_named_is_computed() -> None:
@@ -115,7 +115,7 @@ def test_every_table_is_written(records: bool, spark: SparkSession, tmp_path: Pa
     folder = tmp_path / "out" / "tables"
     assert {item.name for item in folder.iterdir()} == (expected if records else expected - {"records"})
     for name in expected - ({"records"} if not records else set()):
-        columns = schema.DECODED.get(name) or tables.OF_FACTS.get(name)
+        columns = schema.DECODED.get(name) or derived_tables.OF_FACTS.get(name)
         read = pq.read_table(folder / name)
         if columns is not None:
             assert read.schema.names == columns.names

@@ -1,4 +1,4 @@
-"""``auditor watch`` over a growing directory, killed in the middle: in the end it told what an audit finds, once."""
+"""``auditor watch`` over a growing directory, killed in the middle: in the end it has reported all, once."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def lines(out: Path) -> list[dict[str, Any]]:
             if line.endswith("\n")]  # fmt: skip
 
 
-def still_open(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the journal leaves open; no finding may be told twice or resolved unfound."""
+def still_open(reported: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the journal leaves open; no finding may be reported twice or resolved unfound."""
     opened: dict[str, dict[str, Any]] = {}
-    for line in told:
+    for line in reported:
         assert (line["key"] in opened) == (line["event"] == "resolved"), line
         if line["event"] == "found":
             opened[line["key"]] = line
@@ -75,7 +75,7 @@ def wait_for_more(process: subprocess.Popen[bytes], out: Path, seconds: float) -
         time.sleep(0.1)
 
 
-def test_killed_in_the_middle_nothing_is_lost_and_nothing_told_twice(
+def test_killed_in_the_middle_nothing_is_lost_and_nothing_reported_twice(
     spark: SparkSession, whole: Path, tmp_path: Path
 ) -> None:
     folder, out = tmp_path / "logs", tmp_path / "out"
@@ -90,14 +90,14 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_told_twice(
 
     grow(whole, folder, 1)
     assert cli.main([*call(folder, out), "--until-idle", "1"]) == 0
-    told = lines(out)
-    assert told[: len(before)] == before
+    reported = lines(out)
+    assert reported[: len(before)] == before
 
     batch = tmp_path / "batch"
     cli.main(["audit", str(folder), "--out", str(batch), "--as-of", as_of(), "--quiet"])
     found = (batch / "findings.jsonl").read_text(encoding="utf-8")
     assert (out / "findings.jsonl").read_text(encoding="utf-8") == found
     same = ("rule", "severity", "topic", "partition", "offset", "producer_id")
-    assert sorted([[row[n] for n in same] for row in still_open(told)], key=str) == sorted(
+    assert sorted([[row[n] for n in same] for row in still_open(reported)], key=str) == sorted(
         [[row[n] for n in same] for row in map(json.loads, found.splitlines())], key=str
     )

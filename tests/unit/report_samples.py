@@ -145,7 +145,7 @@ def _log(name: str, live: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timeline(truth: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The open transaction, and those before it as the steps and the oracle's markers tell them."""
+    """The open transaction, and those before it as the steps and the oracle's markers show them."""
     log = _log(f"{row['topic']}-{row['partition']}", truth["live"][f"{row['topic']}-{row['partition']}"])
     bars = []
     for step in truth["steps"]:

@@ -66,13 +66,13 @@ def row(number: int = 0, **fields: Any) -> dict[str, Any]:
     return Finding("sequence-gap", "error", **given).to_dict() | {"fingerprint": f"f{number}", "cluster_id": "c"}
 
 
-def told(new: int = 0, gone: int = 0, still: int = 0) -> News:
+def reported(new: int = 0, gone: int = 0, still: int = 0) -> News:
     rows = [row(n) for n in range(new + gone + still)]
     return News(rows[:new], rows[new : new + gone], rows[new + gone :], "2026-11-21T04:00:00.000Z")
 
 
 def test_pagerduty_gets_an_alert_a_finding_under_its_fingerprint(receiver: Receiver) -> None:
-    assert alerts.send(told(1, 1, 1), ["pagerduty"]) == []
+    assert alerts.send(reported(1, 1, 1), ["pagerduty"]) == []
     shown = [(post["event_action"], post["dedup_key"], post["routing_key"]) for post in receiver.posts]
     assert shown == [("trigger", "f0", "key"), ("trigger", "f2", "key"), ("resolve", "f1", "key")]
     payload = receiver.posts[0]["payload"]
@@ -82,14 +82,14 @@ def test_pagerduty_gets_an_alert_a_finding_under_its_fingerprint(receiver: Recei
 
 
 def test_pagerduty_is_not_flooded(receiver: Receiver) -> None:
-    assert alerts.send(told(new=alerts.MAX_EVENTS + 7), ["pagerduty"]) == []
+    assert alerts.send(reported(new=alerts.MAX_EVENTS + 7), ["pagerduty"]) == []
     assert len(receiver.posts) == alerts.MAX_EVENTS + 1
     assert receiver.posts[-1]["payload"]["summary"] == "Kafka audit: 7 more findings"
 
 
 def test_slack_gets_one_message_of_blocks(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUDITOR_REPORT_URL", "https://reports.example/1")
-    assert alerts.send(told(new=12, gone=1), ["slack"]) == []
+    assert alerts.send(reported(new=12, gone=1), ["slack"]) == []
     (message,) = receiver.posts
     assert message["text"] == "Kafka audit: 12 new, 1 gone, 0 still there"
     assert [block["type"] for block in message["blocks"]] == ["header", *["section"] * 10, "context"]
@@ -105,7 +105,7 @@ def test_names_from_the_input_make_no_mentions(receiver: Receiver) -> None:
 
 
 def test_nothing_new_is_not_sent(receiver: Receiver) -> None:
-    assert alerts.send(told(still=2), ["slack"]) == []
+    assert alerts.send(reported(still=2), ["slack"]) == []
     assert not receiver.posts
 
 
@@ -114,7 +114,7 @@ def test_nothing_new_is_not_sent(receiver: Receiver) -> None:
 )
 def test_a_busy_receiver_is_asked_again(receiver: Receiver, answers: list[int], posts: int, failed: bool) -> None:
     receiver.answers = answers
-    said = alerts.send(told(new=1), ["slack"])
+    said = alerts.send(reported(new=1), ["slack"])
     assert len(receiver.posts) == posts
     assert bool(said) is failed
     assert "secret" not in str(said)
@@ -122,9 +122,9 @@ def test_a_busy_receiver_is_asked_again(receiver: Receiver, answers: list[int], 
 
 def test_nobody_there_and_an_address_that_is_none(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:1/")
-    assert alerts.send(told(new=1), ["slack"])[0].startswith("slack got no alert: ")
+    assert alerts.send(reported(new=1), ["slack"])[0].startswith("slack got no alert: ")
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "file:///etc/passwd")
-    assert alerts.send(told(new=1), ["slack", "pagerduty"]) == [
+    assert alerts.send(reported(new=1), ["slack", "pagerduty"]) == [
         "slack got no alert: its address is no http or https URL"
     ]
     assert len(receiver.posts) == 1, "the other channel gets it all the same"
@@ -157,7 +157,7 @@ def test_an_address_that_is_none_is_said_before_the_work_and_never_printed(
     with pytest.raises(AuditInputError, match="AUDITOR_SLACK_WEBHOOK") as raised:
         alerts.check(["slack"])
     assert "secret" not in str(raised.value)
-    (line,) = alerts.send(told(new=1), ["slack", "pagerduty"])
+    (line,) = alerts.send(reported(new=1), ["slack", "pagerduty"])
     assert line.startswith("slack got no alert: its address ")
     assert "secret" not in line
     assert len(receiver.posts) == 1, "the other channel gets it all the same"
@@ -178,7 +178,7 @@ def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.Mo
 
         thread = threading.Thread(target=serve)
         thread.start()
-        (line,) = alerts.send(told(new=1), ["slack"])
+        (line,) = alerts.send(reported(new=1), ["slack"])
         thread.join()
     assert line == "slack got no alert: its answer is not HTTP"
 
@@ -197,7 +197,7 @@ def test_a_watch_sends_each_finding_once(receiver: Receiver, tmp_path: Path) -> 
     assert sent == ["trigger"] * 4
     assert [post["text"] for post in receiver.posts if "text" in post] == ["Kafka audit: 4 new, 0 gone, 0 still there"]
     assert cli.main(call) == 0
-    assert len(receiver.posts) == 5, "a restart tells nothing again"
+    assert len(receiver.posts) == 5, "a restart reports nothing again"
 
 
 def test_what_one_look_brought_is_the_news(receiver: Receiver) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards import answers, groups, prevention
+from auditor.dashboards import answers, finding_groups, prevention
 from auditor.rules import registry
 from tests.unit.report_samples import empty_summary, finding
 
@@ -106,7 +106,7 @@ def test_when_an_abort_is_safe(kind: str, state: str | None, findings: list[dict
     assert answers.advise(row(kind, state=state), findings).verdict == verdict
 
 
-def test_cost_of_an_abort_is_told_in_records_and_bytes() -> None:
+def test_cost_of_an_abort_is_reported_in_records_and_bytes() -> None:
     assert answers.advise(row("hanging"), []).cost.startswith("5 records (2 KiB) become aborted")
 
 
@@ -135,14 +135,14 @@ def test_settings_that_prevent_come_worst_first_and_info_asks_for_none() -> None
 
 def test_every_rule_gets_its_share_of_the_page() -> None:
     findings = [about("sequence-gap", "error")] * 5000 + [about("torn-tail", "warning"), about("lso-stuck", "critical")]
-    found = groups.group(findings)
+    found = finding_groups.group(findings)
     assert [(g.rule, g.count, len(g.rows), g.more) for g in found] == [
         ("lso-stuck", 1, 1, 0),
-        ("sequence-gap", 5000, groups.MAX_ROWS_PER_RULE, 5000 - groups.MAX_ROWS_PER_RULE),
+        ("sequence-gap", 5000, finding_groups.MAX_ROWS_PER_RULE, 5000 - finding_groups.MAX_ROWS_PER_RULE),
         ("torn-tail", 1, 1, 0),
     ]
 
 
 def test_many_rules_share_the_page_alike() -> None:
     findings = [about(f"rule-{n % 50}", "error") for n in range(50 * 300)]
-    assert {len(g.rows) for g in groups.group(findings)} == {groups.MAX_ROWS // 50}
+    assert {len(g.rows) for g in finding_groups.group(findings)} == {finding_groups.MAX_ROWS // 50}

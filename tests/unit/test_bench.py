@@ -36,7 +36,7 @@ def test_inputs_are_sound_logs(kind: Kind, tmp_path: Path, monkeypatch: pytest.M
     assert audited.findings == []
 
 
-def test_too_little_room_is_told_in_one_line(tmp_path: Path) -> None:
+def test_too_little_room_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(AuditInputError, match=r"\d GiB free .* set BENCH_DIR"), space(tmp_path, 1 << 60):
         pass
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards import report, shapes, terminal, verdict
-from auditor.outputs.publish import summarise
-from auditor.pipeline.audit import Audit
+from auditor.dashboards import report, report_shapes, terminal, verdict
+from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.options import parse_time
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
 from auditor.rules.readers import readers
 from tests import corpora
-from tests.coordinator_log import Coordinator
+from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Lab
 from tests.unit.report_samples import finding
@@ -62,7 +62,7 @@ def test_a_partition_alone_is_neither_red_nor_green(tmp_path: Path) -> None:
     assert (row["standing"], row["at_least"], row["beyond_timeout"]) == ("unknown", True, None)
     assert audit.exit_code() == 0
     first, headline = said(audit)
-    assert first == headline == "1 partition is held by an open transaction, and nothing tells for how long"
+    assert first == headline == "1 partition is held by an open transaction, and nothing shows for how long"
     assert opened(tmp_path / "bank.ledger-0", as_of=parse_time("now")).exit_code() == 1
 
 
@@ -140,7 +140,7 @@ def test_exit_status_and_verdict_agree() -> None:
 
 
 def test_the_clock_and_the_age_of_the_copy_are_said() -> None:
-    summary = shapes.summary({"as_of": "2026-11-21T04:00:00.000Z", "newest": "2026-11-21T01:59:00.000Z"})
+    summary = report_shapes.summary({"as_of": "2026-11-21T04:00:00.000Z", "newest": "2026-11-21T01:59:00.000Z"})
     assert verdict.clock(summary | {"as_of_given": True}) == "As of 2026-11-21 04:00:00 UTC; the copy is 2 h 1 min old"
     wall = datetime.datetime(2026, 11, 24, 1, 59, tzinfo=datetime.UTC)
     said = verdict.clock(summary | {"as_of_given": False, "as_of": summary["newest"]}, wall)
@@ -152,3 +152,19 @@ def test_the_groups_that_read_a_blocked_topic_are_named() -> None:
     """One commit of group g in t-0, made by hand: see ``test_rules_offsets``."""
     log = log_of([commit(4, 20)])
     assert readers(log) == [{"topic": "t", "partition": 0, "groups": ["g"], "more": 0}]
+
+
+def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() -> None:
+    """Its newest time is that of the transaction itself: nothing can be said of how long it is open."""
+    alone = next(corpora.unpack("hanging-36").glob("**/bank.ledger-0"))
+    audit = opened(alone, as_of=None)
+    summary = summarise(audit)
+    out = io.StringIO()
+    terminal.print_findings(described_findings(audit), summary, out, 200)
+    text = out.getvalue()
+    assert text.startswith("1 partition is held by an open transaction, and nothing shows for how long\n")
+    line = "bank.ledger-0 at offset 71, by producer 1 epoch 0, for an unknown time: nothing in the input shows how long"
+    assert line in text
+    assert "0 ms" not in text
+    assert "for 0 s" not in text
+    assert audit.exit_code() == 0

@@ -84,7 +84,7 @@ def checkpoint(path: Path) -> dict[tuple[str, int], int]:
     return decode_offset_checkpoint(path.read_bytes())[0] if path.is_file() else {}
 
 
-def test_brokers_and_clusters_are_told() -> None:
+def test_brokers_and_clusters_are_reported() -> None:
     for name in corpora.names():
         meta, _ = decode_meta_properties((corpora.unpack(name) / "broker-1" / "meta.properties").read_bytes())
         assert meta.broker_id == 1
@@ -122,9 +122,9 @@ def test_leader_epochs_of_the_reference() -> None:
     ],
 )
 def test_damaged_checkpoints(data: bytes, found: dict[Any, int], errors: list[Any]) -> None:
-    got, told = decode_offset_checkpoint(data)
+    got, reported = decode_offset_checkpoint(data)
     assert got == found
-    assert [(error.reason, error.position, error.length) for error in told] == errors
+    assert [(error.reason, error.position, error.length) for error in reported] == errors
 
 
 def test_meta_properties_of_both_versions() -> None:

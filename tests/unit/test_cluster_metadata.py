@@ -28,7 +28,7 @@ from auditor.connectors.codec.metadata_records import (
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.structs import Problem
 from tests import corpora
-from tests.unit import wire
+from tests.unit import client_encoding
 from tests.unit.log_reader import Read, read_log, read_partition
 
 ID = "v5HzUXNOSymlK4fSJuwxjA"
@@ -52,12 +52,12 @@ NAMES = {message.name: key for key, message in MESSAGES.items()}
 
 def record(name: str, version: int = 0, /, **fields: Any) -> bytes:
     message = MESSAGES[NAMES[name]]
-    return bytes([1, NAMES[name], version]) + wire.encode(message, version, fields)
+    return bytes([1, NAMES[name], version]) + client_encoding.encode(message, version, fields)
 
 
 def control(name: str, version: int = 0, **fields: Any) -> tuple[bytes, bytes]:
     kind, message = next((kind, message) for kind, message in CONTROL_MESSAGES.items() if message.name == name)
-    return bytes([0, 0, 0, kind]), bytes([0, version]) + wire.encode(message, version, fields)
+    return bytes([0, 0, 0, kind]), bytes([0, version]) + client_encoding.encode(message, version, fields)
 
 
 def entry(offset: int, value: bytes | None, key: bytes | None = None) -> MetadataEntry:
@@ -166,7 +166,7 @@ def test_a_snapshot_counts_only_when_complete() -> None:
     assert (metadata.features["metadata.version"], metadata.end_offset) == ((27, 9, 1009), 11)
 
 
-def test_a_gap_is_told_once_and_excuses_what_it_hides() -> None:
+def test_a_gap_is_reported_once_and_excuses_what_it_hides() -> None:
     metadata, errors = fold_metadata([], [entry(5, NO_OP), entry(6, DIRECTORY_CHANGE), entry(7, PARTITION)])
     assert metadata.gaps == [(0, 5)]
     assert [(error.position, error.reason) for error in errors] == [(500, "bad_value")]
@@ -293,7 +293,7 @@ def test_names_of_snapshots() -> None:
         (TOPIC[:-1], "truncated"),
     ],
 )
-def test_what_is_unreadable_is_told(value: bytes | None, reason: str) -> None:
+def test_what_is_unreadable_is_reported(value: bytes | None, reason: str) -> None:
     problem = decode_metadata_record(value)
     assert isinstance(problem, Problem)
     assert problem.reason == reason

@@ -57,7 +57,7 @@ def test_the_sample_is_sound() -> None:
     assert not any(c.batches.flaws.any() or c.summary.flaws.any() or c.body_errors for c in found)
 
 
-def test_every_cut_is_told() -> None:
+def test_every_cut_is_reported() -> None:
     sizes = chunks(MIXED)[0].batches.size
     ends = np.cumsum(sizes)
     for end in range(len(MIXED)):
@@ -65,9 +65,9 @@ def test_every_cut_is_told() -> None:
         whole = int(np.searchsorted(ends, end, side="right"))
         assert sum(len(c.batches.size) for c in found) == whole
         rest = end - int(ends[whole - 1]) if whole else end
-        told = reasons(found)
+        reported = reasons(found)
         reason = "truncated" if any(MIXED[end - rest : end]) else "zero_filled"  # offset 0 begins with zeros
-        assert told == ([(end - rest, rest, reason)] if rest else [])
+        assert reported == ([(end - rest, rest, reason)] if rest else [])
 
 
 @pytest.mark.parametrize("zeros", [1, 8, 16, 17, 100, 4096, 3 * MIB])

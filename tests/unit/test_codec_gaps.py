@@ -14,7 +14,7 @@ import pytest
 
 from auditor.base.limits import MIB
 from auditor.connectors.codec import gaps as gaps_module
-from auditor.connectors.codec.columns import FLAW_CRC
+from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.inventory import discover
 from auditor.connectors.rows import FilePiece, How, read_piece
@@ -73,9 +73,9 @@ HOWS = {
 @pytest.mark.parametrize("number", [0, 1, 5, COUNT - 2])
 @pytest.mark.parametrize("how", HOWS)
 def test_one_damaged_batch(how: str, number: int, crc: bool) -> None:
-    offsets, told, errors = read(broken(number, HOWS[how]), crc=crc)
+    offsets, reported, errors = read(broken(number, HOWS[how]), crc=crc)
     assert offsets == without(number)
-    assert told == [(number * SIZE, SIZE, "bad_size")]
+    assert reported == [(number * SIZE, SIZE, "bad_size")]
     assert (errors[0].first_offset, errors[0].last_offset) == (3 * number, 3 * number + 2)
 
 
@@ -84,19 +84,19 @@ def test_two_damaged_places(how: str) -> None:
     data = b"".join(
         [*LOG[:2], HOWS[how](LOG[2]), LOG[3], HOWS["zeros"](LOG[4]), *LOG[5:8], HOWS[how](LOG[8]), *LOG[9:]]
     )
-    offsets, told, _errors = read(data)
+    offsets, reported, _errors = read(data)
     assert offsets == without(2, 4, 8)
-    assert told == [(k * SIZE, SIZE, "bad_size") for k in (2, 4, 8)]
+    assert reported == [(k * SIZE, SIZE, "bad_size") for k in (2, 4, 8)]
 
 
 @pytest.mark.parametrize("how", sorted(HOWS.keys() - {"zeros", "zero"}))
 def test_a_damaged_last_batch_is_a_tail_as_before(how: str) -> None:
     """Nothing sound lies behind it: no search may change what a broker's own recovery would meet."""
-    offsets, told, errors = read(broken(COUNT - 1, HOWS[how]))
+    offsets, reported, errors = read(broken(COUNT - 1, HOWS[how]))
     at = (COUNT - 1) * SIZE
     assert offsets[: COUNT - 1] == without(COUNT - 1)
-    assert told[-1][0] + told[-1][1] == COUNT * SIZE
-    assert all(position >= at for position, _length, _reason in told)
+    assert reported[-1][0] + reported[-1][1] == COUNT * SIZE
+    assert all(position >= at for position, _length, _reason in reported)
     assert all(e.first_offset == -1 for e in errors)
 
 
@@ -118,16 +118,16 @@ def test_a_wrong_checksum_before_cleaned_offsets_stays_a_batch() -> None:
     cleaned[3] = cleaned[3][:-9] + b"?" + cleaned[3][-8:]
     cleaned[4] = cleaned[4][:-9] + b"?" + cleaned[4][-8:]
     for crc in (True, False):
-        offsets, told, _ = read(b"".join(cleaned), crc=crc)
-        assert (offsets, told) == ([10 * k for k in range(8)], [])
+        offsets, reported, _ = read(b"".join(cleaned), crc=crc)
+        assert (offsets, reported) == ([10 * k for k in range(8)], [])
 
 
 def test_a_magic_that_does_not_exist_is_one_batch_where_its_length_is_right() -> None:
     foreign = [b[:16] + b"\x07" + b[17:] for b in LOG]
     data = b"".join([*LOG[:3], foreign[3], foreign[4], *LOG[5:]])
-    offsets, told, _ = read(data)
+    offsets, reported, _ = read(data)
     assert offsets == without(3, 4)
-    assert told == [(3 * SIZE, SIZE, "bad_magic"), (4 * SIZE, SIZE, "bad_magic")]
+    assert reported == [(3 * SIZE, SIZE, "bad_magic"), (4 * SIZE, SIZE, "bad_magic")]
 
 
 def hiding(value: bytes, base_offset: int) -> bytes:
@@ -143,9 +143,9 @@ def test_batches_inside_of_a_value_are_not_taken_for_the_logs_own(offset: int, i
     outer = hiding(value, 12)
     for size in (-1, 20, len(outer) + 5, 10**6):
         data = b"".join([*LOG[:4], resized(outer, size), *(simple(14 + 3 * k, 3) for k in range(4))])
-        offsets, told, _ = read(data)
+        offsets, reported, _ = read(data)
         assert offsets == [0, 3, 6, 9, 14, 17, 20, 23]
-        assert told == [(4 * SIZE, len(outer), "bad_size")]
+        assert reported == [(4 * SIZE, len(outer), "bad_size")]
 
 
 def test_offsets_that_cannot_be_are_no_batch() -> None:
@@ -164,9 +164,9 @@ def test_messages_of_the_old_formats(magic: int) -> None:
     for wrong in (-1, 13, size - 12 - 5, size - 12 + 7, 2 * size - 12, 10**7):
         data = b"".join([*log[:4], resized(log[4], wrong), *log[5:]])
         for crc in (True, False):
-            offsets, told, _ = read(data, crc=crc)
+            offsets, reported, _ = read(data, crc=crc)
             assert offsets == [0, 1, 2, 3, 5, 6, 7, 8]
-            assert told == [(4 * size, size, "bad_size")]
+            assert reported == [(4 * size, size, "bad_size")]
 
 
 @pytest.mark.parametrize("shift", [0, 1, 17, 60, 61, 394])
@@ -190,9 +190,9 @@ def test_a_large_batch_is_found_behind_damage() -> None:
     """Larger than the buffer, behind bytes that state lengths of their own."""
     big = simple(6, 3, value=bytes(MIB))
     data = b"".join([LOG[0], resized(LOG[1], -1), big, simple(9, 3)])
-    offsets, told, _ = read(data)
+    offsets, reported, _ = read(data)
     assert offsets == [0, 6, 9]
-    assert told == [(SIZE, SIZE, "bad_size")]
+    assert reported == [(SIZE, SIZE, "bad_size")]
 
 
 def test_places_that_look_like_batches_cost_what_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,8 +201,8 @@ def test_places_that_look_like_batches_cost_what_is_stated(monkeypatch: pytest.M
     assert len(header) == 61
     data = LOG[0] + bytes([1] * 17) + header * 8000
     monkeypatch.setattr(gaps_module, "LEAST_WORK", 0)
-    _offsets, told, errors = read(data)
-    assert told == [(SIZE, len(data) - SIZE, "limit")]
+    _offsets, reported, errors = read(data)
+    assert reported == [(SIZE, len(data) - SIZE, "limit")]
     assert "limit of bytes" in errors[0].detail
 
 

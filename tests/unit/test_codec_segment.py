@@ -9,7 +9,7 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import MIB, Limits
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.records import Record, decode_records, decode_stored, iter_records
 from auditor.connectors.codec.segment import read_segment
 from tests.segments import (

@@ -1,4 +1,4 @@
-"""Machine code of kernels: kept by content, wherever there is a place for it."""
+"""Machine code of kernels: kept by content, where there is a place for it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_folder_that_is_asked_for_comes_first(project: Path, tmp_path: Path)
     assert run(project, tmp_path, NUMBA_CACHE_DIR=str(asked))[3] == str(asked / "auditor.kernels")
 
 
-def test_checked_and_unchecked_code_are_told_apart(project: Path, tmp_path: Path) -> None:
+def test_checked_and_unchecked_code_are_distinguished(project: Path, tmp_path: Path) -> None:
     run(project, tmp_path)
     assert run(project, tmp_path, NUMBA_BOUNDSCHECK="1")[:3] == (2, 0, 1)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.__main__ import main
-from tests.conformance.runner import case_files, differences, judge, read_cases
+from tests.conformance.cases import case_files, differences, judge, read_cases
 from tests.corpora import CONFORMANCE
 
 CASES = [case for file in case_files([str(CONFORMANCE)]) for case in read_cases(file)]

@@ -17,7 +17,7 @@ from auditor.connectors.codec import consumer_offsets
 from auditor.connectors.codec.consumer_offsets import GroupMetadataRow, OffsetCommitRow, Row, decode_consumer_offsets
 from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS
 from tests import corpora
-from tests.unit import dumps, wire
+from tests.unit import client_encoding, dumps
 from tests.unit.log_reader import read_partition
 
 # formats.md section 9
@@ -63,7 +63,7 @@ def test_rows_are_those_of_the_tables() -> None:
 def test_every_version_of_a_commit(version: int, leader_epoch: int, expire: int | None) -> None:
     fields = {"offset": 42, "leaderEpoch": 6, "metadata": "m", "commitTimestamp": 98, "expireTimestamp": 99}
     present = {f.name for f in consumer_offsets.OFFSET_COMMIT_VALUE.fields if f.since <= version <= f.until}
-    body = wire.encode(
+    body = client_encoding.encode(
         consumer_offsets.OFFSET_COMMIT_VALUE, version, {name: fields[name] for name in present & fields.keys()}
     )
     found = row(KEY, struct.pack(">h", version) + body)
@@ -76,7 +76,7 @@ def test_every_version_of_a_classic_group(version: int) -> None:
     member |= {"subscription": b"s", "assignment": b"", "groupInstanceId": "i"}
     fields = {"protocolType": "consumer", "generation": 7, "protocol": None, "leader": "m-1", "members": [member]}
     fields["currentStateTimestamp"] = 5
-    body = wire.encode(consumer_offsets.GROUP_METADATA_VALUE, version, only(version, fields, member))
+    body = client_encoding.encode(consumer_offsets.GROUP_METADATA_VALUE, version, only(version, fields, member))
     found = row(GROUP_KEY, struct.pack(">h", version) + body)
     assert isinstance(found, GroupMetadataRow)
     said = json.loads(found.value or "")
@@ -237,7 +237,7 @@ def test_every_group_is_as_the_old_console_consumer_says(name: str) -> None:
         (GROUP_KEY, b"\0\5", "bad_version", False),
     ],
 )
-def test_what_is_unreadable_is_told(key: bytes | None, value: bytes | None, reason: str, has_row: bool) -> None:
+def test_what_is_unreadable_is_reported(key: bytes | None, value: bytes | None, reason: str, has_row: bool) -> None:
     found, problem = decode_consumer_offsets(key, value)
     assert problem is not None
     assert (problem.reason, found is not None) == (reason, has_row)

@@ -21,7 +21,7 @@ from auditor.outputs import runs
 from auditor.pipeline import results
 from auditor.rules.fingerprint import fingerprint
 from tests.unit import report_samples as samples
-from tests.unit.page import Page
+from tests.unit.html_page import Page
 
 SLASHED = "scheduled__2026-11-21T04:00:00+00:00/../x?y"
 
@@ -72,7 +72,7 @@ def get(port: int, path: str, host: str = "127.0.0.1", method: str = "GET") -> t
     return found
 
 
-def test_the_latest_run_is_held_against_the_one_before(port: int) -> None:
+def test_the_latest_run_is_compared_with_the_one_before(port: int) -> None:
     status, source, headers = get(port, "/")
     page = Page(source)
     assert (status, page.faults) == (200, [])
@@ -117,7 +117,7 @@ def test_a_page_of_another_site_is_not_answered(port: int) -> None:
     assert get(port, "/", method="POST")[0] == 501
 
 
-def test_a_run_that_cannot_be_read_is_told_and_the_server_lives(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_is_reported_and_the_server_lives(tmp_path: Path) -> None:
     publish(tmp_path, "a", samples.hanging()[0])
     next(tmp_path.glob("*/findings/*.parquet")).unlink()
     with dashboard.serve(tmp_path, 0) as server:
@@ -142,7 +142,7 @@ def test_only_this_machine_is_listened_to(history: Path) -> None:
         assert server.server_address[0] == "127.0.0.1"
 
 
-def test_mistakes_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["dashboard", str(tmp_path / "none")]) == 2
     assert "is no folder" in capsys.readouterr().err
     with socket.socket() as taken:

@@ -231,7 +231,7 @@ def read_log_plain(path: Path) -> list[Any]:
     return found
 
 
-def test_metadata_records_are_told_by_name(decode: Any) -> None:
+def test_metadata_records_are_known_by_name(decode: Any) -> None:
     folder = corpora.unpack("healthy-41") / BROKER / "__cluster_metadata-0"
     (checkpoint,) = folder.glob("*.checkpoint")
     for path in (folder / "00000000000000000000.log", checkpoint):
@@ -271,7 +271,7 @@ def test_text_dumps_are_decoded_and_say_their_tables(decode: Any) -> None:
     assert {row["table"] for row in console} == {"transaction_log"}
 
 
-def test_damage_is_told_among_the_rows(decode: Any) -> None:
+def test_damage_is_reported_among_the_rows(decode: Any) -> None:
     path = corpora.unpack("altered-41") / BROKER / "bay.case-7" / "00000000000000000190.log"
     *batches, error = decode(path)
     assert {"table", *schema.DECODE_ERRORS.names} == set(error)

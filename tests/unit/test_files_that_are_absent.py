@@ -1,7 +1,7 @@
 """A copy of a part is judged by what is there: files and folders of real brokers are left out, alone and together.
 
-What no file shows is not known; only a gap that the other files bound is told, as undecidable: the segment between them
-is lost, or was not copied.
+What no file shows is not known; only a gap that the other files bound is reported, as undecidable: the segment between
+them is lost, or was not copied.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def test_no_file_is_left_out_into_an_alarm(name: str, tmp_path: Path) -> None:
         for f in above_info(audit_folder(aside, as_of)):
             weaker = f.rule in WEAKER and (f.topic, f.partition, f.producer_id) in hanging
             same = SEVERITIES.index(f.severity) >= before.get(about(f), len(SEVERITIES))
-            told = f"without {gone[:3]} of {len(gone)}: {f.severity} {f.rule}: {f.message}"
-            assert weaker or same or said_of_files(f, gone), told
+            reported = f"without {gone[:3]} of {len(gone)}: {f.severity} {f.rule}: {f.message}"
+            assert weaker or same or said_of_files(f, gone), reported
         shutil.rmtree(aside)
 
 
@@ -85,7 +85,7 @@ def test_a_single_file_raises_no_alarm(tmp_path: Path, keep: str) -> None:
 
 
 @pytest.mark.parametrize("index", [False, True])
-def test_an_index_that_is_lost_is_told_from_indexes_that_were_not_copied(tmp_path: Path, index: bool) -> None:
+def test_an_index_that_is_lost_is_distinguished_from_indexes_that_were_not_copied(tmp_path: Path, index: bool) -> None:
     root = corpora.copy("healthy-41", tmp_path)
     for file in root.glob("*/shop.orders-0/*index"):
         if file.suffix == ".txnindex" or not index:

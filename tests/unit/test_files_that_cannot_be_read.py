@@ -17,7 +17,7 @@ from auditor.rules.finding import SEVERITIES, Finding
 from tests import corpora
 from tests.facts import judge, logs_below
 
-# What stands open is told as open, no longer as hanging, when the coordinator's log that proves it cannot be read.
+# What stands open is reported as open, no longer as hanging, when the coordinator's log that proves it cannot be read.
 WEAKER = {"long-open-transaction", "lso-stuck"}
 TOGETHER = (
     "__transaction_state", "__cluster_metadata", "__consumer_offsets", "checkpoint", ".snapshot", "index", ".log",

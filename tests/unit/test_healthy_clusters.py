@@ -13,7 +13,7 @@ from auditor.rules.view import Cluster
 from tests import corpora, made, segments
 from tests.audited import above_info, audit_folder
 from tests.facts import judge, log_of
-from tests.forge import TRANSACTIONAL, Forged, Lab, told
+from tests.forge import TRANSACTIONAL, Forged, Lab, reported
 
 DAY_MS = 86_400_000
 IDEMPOTENT = {"4.1": ("altered-41", "bay.case-0"), "2.8": ("trimmed-28", "reel.tape-6")}
@@ -57,7 +57,7 @@ def test_a_transaction_without_producer_id_is_no_default(tmp_path: Path) -> None
     batch.set(attributes=batch.codec | TRANSACTIONAL)
     log.save()
     place = (batch["base_offset"], batch.last)
-    assert list(told(lab.findings())) == [("producer-fields-inconsistent", "error", *place)]
+    assert list(reported(lab.findings())) == [("producer-fields-inconsistent", "error", *place)]
 
 
 # Event times older than a day
@@ -105,7 +105,7 @@ def test_another_producer_idle_for_longer_denies_the_expiry(backfill: tuple[Path
     assert ("snapshot-replay-mismatch", "error", 0) in [(f.rule, f.severity, f.producer_id) for f in found]
 
 
-# Brokers of old
+# Old brokers
 
 
 def test_011_stores_its_end_markers_and_2_8_does_not(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_entry_before_a_sound_one_is_no_residue(tmp_path: Path) -> None:
     assert [(f.rule, f.severity) for f in above_info(lab.findings())] == [("index-mismatch", "warning")]
 
 
-# Base timestamps, topics made anew, epochs that go on
+# Base timestamps, topics recreated, epochs that go on
 
 
 def test_a_base_timestamp_below_the_first_record_s(tmp_path: Path) -> None:
@@ -249,11 +249,11 @@ def test_an_epoch_goes_on_behind_a_zombie(tmp_path: Path, name: str) -> None:
     log.next(first, sequence=first["count"])
     log.save()
     regression = ("epoch-regression", "critical", zombie["base_offset"], zombie.last)
-    assert list(told(lab.findings())) == [regression]
+    assert list(reported(lab.findings())) == [regression]
     gap = log.next(first, sequence=2 * first["count"] + 3)
     log.save()
     expected = [regression, ("sequence-gap", "error", gap["base_offset"], gap.last)]
-    assert sorted(told(lab.findings())) == sorted(expected)
+    assert sorted(reported(lab.findings())) == sorted(expected)
 
 
 def test_an_epoch_that_begins_behind_a_zombie_has_to_begin_at_0(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_an_epoch_that_begins_behind_a_zombie_has_to_begin_at_0(tmp_path: Path) 
     log.next(last, sequence=last["sequence"] + last["count"])
     bad = log.next(last, epoch=last["epoch"] + 3, sequence=9)
     log.save()
-    assert ("first-batch-after-bump-nonzero", "error", bad["base_offset"], bad.last) in told(lab.findings())
+    assert ("first-batch-after-bump-nonzero", "error", bad["base_offset"], bad.last) in reported(lab.findings())
 
 
 # The first batch at the log start
@@ -346,7 +346,9 @@ def test_other_bytes_from_sequence_0_are_a_reset(tmp_path: Path) -> None:
     first = log.next(last, epoch=last["epoch"] + 1, sequence=0)
     reset = log.next(first, base_time=first["base_time"] + 1, max_time=first["max_time"] + 1)
     log.save()
-    assert list(told(lab.findings())) == [("sequence-reset-same-epoch", "warning", reset["base_offset"], reset.last)]
+    assert list(reported(lab.findings())) == [
+        ("sequence-reset-same-epoch", "warning", reset["base_offset"], reset.last)
+    ]
 
 
 # Text dumps

@@ -141,7 +141,7 @@ def test_a_batch_not_built_as_batches_are(tmp_path: Path, name: str, kind: str) 
 
 
 @pytest.mark.parametrize("kind", ["last_offset_delta_mismatch", "unknown_codec"])
-def test_what_headers_show_is_told_without_the_records(tmp_path: Path, kind: str) -> None:
+def test_what_headers_show_is_reported_without_the_records(tmp_path: Path, kind: str) -> None:
     lab = Lab(tmp_path, *LOGS["4.1"])
     log = lab.log("bay.case-0")
     batch = log.find(122)

@@ -10,7 +10,7 @@ import pytest
 
 from auditor.rules.finding import Finding
 from tests.audited import above_info
-from tests.forge import Batch, Forged, Lab, Producer, snapshot, told
+from tests.forge import Batch, Forged, Lab, Producer, reported, snapshot
 
 LOGS = {
     "4.1": ("altered-41", "bay.case-0"),
@@ -82,7 +82,7 @@ def test_zeros_up_to_the_size_of_segments_are_preallocated(tmp_path: Path, short
 
 @pytest.mark.parametrize("name", LOGS)
 def test_truncated_tail(tmp_path: Path, name: str) -> None:
-    """The high watermark lies in what was lost: told with the tail, not beside it."""
+    """The high watermark lies in what was lost: reported with the tail, not beside it."""
     lab, log = open_log(tmp_path, name)
     last, base = log.last, max(log.segments)
     log.drop(last)
@@ -144,7 +144,7 @@ def test_a_lost_batch_is_a_hole_and_a_gap(tmp_path: Path) -> None:
     lab, log = open_log(tmp_path)
     log.drop(log.find(134))
     log.save()
-    assert sorted(told(lab.findings())) == [("offset-hole", "error", 140, 145), ("sequence-gap", "error", 140, 145)]
+    assert sorted(reported(lab.findings())) == [("offset-hole", "error", 140, 145), ("sequence-gap", "error", 140, 145)]
 
 
 def test_a_snapshot_that_remembers_what_the_log_lost_proves_the_hole(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from auditor.rules.finding import Finding
 from tests import segments
 from tests.audited import above_info
-from tests.forge import CONTROL, Batch, Forged, Lab, marker, told
+from tests.forge import CONTROL, Batch, Forged, Lab, marker, reported
 
 IDEMPOTENT = {
     "4.1": ("altered-41", "bay.case-0"),
@@ -416,5 +416,7 @@ def test_a_wrapper_that_holds_a_broken_message(tmp_path: Path, magic: int, folde
     assert found[0].evidence["record_index"] == 1
 
 
-def test_told_is_what_is_above_info() -> None:
-    assert list(told([Finding("a", "info"), Finding("b", "error", offset=1, last_offset=2)])) == [("b", "error", 1, 2)]
+def test_reported_is_what_is_above_info() -> None:
+    assert list(reported([Finding("a", "info"), Finding("b", "error", offset=1, last_offset=2)])) == [
+        ("b", "error", 1, 2)
+    ]

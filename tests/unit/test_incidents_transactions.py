@@ -12,8 +12,8 @@ import pytest
 
 from auditor.rules.finding import Finding
 from tests.audited import above_info
-from tests.coordinator_log import Coordinator
-from tests.forge import Batch, Forged, Lab, told
+from tests.coordinator_records import Coordinator
+from tests.forge import Batch, Forged, Lab, reported
 
 MINUTE_MS = 60_000
 LEDGER = "bank.ledger-4"
@@ -40,7 +40,7 @@ class Bank:
     def end(self, commit: bool, time: int, **header: int) -> Batch:
         return self.log.decide(self.log.data(4)[-1], commit, time=time, **header)
 
-    def tell(self, *states: str, start: int, partitions: tuple[str, ...] = (LEDGER,)) -> list[Batch]:
+    def write_states(self, *states: str, start: int, partitions: tuple[str, ...] = (LEDGER,)) -> list[Batch]:
         """Records of the cured id, a second apart; the first one is at ``start``."""
         return [
             self.coordinator.state(
@@ -57,8 +57,8 @@ class Bank:
             self.lab.is_live()
         return self.lab.findings(as_of)
 
-    def told(self, as_of: int | None = None) -> list[tuple[str, str, int | None, int | None]]:
-        return sorted(told(self.findings(as_of)))
+    def reported(self, as_of: int | None = None) -> list[tuple[str, str, int | None, int | None]]:
+        return sorted(reported(self.findings(as_of)))
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def test_two_transactions_under_one_marker(bank: Bank) -> None:
     """Data that came 100 s before its transaction had the partition belongs to none."""
     first, last = bank.write(LATER), bank.write(LATER + 100_500, sequence=16)
     marker = bank.end(True, LATER + 101_500)
-    bank.tell("Ongoing", "PrepareCommit", "CompleteCommit", start=LATER + 100_000)
+    bank.write_states("Ongoing", "PrepareCommit", "CompleteCommit", start=LATER + 100_000)
     f = the_only(bank.findings(), "transactions-merged-under-one-marker")
     assert at(f, bank.log, first, last) == ("critical", *CURED_PRODUCER, CURED)
     assert f.evidence["marker_offset"] == marker["base_offset"]
@@ -330,7 +330,7 @@ def test_data_of_an_epoch_that_no_coordinator_gave(bank: Bank) -> None:
     assert set(found) == {
         "data-epoch-ahead-of-coordinator",
         "hanging-transaction",
-    }  # the one tells why, the other hurts
+    }  # the one explains why, the other hurts
 
 
 def test_a_producer_id_that_was_never_given_out(bank: Bank) -> None:
@@ -367,14 +367,14 @@ def test_a_state_that_is_never_written(bank: Bank, state: str) -> None:
 
 
 def test_partitions_that_change_at_the_decision(bank: Bank) -> None:
-    bank.tell("Ongoing", start=LATER, partitions=("bank.ledger-2", "bank.ledger-3"))
+    bank.write_states("Ongoing", start=LATER, partitions=("bank.ledger-2", "bank.ledger-3"))
     record = bank.coordinator.state(CURED, "PrepareAbort", CURED_PRODUCER, LATER + 5, "bank.ledger-3", start=LATER)
     f = the_only(bank.findings(LATER), "transition-invariant-broken")
     assert at(f, bank.coordinator.log, record) == ("error", *CURED_PRODUCER, CURED)
 
 
 def test_a_complete_record_with_partitions(bank: Bank) -> None:
-    bank.tell("Ongoing", "PrepareAbort", start=LATER, partitions=("bank.ledger-3",))
+    bank.write_states("Ongoing", "PrepareAbort", start=LATER, partitions=("bank.ledger-3",))
     record = bank.coordinator.state(CURED, "CompleteAbort", CURED_PRODUCER, LATER + 5_000, "bank.ledger-3", start=LATER)
     found = above_info(bank.findings(LATER))
     assert {f.rule for f in found} == {"transition-invariant-broken"}
@@ -432,7 +432,7 @@ def test_an_id_whose_transactions_are_aborted_again_and_again(bank: Bank) -> Non
     records = [
         record
         for k in range(25)
-        for record in bank.tell(
+        for record in bank.write_states(
             "Ongoing",
             "PrepareAbort" if k % 4 == 0 else "PrepareCommit",
             "CompleteAbort" if k % 4 == 0 else "CompleteCommit",

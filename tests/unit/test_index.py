@@ -90,13 +90,13 @@ def test_a_lone_time_of_zero_is_genuine() -> None:
     assert (times.timestamp.tolist(), times.offset.tolist(), errors) == ([0], [7], [])
 
 
-def test_entries_after_the_zeros_are_told() -> None:
+def test_entries_after_the_zeros_are_reported() -> None:
     index, errors = decode_offset_index(OFFSET + bytes(16) + OFFSET, 2500)
     assert (index.decoded_bytes, index.zero_tail_bytes) == (8, 16)
     assert [(error.reason, error.position, error.length) for error in errors] == [("bad_value", 24, 8)]
 
 
-def test_unknown_versions_of_aborted_transactions_are_told_by_run() -> None:
+def test_unknown_versions_of_aborted_transactions_are_reported_by_run() -> None:
     other = b"\0\1" + TXN[2:]
     aborted, errors = decode_txn_index(TXN + other + other + TXN + other)
     assert aborted.version.tolist() == [0, 1, 1, 0, 1]
@@ -107,7 +107,7 @@ def test_unknown_versions_of_aborted_transactions_are_told_by_run() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 34))
-def test_every_cut_is_told_and_whole_entries_are_kept(cut: int) -> None:
+def test_every_cut_is_reported_and_whole_entries_are_kept(cut: int) -> None:
     aborted, errors = decode_txn_index((TXN + TXN)[:-cut], "f")
     assert aborted.decoded_bytes == 34
     assert [(error.file, error.position, error.length, error.reason) for error in errors] == [
@@ -124,8 +124,8 @@ def test_no_bytes_raise_and_every_byte_is_accounted_for() -> None:
     for _ in range(3000):
         data = bytes(chance.choice((0, 0, 1, 0x80, 0xFF)) for _ in range(chance.randrange(120)))
         for index, errors in (decode_offset_index(data, 2**40), decode_time_index(data, 2**40)):
-            told = sum(error.length for error in errors)
-            assert index.decoded_bytes + index.zero_tail_bytes + told == len(data)
+            reported = sum(error.length for error in errors)
+            assert index.decoded_bytes + index.zero_tail_bytes + reported == len(data)
         aborted, errors = decode_txn_index(data)
         partial = sum(error.length for error in errors if error.reason == "bad_length")
         assert aborted.decoded_bytes + partial == len(data)

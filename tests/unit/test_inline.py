@@ -15,8 +15,8 @@ from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.commands import sql
 from auditor.inline.masters import processes_of
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from auditor.spark import session
 from tests import corpora
 from tests.conftest import ROOT
@@ -48,8 +48,8 @@ def test_two_processes_say_what_one_says(sound: Path, tmp_path: Path) -> None:
     assert done.exit_code() == 1
 
 
-def poisoned(out: Path, file: str, how: str, master: str) -> subprocess.CompletedProcess[str]:
-    call = "import sys; from tests import poison; sys.exit(poison.main(*sys.argv[1:]))"
+def with_crashing(out: Path, file: str, how: str, master: str) -> subprocess.CompletedProcess[str]:
+    call = "import sys; from tests import crashing_files; sys.exit(crashing_files.main(*sys.argv[1:]))"
     command = [sys.executable, "-c", call, NAME, str(out), file, how, "", master]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
@@ -61,11 +61,11 @@ def test_a_file_that_kills_is_named_and_all_else_is_audited(how: str, ending: st
     log = next(row for row in logs if row["topic"][0] != "_")
     name = f"{log['topic']}-{log['partition']}"
     victim = next(p for p in sorted(corpora.unpack(NAME).rglob("*.log")) if p.parent.name == name)
-    ran = poisoned(tmp_path / "out", f"{name}/{victim.name}", how, "inline[2]")
+    ran = with_crashing(tmp_path / "out", f"{name}/{victim.name}", how, "inline[2]")
     assert ran.returncode == 3, ran.stderr
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    told = [(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
-    assert told == [(f"{name}/{victim.name}", f"reading it ends the process: {ending}")]
+    reported = [(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
+    assert reported == [(f"{name}/{victim.name}", f"reading it ends the process: {ending}")]
     others = [line for line in lines(sound) if json.loads(line)["topic"] != log["topic"]]
     assert others
     assert [line for line in lines(tmp_path / "out") if json.loads(line)["topic"] != log["topic"]] == others
@@ -113,6 +113,6 @@ def test_sql_by_duckdb() -> None:
     }
     rows = ask("select rule, count(*) n from findings where severity = 'critical' group by 1")
     assert rows == [{"rule": "hanging-transaction", "n": 4}]
-    with pytest.raises(AuditInputError, match="tables: batches, records") as told:
+    with pytest.raises(AuditInputError, match="tables: batches, records") as raised:
         ask("select nothing from batches")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The compiled readers of internal topics against the plain ones, which are held against Kafka's own output."""
+"""The compiled readers of internal topics against the plain ones, which are compared with Kafka's own output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from auditor.base.limits import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, pack, windows_of
 from auditor.facts.watched_offsets import WatchedOffsets
 from auditor.pipeline.context import entries
@@ -136,7 +136,7 @@ def offsets_log(chance: random.Random) -> tuple[bytes, list[dict[str, int]]]:
     return data, ends
 
 
-def told(seen: WatchedOffsets) -> dict[str, object]:
+def reported(seen: WatchedOffsets) -> dict[str, object]:
     """All of it, in an order of its own."""
     return {
         "zombies": sorted(seen.zombies), "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
@@ -158,7 +158,7 @@ def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     )
     expected = watched(LogView([copy], Cluster(as_of=1, newest_time=1)))
     assert expected is not None
-    assert told(quick.finish()) == told(expected)
+    assert reported(quick.finish()) == reported(expected)
     assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
     assert expected.falls
     assert expected.zombies or expected.interleaved or expected.skips
@@ -175,6 +175,16 @@ def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() ->
     assert [error.reason for error in errors] == ["limit"]
     log = reader.finish()
     assert (log.id_count, log.count, log.broken_at) == (10, 20, 79)
+
+
+def test_more_records_than_the_limit_are_an_error_and_those_before_are_read() -> None:
+    stored = struct.pack(">hqhibiqq", 0, 5, 0, 60_000, 1, 0, 5, 5)
+    data = b"".join(batch(record(0, b"\0\0\0\1a", stored), 1, base_offset=offset) for offset in range(9))
+    reader = CoordinatorReader(0, LIMITS, most=5)
+    errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
+    log = reader.finish()
+    assert [(e.reason, "5 are before it" in e.detail) for e in errors] == [("limit", True)]
+    assert (log.count, log.broken_at, [e.offset for e in log.entries_of(0)]) == (5, 8, [0, 1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("seed", range(5))

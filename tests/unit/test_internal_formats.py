@@ -26,7 +26,7 @@ from auditor.connectors.codec.share_group_state import TYPES, decode_share_group
 from auditor.connectors.codec.struct_json import as_printed
 from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE
 from tests import formats
-from tests.unit import wire
+from tests.unit import client_encoding
 from tests.unit.log_reader import Read, read_log
 
 PREVIEWED = {f"{name}_preview": kind for name, kind in [
@@ -194,7 +194,7 @@ def test_what_3_9_and_4_0_wrote_under_the_same_version(kind: str) -> None:
     fields |= {"stateBatches": [{"firstOffset": 5, "lastOffset": 9, "deliveryState": 2, "deliveryCount": 1}]}
     fields |= {"initializedTopics": [{"topicId": ZERO, "topicName": "t", "partitions": [0, 1]}], "deletingTopics": []}
     fields = {field.name: fields[field.name] for field in message.fields}
-    value = b"\0\0" + wire.encode(message, 0, fields)
+    value = b"\0\0" + client_encoding.encode(message, 0, fields)
     if kind.startswith(("ShareSnapshot", "ShareUpdate")):
         key = (b"\0\0" if kind.startswith("ShareSnapshot") else b"\0\1") + b"\0\1g" + bytes(16) + b"\0\0\0\3"
         state, problem = decode_share_group_state(key, value)

@@ -9,12 +9,12 @@ import pytest
 from auditor.connectors.inventory import discover
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline import plan
-from auditor.pipeline.copies import read_task
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import read_task
 from auditor.replay.copy_task import CopyTask
 from tests import corpora
-from tests.poison import Deadly
+from tests.crashing_files import CrashingPlace
 
 NAME = "unknown-producer-41"
 
@@ -25,8 +25,8 @@ def tasks() -> list[CopyTask]:
     return [task for task in found if isinstance(task, CopyTask)]
 
 
-def poisoned(task: CopyTask, file: str, how: str, once: str = "") -> CopyTask:
-    return replace(task, place=Deadly(*task.place, file, how, once))  # type: ignore[arg-type]
+def with_crashing(task: CopyTask, file: str, how: str, once: str = "") -> CopyTask:
+    return replace(task, place=CrashingPlace(*task.place, file, how, once))  # type: ignore[arg-type]
 
 
 def shown(facts: CopyFacts) -> tuple[object, ...]:
@@ -52,13 +52,13 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     victim = next(n for n, task in enumerate(whole) if task.copy.segments and task.copy.segments[0].size)
     segment = whole[victim].copy.segments[0]
     mixed = list(whole)
-    mixed[victim] = poisoned(whole[victim], segment.name, how)
+    mixed[victim] = with_crashing(whole[victim], segment.name, how)
     sound = [shown(one) for n, task in enumerate(whole) if n != victim for one in read_task(task)]
     patience_s = 15 if how == "hang" else 3600  # enough to load what was compiled right now
     facts = [one for found in read_apart(mixed, read_task, patience_s) for one in found]
     errors = [(e.file, e.length, e.reason, e.detail) for one in facts for e in one.errors]
-    told = (segment.name, segment.size, "unreadable", f"reading it {ending}")
-    assert errors == [told]
+    reported = (segment.name, segment.size, "unreadable", f"reading it {ending}")
+    assert errors == [reported]
     others = [shown(one) for n, one in enumerate(facts) if n != victim]
     assert others == sound
     sums = facts[victim].sums
@@ -68,7 +68,7 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
 
 def test_a_copy_of_which_every_file_kills_is_given_up_file_by_file() -> None:
     task = next(task for task in tasks() if len(task.copy.files()) > 2)
-    ((facts,),) = read_apart([poisoned(task, "", "exit")], read_task)
+    ((facts,),) = read_apart([with_crashing(task, "", "exit")], read_task)
     read = {error.file for error in facts.errors}
     assert {error.reason for error in facts.errors} == {"unreadable"}
     assert {segment.name for segment in task.copy.segments} <= read
@@ -79,3 +79,15 @@ def test_what_kills_without_any_file_ends_with_an_error() -> None:
     task = replace(tasks()[0], copy=None)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="exit status 1"):
         list(read_apart([task], read_task))
+
+
+def fill(path: str) -> None:
+    """Writes where there is no room."""
+    with open(path, "w") as f:
+        f.write("x" * 10_000)
+
+
+def test_a_full_disk_is_no_files_doing() -> None:
+    """A table is written while files are read: none of those may be named for a disk that is full."""
+    with pytest.raises(OSError, match="No space left on device"):
+        list(read_apart(["/dev/full"], fill))

@@ -20,21 +20,21 @@ def holding(*names: str) -> dict[str, dict[str, Any]]:
     return {key_of(name, "error"): Finding("sequence-gap", "error", topic=name).to_dict() for name in names}
 
 
-def told(folder: Path) -> list[tuple[str, str]]:
+def reported(folder: Path) -> list[tuple[str, str]]:
     lines = (folder / JOURNAL).read_text(encoding="utf-8").splitlines()
     return [(line["event"], line["topic"]) for line in map(json.loads, lines)]
 
 
-def test_a_finding_is_told_when_it_comes_and_when_it_goes(tmp_path: Path) -> None:
+def test_a_finding_is_reported_when_it_comes_and_when_it_goes(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     assert len(journal.update(AT, holding("a", "b"))) == 2
     assert journal.update(AT, holding("a", "b")) == []
     assert [line["event"] for line in journal.update(AT, holding("b"))] == ["resolved"]
     journal.update(AT, holding("a", "b"))
-    assert told(tmp_path) == [("found", "a"), ("found", "b"), ("resolved", "a"), ("found", "a")]
+    assert reported(tmp_path) == [("found", "a"), ("found", "b"), ("resolved", "a"), ("found", "a")]
 
 
-def test_a_graver_severity_is_told_anew(tmp_path: Path) -> None:
+def test_a_higher_severity_is_reported_again(tmp_path: Path) -> None:
     info, critical = (Finding("hanging-transaction", severity).to_dict() for severity in ("info", "critical"))
     journal = Journal(tmp_path)
     journal.update(AT, {key_of("f", "info"): info})
@@ -61,7 +61,7 @@ def test_the_journal_alone_says_what_is_open(tmp_path: Path, spoilt: str | None)
     kills=st.lists(st.floats(0, 1), max_size=6),
     old=st.booleans(),
 )
-def test_a_kill_anywhere_loses_nothing_and_tells_nothing_twice(
+def test_a_kill_anywhere_loses_nothing_and_reports_nothing_twice(
     tmp_path_factory: pytest.TempPathFactory, states: list[frozenset[str]], kills: list[float], old: bool
 ) -> None:
     """A kill leaves any part of what was appended last, and the checkpoint of then or of before."""
@@ -83,7 +83,7 @@ def test_a_kill_anywhere_loses_nothing_and_tells_nothing_twice(
     journal = Journal(folder)
     journal.update(AT, holding(*sorted(states[-1])))
     opened: set[str] = set()
-    for event, topic in told(folder) if (folder / JOURNAL).exists() else ():
-        assert (topic in opened) == (event == "resolved"), "told twice, or resolved without being found"
+    for event, topic in reported(folder) if (folder / JOURNAL).exists() else ():
+        assert (topic in opened) == (event == "resolved"), "reported twice, or resolved without being found"
         opened ^= {topic}
     assert opened == states[-1]

@@ -12,7 +12,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import MIB, Limits
 from auditor.connectors import storage
 from auditor.connectors.codec.records import iter_records, records_of
-from auditor.connectors.internal import InternalRows
+from auditor.connectors.internal_rows import InternalRows
 from tests.segments import accounted, batch, chunks, reasons, record, simple
 
 

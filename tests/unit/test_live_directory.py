@@ -11,11 +11,11 @@ import pytest
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
-from auditor.pipeline import audit
+from auditor.pipeline import whole_audit
 from auditor.rules import registry
 from tests import corpora, facts
+from tests.changing_directory import CHANGES, changes_going_on, live_copy
 from tests.segments import chunks
-from tests.turmoil import CHANGES, live_copy, turmoil
 
 NAMES = ("healthy-41", "healthy-28")
 Change = Callable[[Path], None]
@@ -37,7 +37,7 @@ def after_listing(change: Change, folder: Path, monkeypatch: pytest.MonkeyPatch)
         change(folder)
         return inventory
 
-    monkeypatch.setattr(audit, "discover", discovered)
+    monkeypatch.setattr(whole_audit, "discover", discovered)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -62,7 +62,7 @@ def test_what_is_gone_is_said_and_nothing_is_concluded_from_it(
 def test_what_grows_is_read_as_listed(
     fraction: float, sound: tuple[str, set[tuple[Any, ...]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logs have grown by the time they are read, and indexes, snapshots and checkpoints tell of what came since."""
+    """Logs have grown by the time they are read, and indexes, snapshots and checkpoints show what came since."""
     name, before = sound
     folder = live_copy(name, tmp_path / "live")
     grown: dict[Path, bytes] = {}
@@ -82,9 +82,9 @@ def test_what_grows_is_read_as_listed(
     assert not errors
 
 
-def test_a_directory_in_turmoil_is_read_to_the_end(tmp_path: Path) -> None:
+def test_a_directory_that_keeps_changing_is_read_to_the_end(tmp_path: Path) -> None:
     folder = live_copy("healthy-41", tmp_path / "live")
-    with turmoil(folder, 7) as fewer_changes_than:
+    with changes_going_on(folder, 7) as fewer_changes_than:
         while fewer_changes_than(100):
             worrying(folder, "healthy-41")
 

@@ -28,6 +28,7 @@ from auditor.connectors.live_cluster import (
     Name,
     Producer,
 )
+from auditor.dashboards.selection import Printing
 from auditor.facts.copy_facts import CopyFacts
 from auditor.outputs import alerts
 from auditor.pipeline.judge import judge_log
@@ -97,7 +98,7 @@ def test_what_comes_behind_the_end_is_left() -> None:
     assert whole_batches(segments.simple(0) + segments.simple(3), 3) == len(segments.simple(0))
 
 
-def test_what_has_been_cleaned_is_told_by_the_batches_alone() -> None:
+def test_what_has_been_cleaned_is_shown_by_the_batches_alone() -> None:
     task = LiveTask("__transaction_state", 0, 1, "broker-1", None, "live", 0, 20, compacted=True)
     reader = LiveReader(task)
     reader.take(segments.simple(0) + segments.simple(10) + segments.simple(13))
@@ -140,7 +141,7 @@ class OneLog:
         ({}, 10, []),
     ],
 )
-def test_a_topic_whose_settings_are_not_told_may_have_been_cleaned(
+def test_a_topic_whose_settings_are_not_known_may_have_been_cleaned(
     settings: dict[str, str], intact_from: int, rules: list[str]
 ) -> None:
     """Offsets 3 to 9 are not there: lost, or taken by the cleaner."""
@@ -156,13 +157,13 @@ def test_the_audit_of_a_cluster_is_published_as_ever_and_sends_its_alerts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[int, list[str]]] = []
-    monkeypatch.setattr(alerts, "send", lambda told, channels: sent.append((len(told.new), channels)) or [])
+    monkeypatch.setattr(alerts, "send", lambda reported, channels: sent.append((len(reported.new), channels)) or [])
     monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:1/")
     held = segments.simple(0) + segments.simple(10) + segments.simple(13)
     cluster = cast(LiveCluster, OneLog(held, {"cleanup.policy": "delete"}))
     options = AuditOptions(("c",), tmp_path, records=True, tables=True, as_of=0)
     audit = LiveAudit(Reading(cluster, options, Budget(1 << 20, 1 << 30), "start"), here())
-    status = running.command(audit, quiet=True, alert=["slack"], alert_on="info")
+    status = running.command(audit, Printing(quiet=True), alert=["slack"], alert_on="info")
     found = [json.loads(line) for line in (tmp_path / "findings.jsonl").read_text().splitlines()]
     assert "offset-hole" in [f["rule"] for f in found]
     assert {f["file"] for f in found} == {None}
@@ -240,12 +241,12 @@ def test_secrets_come_from_a_file_and_the_command_line_goes_first(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["password=x", "request_timeout_ms=soon"])
-def test_an_option_that_is_none_is_told_without_its_value(tmp_path: Path, text: str) -> None:
+def test_an_option_that_is_none_is_reported_without_its_value(tmp_path: Path, text: str) -> None:
     file = tmp_path / "client.properties"
     file.write_text(text)
-    with pytest.raises(AuditInputError) as told:
+    with pytest.raises(AuditInputError) as raised:
         live.connection(given_options(client_config=file))
-    assert "=x" not in str(told.value)
+    assert "=x" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,9 @@ def test_rotation_without_recovery_forgets_the_old_epoch() -> None:
 
 def test_the_last_epoch_of_an_exhausted_producer_is_an_internal_error() -> None:
     model = coordinator(IDLE._replace(producer_epoch=32766, last_producer_epoch=32765))
-    with pytest.raises(Refused, match="ILLEGAL_STATE") as told:
+    with pytest.raises(Refused, match="ILLEGAL_STATE") as raised:
         init(model, pair(10, 32765))
-    assert told.value.as_seen_by_client().error == "UNKNOWN_SERVER_ERROR"
+    assert raised.value.as_seen_by_client().error == "UNKNOWN_SERVER_ERROR"
     assert value_of(model).producer_epoch == 32766
 
 
@@ -104,7 +104,7 @@ def test_before_kip_360_every_call_bumps() -> None:
             init(coordinator(IDLE, policy), pair(10, 1))
 
 
-def test_an_old_epoch_is_told_by_the_old_name_before_2_7() -> None:
+def test_an_old_epoch_has_the_old_name_before_2_7() -> None:
     for policy in ("pre-kip-360", "kip-360-text"):
         with pytest.raises(Refused, match="INVALID_PRODUCER_EPOCH"):
             coordinator(ONGOING, policy).end_txn("t", pair(10, 4), COMMIT, 0, 1)

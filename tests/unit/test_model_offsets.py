@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.groups import ANONYMOUS, Committer, Group, GroupState, Member
+from auditor.model.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member
 from auditor.model.offsets import UNSTABLE, CommittedOffset, GroupOffsets, GroupPartition, topic_of
 from auditor.model.refusal import Refused
 

@@ -156,7 +156,7 @@ def test_plain_data_inside_the_own_transaction_is_refused_for_all(origin: str) -
 
 
 @pytest.mark.parametrize("origin", [COORDINATOR, REPLICATION])
-def test_only_clients_are_held_to_sequences(origin: str) -> None:
+def test_only_clients_must_follow_sequences(origin: str) -> None:
     log = partition()
     log.append_to_log([plain_data(1, 0, 0)], CLIENT)
     refused("OUT_OF_ORDER_SEQUENCE_NUMBER", log, plain_data(1, 1, 7))

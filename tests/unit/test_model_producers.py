@@ -321,7 +321,7 @@ def test_merging_another_epoch_forgets_the_old_batches() -> None:
 # --- policies ---
 
 
-def test_policies_are_told_by_name() -> None:
+def test_policies_are_known_by_name() -> None:
     assert [name for name, known in POLICIES.items() if policy(name) is known] == list(POLICIES)
     with pytest.raises(KeyError, match="kip-360-text"):
         policy("kip-361")

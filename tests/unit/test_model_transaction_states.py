@@ -1,4 +1,4 @@
-"""Transitions of a transactional id: semantics 3.2 and 3.3, held against what real brokers wrote."""
+"""Transitions of a transactional id: semantics 3.2 and 3.3, compared with what real brokers wrote."""
 
 from __future__ import annotations
 

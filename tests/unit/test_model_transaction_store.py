@@ -21,7 +21,7 @@ def store(value: TransactionValue) -> TransactionStore:
 
 
 @pytest.mark.parametrize(
-    ("append", "told"),
+    ("append", "reported"),
     [
         ("UNKNOWN_TOPIC_OR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
         ("NOT_ENOUGH_REPLICAS", "COORDINATOR_NOT_AVAILABLE"),
@@ -34,8 +34,8 @@ def store(value: TransactionValue) -> TransactionStore:
         ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_LOAD_IN_PROGRESS"),
     ],
 )
-def test_errors_of_the_log(append: str, told: str) -> None:
-    assert coordinator_error(append) == told
+def test_errors_of_the_log(append: str, reported: str) -> None:
+    assert coordinator_error(append) == reported
 
 
 @pytest.mark.parametrize("retried", [True, False])

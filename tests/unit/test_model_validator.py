@@ -33,10 +33,10 @@ def run(
 
 def refused(*batches: Batch, **arguments: object) -> tuple[str, list[int], dict[str, int]]:
     metrics = ValidationMetrics()
-    with pytest.raises(Rejected) as told:
+    with pytest.raises(Rejected) as raised:
         run(*batches, metrics=metrics, **arguments)  # type: ignore[arg-type]
     counted = {name: count for name, count in metrics.as_dict().items() if count}
-    return told.value.error, [error.index for error in told.value.record_errors], counted
+    return raised.value.error, [error.index for error in raised.value.record_errors], counted
 
 
 # --- batches
@@ -96,7 +96,7 @@ def test_old_formats_know_no_producers(fields: dict[str, object]) -> None:
             assert run(produced, settings=settings).offsets == range(70, 71)
 
 
-def test_declared_counts_are_held_against_the_records() -> None:
+def test_declared_counts_are_compared_with_the_records() -> None:
     for declared in (1, 3):
         wrong = batch(*records(2), declared_count=declared, last_offset_delta=declared - 1)
         assert refused(wrong) == ("INVALID_RECORD", [], {})
@@ -121,7 +121,7 @@ def test_zstd_since_2_1(protocol: str, known: bool) -> None:
 # --- records
 
 
-def test_the_first_check_that_fails_is_told_and_every_record_is_visited() -> None:
+def test_the_first_check_that_fails_is_reported_and_every_record_is_visited() -> None:
     settings = PLAIN._replace(target_magic=1, target_compression="gzip", compacted=True, before_max_ms=100)
     produced = batch(
         Record(0, 1, False, magic=0),  # format before key before time
@@ -132,10 +132,10 @@ def test_the_first_check_that_fails_is_told_and_every_record_is_visited() -> Non
         compression="gzip",
     )
     metrics = ValidationMetrics()
-    with pytest.raises(Rejected) as told:
+    with pytest.raises(Rejected) as raised:
         run(produced, settings=settings, source="gzip", metrics=metrics)
-    assert told.value.error == "INVALID_TIMESTAMP"
-    assert [(error.index, error.error) for error in told.value.record_errors] == [
+    assert raised.value.error == "INVALID_TIMESTAMP"
+    assert [(error.index, error.error) for error in raised.value.record_errors] == [
         (0, "INVALID_RECORD"),
         (1, "INVALID_RECORD"),
         (2, "INVALID_TIMESTAMP"),

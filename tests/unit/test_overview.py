@@ -7,7 +7,7 @@ from typing import Any
 from auditor.dashboards import overview
 from auditor.dashboards.overview import Changes, step
 from tests.unit import report_samples as samples
-from tests.unit.page import Page
+from tests.unit.html_page import Page
 
 
 def night(n: int, **counts: int) -> overview.Step:
@@ -84,7 +84,7 @@ def test_an_older_run_says_that_it_is_not_the_latest() -> None:
     assert "there is no run before this one" in page(steps, 0, Changes()).text
 
 
-def test_no_run_is_told_and_how_to_keep_one() -> None:
+def test_no_run_is_said_and_how_to_keep_one() -> None:
     found = Page(overview.render_overview([], None, Changes(), [], []))
     assert found.faults == []
     assert "No run is kept here yet" in found.text

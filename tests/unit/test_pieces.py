@@ -84,7 +84,7 @@ def test_a_damaged_index_changes_nothing_in_what_is_decoded(tmp_path: Path) -> N
         assert rows(path, "records", 1 << 12) == rows(path, "records")
 
 
-def test_an_absent_file_is_told_once(tmp_path: Path) -> None:
+def test_an_absent_file_is_reported_once(tmp_path: Path) -> None:
     path = segment(tmp_path / "broker-1", b"".join(simple(offset) for offset in range(0, 300, 3)))
     pieces = plan(discover([str(path)]), frozenset({"decode_errors"}), 1 << 10)
     assert len(pieces) > MAX_PIECES

@@ -38,7 +38,7 @@ watching: list[str] = []
 
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """Note what would change a file below the watched folder. Audit hooks stay for good, hence the switch."""
+    """Note what would change a file below the watched folder. Audit hooks stay for good, so there is a switch."""
     if not watching or not (event == "open" or event in CHANGING):
         return
     below = str(arguments[0]).startswith(watching[0])

@@ -12,7 +12,7 @@ from auditor.replay import kernel as replaying
 from auditor.replay import state as st
 from auditor.replay.batch_records import BATCH
 from auditor.replay.new_rows import new_event
-from tests.unit.log_histories import facts_of, history
+from tests.unit.batch_histories import facts_of, history
 
 TABLES = (EVENT, BATCH, st.PARAMS, st.PROGRESS, st.LIVE, st.BORN, st.MARKED, st.BELOW, st.QUEUE, st.RUN, st.TRANSACTION)
 

@@ -21,7 +21,7 @@ from auditor.replay import finish
 from auditor.replay.producer_columns import column, rows_of_producers
 from auditor.replay.state import Replay
 from tests.made import data, marker
-from tests.unit.log_histories import LAST, History, facts_of, history
+from tests.unit.batch_histories import LAST, History, facts_of, history
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 12
@@ -30,13 +30,13 @@ import json, warnings
 import numpy as np
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
 from auditor.replay import audit_replay as audit, snapshot_chain as chain
-from tests.unit.test_replay_kernel import as_records, told
-from tests.unit.log_histories import history, facts_of
+from tests.unit.test_replay_kernel import as_records, reported
+from tests.unit.batch_histories import history, facts_of
 kernel = audit.replay_batches
 audit.replay_batches = lambda replay, b, *rest: kernel(as_records(replay), b.view(np.recarray), *rest)
 first_time = chain.first_broker_time
 chain.first_broker_time = lambda b, *rest: first_time(b.view(np.recarray), *rest)
-print(json.dumps([told(facts_of(history(seed, 150), compacted=seed % 3 == 0)) for seed in range({SEEDS})]))
+print(json.dumps([reported(facts_of(history(seed, 150), compacted=seed % 3 == 0)) for seed in range({SEEDS})]))
 """
 
 
@@ -50,7 +50,7 @@ def _records(of: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return {n: t.view(np.recarray) for n, t in named.items() if isinstance(t, np.ndarray) and t.dtype.names}
 
 
-def told(facts: CopyFacts) -> dict[str, str]:
+def reported(facts: CopyFacts) -> dict[str, str]:
     """A digest of each part of the facts."""
     parts: dict[str, Any] = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
     shown = {name: v.tolist() if isinstance(v, np.ndarray) else repr(v) for name, v in parts.items()}
@@ -68,8 +68,8 @@ def plain() -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_machine_code_tells_what_plain_python_tells(plain: list[dict[str, str]], seed: int) -> None:
-    assert told(facts_of(history(seed, 150), compacted=seed % 3 == 0)) == plain[seed]
+def test_machine_code_gives_what_plain_python_gives(plain: list[dict[str, str]], seed: int) -> None:
+    assert reported(facts_of(history(seed, 150), compacted=seed % 3 == 0)) == plain[seed]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from auditor.connectors.codec.batch import rows_of
-from auditor.connectors.codec.columns import FLAW_CRC
+from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.facts.policy_outcomes import PolicyOutcome, state_bytes
 from auditor.model import policies as model
 from auditor.model import releases
@@ -102,7 +102,7 @@ def test_after_a_refusal_the_history_goes_on_as_stored() -> None:
     assert verdicts(replay("kip-360", data(0, 0), data(1, 5), data(2, 6), data(3, 7))) == [(45, 1)]
 
 
-def test_a_run_is_told_once_with_its_length() -> None:
+def test_a_run_is_reported_once_with_its_length() -> None:
     rows = [data(0, 0), data(1, 5), data(2, 9), data(3, 20), data(4, 21), data(5, 40)]
     names = ("error", "base_offset", "batches", "records", "run_last_offset")
     assert verdicts(replay("kip-360", *rows), *names) == [(45, 1, 3, 3, 3), (45, 5, 1, 1, 5)]

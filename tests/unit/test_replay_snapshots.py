@@ -1,4 +1,4 @@
-"""Snapshots held against a replay: what differs is told producer by producer, what cannot differ is not."""
+"""Snapshots compared with a replay: what differs is reported producer by producer, what cannot differ is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.replay.snapshot_chain import MAX_DIFFERENCES, Stored
 from tests.made import data, marker
-from tests.unit.log_histories import History, facts_of
+from tests.unit.batch_histories import History, facts_of
 
 NOTHING = {
     "producer_epoch": 0, "last_sequence": -1, "last_offset": -1, "offset_delta": 0, "last_timestamp": 1_000_000,
@@ -48,7 +48,7 @@ TWO = entry(2, 2, 3, offset_delta=2, current_txn_first_offset=1)
         ((entry(1, 1, 4), TWO), []),
         ((entry(1, 0, 4), TWO), [(1, "last_sequence", 0, 1, 4)]),
         ((entry(1, 1, 0, producer_epoch=3), TWO), [(1, "producer_epoch", 3, 0, 4), (1, "last_offset", 0, 4, 4)]),
-        ((entry(1, 1, 4, coordinator_epoch=7), TWO), []),  # no marker here tells what it should be
+        ((entry(1, 1, 4, coordinator_epoch=7), TWO), []),  # no marker here shows what it should be
         ((TWO,), [(1, "missing", -1, 1_000_000, 4)]),
         ((entry(1, 1, 4),), [(2, "open", -1, 1, 3)]),
         ((entry(1, 1, 4), TWO | {"current_txn_first_offset": -1}), [(2, "open", -1, 1, 3)]),
@@ -70,7 +70,7 @@ def test_the_epoch_of_a_marker_counts_where_there_is_one() -> None:
     assert link.differences == [(2, "coordinator_epoch", 3, 4, 3)]
 
 
-def test_what_a_snapshot_carries_over_is_told_once() -> None:
+def test_what_a_snapshot_carries_over_is_reported_once() -> None:
     wrong = entry(1, 7, 0)
     rows = [data(0, 0, pid=1), data(1, 0, pid=2), data(2, 1, pid=2), data(3, 2, pid=2)]
     first, second = links(rows, snapshot(1, wrong), snapshot(3, wrong, entry(2, 1, 2)))
@@ -78,7 +78,7 @@ def test_what_a_snapshot_carries_over_is_told_once() -> None:
     assert (second.base, second.differences) == (1, [])
 
 
-def test_what_wrote_in_between_is_told_again() -> None:
+def test_what_wrote_in_between_is_reported_again() -> None:
     wrong = entry(1, 7, 0)
     rows = [data(0, 0, pid=1), data(1, 1, pid=1), data(2, 2, pid=1)]
     assert [len(link.differences) for link in links(rows, snapshot(1, wrong), snapshot(2, wrong))] == [1, 2]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment
 
-from auditor.dashboards import groups, page
+from auditor.dashboards import finding_groups, page
 from auditor.dashboards.report import MAX_TIMELINES, render_report
 from tests import corpora
 from tests.unit import report_samples as samples
-from tests.unit.page import Page
+from tests.unit.html_page import Page
 
 CASES = {"hanging": samples.hanging, "hostile": samples.hostile, "empty": lambda: ([], samples.empty_summary(), [], [])}
 
@@ -94,7 +94,7 @@ def test_hostile_names_are_inert_everywhere(sources: dict[str, str]) -> None:
     sources["hostile"].encode("utf-8")
 
 
-def test_a_normal_transaction_is_drawn_and_told_calmly() -> None:
+def test_a_normal_transaction_is_drawn_and_described_calmly() -> None:
     findings, summary, transactions, timelines = samples.hanging()
     calm = [row for row in transactions if row["class"] == "active"]
     bar = {key: calm[0][key] for key in ("producer_id", "producer_epoch", "first_offset", "last_offset", "class")}
@@ -161,7 +161,9 @@ def test_hundred_thousand_findings_fit_and_nothing_is_hidden_silently() -> None:
     source = render_report(findings, samples.empty_summary(counts={"by_rule": rules}), [], [])
     assert len(source.encode()) < 20_000_000
     text = Page(source).text
-    assert f"{99_998 - groups.MAX_ROWS_PER_RULE:,} more not shown here: all of them are in findings.jsonl" in text
+    assert (
+        f"{99_998 - finding_groups.MAX_ROWS_PER_RULE:,} more not shown here: all of them are in findings.jsonl" in text
+    )
     assert "batch-crc-mismatch number 0" in text
     assert "torn-tail number 0" in text
 

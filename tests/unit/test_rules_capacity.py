@@ -48,7 +48,7 @@ def test_an_open_transaction_keeps_its_producer() -> None:
 
 
 @pytest.mark.parametrize(("count", "expected"), [(9_999, []), (10_000, ["info"]), (100_001, ["warning"])])
-def test_memory_is_told_where_it_matters(count: int, expected: list[str]) -> None:
+def test_memory_is_reported_where_it_matters(count: int, expected: list[str]) -> None:
     log = log_of()
     rows = np.repeat(made.producers(alive(1, 0, 10)), count)
     rows["producer_id"] = np.arange(count)
@@ -233,8 +233,10 @@ def test_verdicts_are_grouped_by_policy_and_error() -> None:
         verdict(policy="kip-360", error="OUT_OF_ORDER_SEQUENCE_NUMBER"),
     ]
     results = found(with_verdicts(*rows), "what-if-rejection")
-    told = [(f.evidence["policy"], f.evidence["runs"], f.evidence["batches"], f.evidence["producers"]) for f in results]
-    assert sorted(told) == [("kip-360", 1, 2, 1), ("latest-batch-only", 2, 4, 2)]
+    reported = [
+        (f.evidence["policy"], f.evidence["runs"], f.evidence["batches"], f.evidence["producers"]) for f in results
+    ]
+    assert sorted(reported) == [("kip-360", 1, 2, 1), ("latest-batch-only", 2, 4, 2)]
     assert {f.severity for f in results} == {"info"}
 
 

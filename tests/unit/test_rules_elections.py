@@ -66,7 +66,7 @@ def elections(*isr_before: int) -> Elections:
     return {(TOPIC, 0): [one]}
 
 
-def told(path: Path, known: Elections) -> list[Finding]:
+def reported(path: Path, known: Elections) -> list[Finding]:
     logs = logs_below(path)
     for log in logs:
         log.cluster.elections = known
@@ -74,18 +74,18 @@ def told(path: Path, known: Elections) -> list[Finding]:
 
 
 def test_two_leader_epochs_at_one_offset_are_two_truths_whatever_the_checkpoints_say(trio: Path) -> None:
-    (f,) = told(trio, {})
+    (f,) = reported(trio, {})
     assert (f.rule, f.severity, f.broker_id, f.offset) == ("replica-divergence", "critical", 2, FORK)
     assert f.evidence["same_as_leader_copy"] == [3]
 
 
 def test_after_a_clean_election_it_is_the_tail_of_a_crashed_leader(trio: Path) -> None:
-    (f,) = told(trio, elections(1, 2, 3))
+    (f,) = reported(trio, elections(1, 2, 3))
     assert (f.rule, f.severity) == ("replica-divergence", "warning")
 
 
 def test_after_an_unclean_election_both_are_said(trio: Path) -> None:
-    found = told(trio, elections(2))
+    found = reported(trio, elections(2))
     assert sorted((f.rule, f.severity) for f in found) == [
         ("replica-divergence", "critical"), ("unclean-election", "critical")]  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_a_copy_that_ends_below_the_new_epoch_shows_that_nothing_was_lost(trio: 
         at += 12 + struct.unpack_from(">i", data, at + 8)[0]
     path.write_bytes(data[:at])
     (trio / "broker-2" / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    found = [f for f in told(trio, elections(2)) if f.rule == "unclean-election"]
+    found = [f for f in reported(trio, elections(2)) if f.rule == "unclean-election"]
     assert [f.severity for f in found] == ["warning"]
 
 

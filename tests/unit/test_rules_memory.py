@@ -1,4 +1,4 @@
-"""What a running broker remembers against what its log says: silence where they agree, each difference told."""
+"""What a running broker remembers against what its log says: silence where they agree, each difference reported."""
 
 from __future__ import annotations
 

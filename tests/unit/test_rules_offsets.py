@@ -11,7 +11,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.model.offsets import GroupPartition
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.finding import Finding
-from auditor.rules.group_offsets import tell
+from auditor.rules.group_offsets import story_of
 from auditor.rules.view import Bounds, Cluster, LogView
 from tests import corpora, facts, made
 
@@ -76,23 +76,23 @@ def said(log: LogView, *rules: str) -> list[tuple[str, str]]:
 
 def test_a_pending_value_gives_way_to_a_later_plain_commit() -> None:
     """Order is that of the records, not of the decision (semantics 5.1)."""
-    story = tell(log_of([commit(1, 10, pid=7), commit(2, 5)], ends=[ended(7, 3)]))
+    story = story_of(log_of([commit(1, 10, pid=7), commit(2, 5)], ends=[ended(7, 3)]))
     assert [(c.value, c.record_offset) for c in story.in_force()] == [(5, 2)]
 
 
 def test_of_two_commits_in_a_transaction_the_last_wins_and_an_abort_drops_both() -> None:
     rows = [commit(1, 10, pid=7), commit(2, 20, pid=7)]
-    assert [c.value for c in tell(log_of(rows, ends=[ended(7, 3)])).in_force()] == [20]
-    assert list(tell(log_of(rows, ends=[ended(7, 3, commits=False)])).in_force()) == []
+    assert [c.value for c in story_of(log_of(rows, ends=[ended(7, 3)])).in_force()] == [20]
+    assert list(story_of(log_of(rows, ends=[ended(7, 3, commits=False)])).in_force()) == []
 
 
 def test_a_tombstone_takes_pending_values_too() -> None:
-    story = tell(log_of([commit(1, 10, pid=7), commit(2, None)], ends=[ended(7, 3)]))
+    story = story_of(log_of([commit(1, 10, pid=7), commit(2, None)], ends=[ended(7, 3)]))
     assert (list(story.in_force()), story.pending(7)) == ([], [])
 
 
 def test_what_no_marker_has_decided_is_pending() -> None:
-    story = tell(log_of([commit(1, 10, pid=7)], ends=[ended(8, 3)]))
+    story = story_of(log_of([commit(1, 10, pid=7)], ends=[ended(8, 3)]))
     assert [c.place for c in story.pending(7)] == [GroupPartition("g", "t-0")]
     assert list(story.in_force()) == []
 
@@ -100,7 +100,7 @@ def test_what_no_marker_has_decided_is_pending() -> None:
 def test_records_below_the_log_start_are_not_judged() -> None:
     log = log_of([commit(1, 10), commit(5, 4)])
     log.leader.log_start = 3
-    assert [(c.value, c.record_offset) for c in tell(log).in_force()] == [(4, 5)]
+    assert [(c.value, c.record_offset) for c in story_of(log).in_force()] == [(4, 5)]
     assert said(log) == []
 
 
@@ -108,7 +108,7 @@ def test_the_state_kept_while_reading_is_that_of_the_values_alive() -> None:
     """Values that were replaced or dropped are let go."""
     rows = [commit(k, k, pid=7 if k % 2 else -1) for k in range(1, 40)]
     ends = [ended(7, k + 100, commits=bool(k % 3)) for k in range(40)]
-    story = tell(log_of(rows, ends=ends))
+    story = story_of(log_of(rows, ends=ends))
     alive = {c.record_offset for c in story.in_force()} | {c.record_offset for c in story.pending(7)}
     assert set(story.commits) == alive
 
@@ -193,7 +193,7 @@ def test_the_new_owner_is_not_blamed_for_the_zombie_before_it() -> None:
     assert f.producer_id == 2
 
 
-def test_a_zombie_in_a_cleaned_region_is_told_one_step_lower() -> None:
+def test_a_zombie_in_a_cleaned_region_is_reported_one_step_lower() -> None:
     log = five_steps()
     log.leader.intact_from = 7
     assert [f.severity for f in found(log, "zombie-offset-commit")] == ["warning"]
@@ -234,7 +234,7 @@ def test_producers_that_do_not_take_turns(commits: list[Row], groups: list[Row])
 
 
 def test_a_record_that_repeats_a_generation_is_no_rebalance() -> None:
-    """Static members rejoin without one: the record is written anew with the same number."""
+    """Static members rejoin without one: the record is written again with the same number."""
     commits = [commit(2, 10, pid=1), commit(4, 11, pid=2), commit(6, 12, pid=1)]
     groups = [generation(1, 1, "a"), generation(3, 1, "a"), generation(5, 1, "a")]
     assert said(log_of(commits, groups, [ended(1, 8), ended(2, 9)])) == [("interleaved-offset-producers", "warning")]
@@ -307,7 +307,7 @@ def test_offsets_against_the_log_they_read(value: int, copied: int, broker: int,
     assert all(f.rule == "committed-offset-out-of-range" for f in results)
 
 
-def test_only_the_last_offset_in_force_is_held_against_the_log() -> None:
+def test_only_the_last_offset_in_force_is_compared_with_the_log() -> None:
     log = log_of([commit(2, 5), commit(3, 50), commit(4, 500, pid=7)], bounds=bounds(10, 100, HOUR))
     assert said(log) == []
 

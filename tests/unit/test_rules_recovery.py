@@ -77,14 +77,14 @@ def test_from_its_recovery_point_a_broker_looks_at_the_end_alone() -> None:
     assert run["from_recovery_point"]["log_end_after"] == 220
 
 
-def test_a_log_directory_is_told_by_its_worst_logs() -> None:
+def test_a_log_directory_is_judged_by_its_worst_logs() -> None:
     runs = [run for copy in copies("altered-41").values() if (run := both_runs(copy)) is not None]
-    told = directory("broker-1", runs, clean_shutdown=True)
-    assert told["starts"] is True
-    assert [cut["partition"] for cut in told["truncates"]] == [6, 7, 8]
-    assert [cut["partition"] for cut in told["from_recovery_points"]["truncates"]] == [7, 8]
-    assert "cut 3 logs" in told["says"]
-    assert told["says"].endswith("a start now scans nothing")
+    reported = directory("broker-1", runs, clean_shutdown=True)
+    assert reported["starts"] is True
+    assert [cut["partition"] for cut in reported["truncates"]] == [6, 7, 8]
+    assert [cut["partition"] for cut in reported["from_recovery_points"]["truncates"]] == [7, 8]
+    assert "cut 3 logs" in reported["says"]
+    assert reported["says"].endswith("a start now scans nothing")
 
 
 @pytest.mark.parametrize("name", [n for n in corpora.names() if n != "altered-41"])
@@ -129,7 +129,7 @@ def of_magic(data: bytes, magic: int) -> bytes:
 
 def test_a_whole_segment_is_not_cut() -> None:
     found = scan(simple(10) + simple(13, 2) + marker(15), 10)
-    assert (found.cut, found.next_offset, found.records, found.poison) == (-1, 16, 6, [])
+    assert (found.cut, found.next_offset, found.records, found.fatal) == (-1, 16, 6, [])
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_brokers_take_a_higher_magic_for_two() -> None:
     assert (found.cut, found.next_offset, found.undecided) == (-1, 10, "")
 
 
-def test_a_marker_of_unknown_type_is_poison_where_a_producer_wrote_it() -> None:
+def test_a_marker_of_unknown_type_stops_a_start_where_a_producer_wrote_it() -> None:
     found = scan(marker(0) + marker(1, kind=9) + marker(2, kind=9, producer_id=-1, epoch=-1))
-    assert found.poison == [(len(marker(0)), 1, 7, 9)]
+    assert found.fatal == [(len(marker(0)), 1, 7, 9)]
     assert found.cut == -1
 
 
-def test_poison_behind_a_cut_does_no_harm() -> None:
-    assert scan(broken(simple(0)) + marker(3, kind=9)).poison == []
+def test_a_fatal_batch_behind_a_cut_does_no_harm() -> None:
+    assert scan(broken(simple(0)) + marker(3, kind=9)).fatal == []
 
 
 @pytest.mark.parametrize("bad", [marker(0, key=b"\0\0"), marker(0, value=b"\0\0"), marker(0, key=b"\xff\xff\0\0")])
@@ -275,17 +275,17 @@ def test_a_plain_batch_inside_a_transaction_keeps_a_broker_from_starting(tmp_pat
     copy = log(tmp_path, data(0, 0) + data(3, 3, transactional=False) + marker(6))
     run = ran(copy)
     assert run["starts"] is False
-    (poison,) = run["poison"]
-    assert (poison["offset"], poison["producer_id"], poison["position"]) == (3, 7, len(data(0, 0)))
-    assert "plain batch" in poison["why"]
+    (fatal,) = run["poison"]
+    assert (fatal["offset"], fatal["producer_id"], fatal["position"]) == (3, 7, len(data(0, 0)))
+    assert "plain batch" in fatal["why"]
     assert "from starting" in run["says"]
     assert "would not start" in directory("d", [run | {"from_recovery_point": None}], False)["says"]
 
 
-def test_poison_harms_only_where_it_is_replayed(tmp_path: Path) -> None:
+def test_a_fatal_batch_harms_only_where_it_is_replayed(tmp_path: Path) -> None:
     """From a recovery point behind it the log is replayed from the newest snapshot, here from none: from its start."""
-    poisoned, later = data(0, 0) + data(3, 3, transactional=False) + marker(6), simple(7)
-    copy = log(tmp_path, poisoned, later)
+    fatal, later = data(0, 0) + data(3, 3, transactional=False) + marker(6), simple(7)
+    copy = log(tmp_path, fatal, later)
     assert not ran(copy, 7)["starts"]
     body = struct.pack(">i", 0)
     (tmp_path / f"{7:020}.snapshot").write_bytes(struct.pack(">hI", 1, calc_crc32c(body)) + body)

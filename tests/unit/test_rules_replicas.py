@@ -85,7 +85,7 @@ def trio(tmp_path: Path) -> Trio:
     return Trio(tmp_path)
 
 
-def told(found: list[Finding]) -> list[tuple[str, str, int | None, int | None, int | None]]:
+def reported(found: list[Finding]) -> list[tuple[str, str, int | None, int | None, int | None]]:
     return [(f.rule, f.severity, f.broker_id, f.offset, f.last_offset) for f in found]
 
 
@@ -98,7 +98,7 @@ def test_real_replicas_are_alike() -> None:
 def test_a_copy_with_another_batch_diverges(trio: Trio) -> None:
     trio.change(2, THIRD, 292, other_value)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-divergence", "critical", 2, 292, 299)]
+    assert reported([f]) == [("replica-divergence", "critical", 2, 292, 299)]
     assert (f.file, f.position, f.producer_id) == (f"{LOG}/{THIRD}.log", 4786, 0)
     assert f.evidence["differs"] == ["crc"]
     assert f.evidence["same_as_leader_copy"] == [3]
@@ -110,15 +110,15 @@ def test_a_run_of_other_batches_is_one_finding(trio: Trio) -> None:
     for offset in (276, 284, 292):
         trio.change(3, THIRD, offset, other_value)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-divergence", "critical", 3, 276, 299)]
+    assert reported([f]) == [("replica-divergence", "critical", 3, 276, 299)]
     assert f.evidence["batches"] == 3
 
 
 def test_batches_cut_differently_diverge(trio: Trio) -> None:
-    """Offsets 284 to 291 under base offset 285: the broker's batch overlaps two of the leader copy's."""
+    """Offsets 284 to 291 under base offset 285: the broker's batch overlaps two of the leader replica's."""
     trio.change(2, THIRD, 284, lambda b: b.__setitem__(slice(0, 8), struct.pack(">q", 285)))
     (f,) = trio.findings()
-    assert told([f]) == [("replica-divergence", "critical", 2, 284, 292)]
+    assert reported([f]) == [("replica-divergence", "critical", 2, 284, 292)]
 
 
 def test_a_wrong_checksum_is_no_divergence(trio: Trio) -> None:
@@ -133,18 +133,18 @@ def test_what_differs_at_the_high_watermark_may_still_be_truncated(trio: Trio) -
     trio.change(2, THIRD, 300, other_value)
     assert not trio.findings()
     trio.checkpoint(2, "replication-offset-checkpoint", 301)
-    assert told(trio.findings()) == [("replica-divergence", "critical", 2, 300, 307)]
+    assert reported(trio.findings()) == [("replica-divergence", "critical", 2, 300, 307)]
 
 
 def test_divergence_takes_in_what_follows_from_it(trio: Trio) -> None:
     trio.change(3, SECOND, 226, other_value)
     trio.drop(3, THIRD, 300, 308)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-divergence", "critical", 3, 226, 233)]
+    assert reported([f]) == [("replica-divergence", "critical", 3, 226, 233)]
     assert [a["rule"] for a in f.evidence["also"]] == ["replica-missing-range"]
 
 
-def test_what_differs_before_a_divergence_is_told_too(trio: Trio) -> None:
+def test_what_differs_before_a_divergence_is_reported_too(trio: Trio) -> None:
     trio.drop(3, SECOND, 226)
     trio.change(3, THIRD, 300, other_value)
     found = {f.rule: f.offset for f in trio.findings()}
@@ -154,7 +154,7 @@ def test_what_differs_before_a_divergence_is_told_too(trio: Trio) -> None:
 def test_a_lost_tail_below_the_high_watermark(trio: Trio) -> None:
     trio.drop(3, THIRD, 300, 308)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-missing-range", "critical", 3, 300, 315)]
+    assert reported([f]) == [("replica-missing-range", "critical", 3, 300, 315)]
     assert f.evidence["missing_in"]["broker_id"] == 3
     assert f.evidence["present_in"]["file"] == f"{LOG}/{THIRD}.log"
     assert (f.evidence["batches"], f.evidence["offsets"]) == (2, 16)
@@ -165,7 +165,7 @@ def test_a_lost_tail_of_a_live_directory_may_not_have_come_yet(trio: Trio) -> No
     trio.drop(3, THIRD, 300, 308)
     trio.is_live(3)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-missing-range", "info", 3, 300, 315)]
+    assert reported([f]) == [("replica-missing-range", "info", 3, 300, 315)]
     assert f.evidence["in_flight"] is True
 
 
@@ -173,33 +173,33 @@ def test_a_follower_that_lags(trio: Trio) -> None:
     trio.drop(2, THIRD, 300, 308)
     trio.checkpoint(2, "replication-offset-checkpoint", 300)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-missing-range", "info", 2, 300, 315)]
+    assert reported([f]) == [("replica-missing-range", "info", 2, 300, 315)]
     assert "in_flight" not in f.evidence
 
 
 def test_without_a_checkpoint_the_log_end_is_the_high_watermark(trio: Trio) -> None:
     trio.drop(2, THIRD, 300, 308)
     trio.beside(2, "replication-offset-checkpoint").unlink()
-    assert told(trio.findings()) == [("replica-missing-range", "info", 2, 300, 315)]
+    assert reported(trio.findings()) == [("replica-missing-range", "info", 2, 300, 315)]
 
 
 def test_a_hole_is_proved_by_what_follows_it_even_in_a_live_directory(trio: Trio) -> None:
     trio.drop(2, SECOND, 226)
     trio.is_live(2)
-    assert told(trio.findings()) == [("replica-missing-range", "critical", 2, 226, 233)]
+    assert reported(trio.findings()) == [("replica-missing-range", "critical", 2, 226, 233)]
 
 
-def test_what_the_leader_copy_lacks_is_told_once_and_explains_the_sequence_gap(trio: Trio) -> None:
+def test_what_the_leader_replica_lacks_is_reported_once_and_explains_the_sequence_gap(trio: Trio) -> None:
     trio.drop(1, SECOND, 226)
     (f,) = trio.findings("sequence-gap")
-    assert told([f]) == [("replica-missing-range", "critical", 2, 226, 233)]
+    assert reported([f]) == [("replica-missing-range", "critical", 2, 226, 233)]
     assert f.evidence["missing_in"]["broker_id"] == 1
     assert f.evidence["missing_in"]["leader_copy"] is True
     assert (f.file, f.position) == (f"{LOG}/{SECOND}.log", 12588)
     assert [a["rule"] for a in f.evidence["also"]] == ["sequence-gap"]
 
 
-def test_a_gap_of_the_leader_copy_is_not_explained_by_what_a_follower_lacks(trio: Trio) -> None:
+def test_a_gap_of_the_leader_replica_is_not_explained_by_what_a_follower_lacks(trio: Trio) -> None:
     """All copies have the gap at 234; that broker 3 lacks the batch behind it besides is another cause."""
     for broker in (1, 2, 3):
         trio.drop(broker, SECOND, 226)
@@ -210,7 +210,7 @@ def test_a_gap_of_the_leader_copy_is_not_explained_by_what_a_follower_lacks(trio
 def test_a_batch_that_could_not_be_read_is_not_missing_for_certain(trio: Trio) -> None:
     trio.change(2, THIRD, 292, lambda b: b.__setitem__(16, 3))
     (f,) = trio.findings()
-    assert told([f]) == [("replica-missing-range", "info", 2, 292, 299)]
+    assert reported([f]) == [("replica-missing-range", "info", 2, 292, 299)]
     assert f.evidence["confidence"] == "undecidable"
 
 
@@ -222,7 +222,7 @@ def test_retention_is_no_loss(trio: Trio) -> None:
 
 def test_a_follower_that_starts_below_the_leader_copy(trio: Trio) -> None:
     trio.checkpoint(1, "log-start-offset-checkpoint", 123)
-    assert told(trio.findings()) == [
+    assert reported(trio.findings()) == [
         ("replica-state-differs", "info", 2, 0, 122),
         ("replica-state-differs", "info", 3, 0, 122),
     ]
@@ -237,7 +237,7 @@ def test_cleaned_regions_are_not_compared(trio: Trio) -> None:
     assert not trio.findings()
     trio.change(2, THIRD, 292, other_value)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-divergence", "critical", 2, 292, 299)]
+    assert reported([f]) == [("replica-divergence", "critical", 2, 292, 299)]
     assert f.evidence["compared_from"] == 250
 
 
@@ -251,14 +251,14 @@ def test_copies_of_one_broker_are_no_replicas(trio: Trio) -> None:
 def test_an_index_entry_that_one_copy_lacks(trio: Trio) -> None:
     trio.file(3, f"{SECOND}.txnindex").write_bytes(b"")
     (f,) = trio.findings()
-    assert told([f]) == [("replica-abort-index-divergence", "error", 3, 135, 149)]
+    assert reported([f]) == [("replica-abort-index-divergence", "error", 3, 135, 149)]
     assert f.evidence["only_in_leader_copy"] == [[1000, 135, 149]]
     assert f.evidence["missing_in"]["broker_id"] == 3
     assert f.file == f"{LOG}/{SECOND}.txnindex"
     assert f.remedy.startswith("Stop broker 3")
 
 
-def test_an_index_entry_that_the_leader_copy_lacks(trio: Trio) -> None:
+def test_an_index_entry_that_the_leader_replica_lacks(trio: Trio) -> None:
     trio.file(1, f"{SECOND}.txnindex").unlink()
     found = trio.findings()
     assert [f.broker_id for f in found] == [2, 3]
@@ -269,7 +269,7 @@ def test_an_index_of_a_live_directory_may_be_of_another_moment(trio: Trio) -> No
     """The marker is of 1795232931x, the newest broker-written time 19 s later: within the 30 s between clocks."""
     trio.file(3, f"{SECOND}.txnindex").write_bytes(b"")
     trio.is_live(3)
-    assert told(trio.findings()) == [("replica-abort-index-divergence", "info", 3, 135, 149)]
+    assert reported(trio.findings()) == [("replica-abort-index-divergence", "info", 3, 135, 149)]
 
 
 def test_last_stable_offsets_of_index_entries_may_differ(trio: Trio) -> None:
@@ -291,7 +291,7 @@ def test_snapshots_that_know_different_producers(trio: Trio) -> None:
     body = struct.pack(">i", 1) + data[10 : 10 + entry]
     path.write_bytes(data[:2] + struct.pack(">I", calc_crc32c(body)) + body)
     (f,) = trio.findings()
-    assert told([f]) == [("replica-state-differs", "info", 3, 250, 250)]
+    assert reported([f]) == [("replica-state-differs", "info", 3, 250, 250)]
     kept = struct.unpack_from(">q", body, 4)[0]
     assert f.evidence["only_in_leader_copy"] == [{0: 1000, 1000: 0}[kept]]
     assert f.evidence["only_in_this_copy"] == []
@@ -328,10 +328,10 @@ def test_gaps_and_differences_are_those_of_offset_sets(sizes: list[int], data: s
     holder = {True: lacking[1] - lacking[2], False: lacking[2] - lacking[1]}
     for in_leader, spans_there in holder.items():
         covered = [range(g.first_offset, g.last_offset + 1) for g in pair.gaps if g.in_leader == in_leader]
-        told_offsets = {o for span in covered for o in span}
-        assert {o for base, last in spans_there for o in (base, last)} <= told_offsets
+        reported_offsets = {o for span in covered for o in span}
+        assert {o for base, last in spans_there for o in (base, last)} <= reported_offsets
         held = {s for s in spans if s not in lacking[1 if in_leader else 2]}
-        assert not told_offsets & {o for base, last in held for o in (base, last)}
+        assert not reported_offsets & {o for base, last in held for o in (base, last)}
     differing = {base for base in odd if not any(base == b for b, _ in lacking[1] | lacking[2])}
     assert pair.divergent == len(differing)
     assert pair.first_offset == min(differing, default=-1)

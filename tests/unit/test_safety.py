@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.pipeline.audit import Audit
 from auditor.pipeline.options import parse_time
+from auditor.pipeline.whole_audit import Audit
 from auditor.rules import safety
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 from tests import corpora
-from tests.coordinator_log import Coordinator
+from tests.coordinator_records import Coordinator
 from tests.facts import log_of, opened
 from tests.forge import Lab
 from tests.made import facts
@@ -27,8 +27,8 @@ def about(audit: Audit) -> list[Finding]:
     return [f for f in audit.findings if ABORT in f.remedy]
 
 
-class Told:
-    """A young transaction of the corpus whose coordinator is made to tell another story."""
+class ChangedCoordinator:
+    """A young transaction of the corpus whose coordinator is made to say something else."""
 
     def __init__(self, root: Path) -> None:
         self.lab = Lab(root, "hanging-36", PARTITION)
@@ -63,29 +63,29 @@ class Told:
 def test_no_abort_of_what_its_coordinator_has_open_or_decided_to_commit(
     tmp_path: Path, states: tuple[str, ...], minutes: int, verdict: str
 ) -> None:
-    told = Told(tmp_path)
+    changed = ChangedCoordinator(tmp_path)
     for state in states:
-        told.then(state)
-    audit = told.audit(minutes)
+        changed.then(state)
+    audit = changed.audit(minutes)
     (row,) = audit.blocked
     assert row["advice"]["verdict"] == verdict
     assert not about(audit)
 
 
 def test_a_commit_without_a_replica_to_restore_from_names_the_marker(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.then("PrepareCommit")
-    told.then("CompleteCommit")
-    (found,) = [f for f in told.audit().findings if f.severity == "critical"]
-    pid, epoch = told.producer
+    changed = ChangedCoordinator(tmp_path)
+    changed.then("PrepareCommit")
+    changed.then("CompleteCommit")
+    (found,) = [f for f in changed.audit().findings if f.severity == "critical"]
+    pid, epoch = changed.producer
     assert f"producerId {pid}, producerEpoch {epoch}, coordinatorEpoch 0 and transactionResult true" in found.remedy
 
 
 def test_a_decided_abort_without_its_marker_stays_to_be_aborted(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.then("PrepareAbort")
-    told.then("CompleteAbort")
-    audit = told.audit()
+    changed = ChangedCoordinator(tmp_path)
+    changed.then("PrepareAbort")
+    changed.then("CompleteAbort")
+    audit = changed.audit()
     assert audit.blocked[0]["advice"]["verdict"] == "Safe to abort"
     assert [f.partition for f in about(audit)] == [1]
     assert "It loses" in about(audit)[0].remedy

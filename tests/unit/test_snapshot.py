@@ -102,7 +102,7 @@ def test_what_is_encoded_is_decoded(wanted: list[tuple[int, ...]]) -> None:
 
 
 @pytest.mark.parametrize("length", range(len(ONE_ENTRY)))
-def test_every_cut_is_told(length: int) -> None:
+def test_every_cut_is_reported(length: int) -> None:
     entries, errors = decode_snapshot(ONE_ENTRY[:length], "f")
     assert rows(entries) == []
     assert {error.reason for error in errors} <= {"truncated", "crc_mismatch", "bad_length"}
@@ -125,7 +125,7 @@ def test_an_unknown_version_is_not_guessed_at() -> None:
     assert (rows(entries), [error.reason for error in errors]) == ([], ["bad_version"])
 
 
-def test_every_changed_bit_is_told() -> None:
+def test_every_changed_bit_is_reported() -> None:
     for bit in range(8 * len(ONE_ENTRY)):
         changed = bytearray(ONE_ENTRY)
         changed[bit // 8] ^= 1 << bit % 8

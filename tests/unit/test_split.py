@@ -27,7 +27,7 @@ from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
-from tests.poison import Deadly
+from tests.crashing_files import CrashingPlace
 
 MIB = 1 << 20
 SEGMENTS = "altered-41"  # of which most copies have three segments
@@ -112,7 +112,7 @@ def test_any_number_comes_out_as_it_went_in() -> None:
     assert (empty.rows.shape, empty.errors, empty.body_errors) == ((0, 17), [], errors)
 
 
-def test_files_that_are_gone_or_kill_their_reader_are_told_as_ever(tmp_path: Path) -> None:
+def test_files_that_are_gone_or_kill_their_reader_are_reported_as_ever(tmp_path: Path) -> None:
     tasks = tasks_below(corpora.copy(SEGMENTS, tmp_path))
     task = max(tasks, key=lambda t: len(t.copy.segments))
     victim = task.copy.segments[0].name
@@ -125,8 +125,8 @@ def test_files_that_are_gone_or_kill_their_reader_are_told_as_ever(tmp_path: Pat
 def test_a_segment_that_kills_its_reader_is_refused_by_name() -> None:
     task = tasks_below(corpora.unpack("unknown-producer-41"))[0]
     file = task.copy.segments[0].name
-    deadly = replace(task, place=Deadly(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
-    ((copy, number, chunk, data),) = next(read_apart(plan.segment_tasks([deadly])[:1], list_packed))
+    crashing = replace(task, place=CrashingPlace(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
+    ((copy, number, chunk, data),) = next(read_apart(plan.segment_tasks([crashing])[:1], list_packed))
     assert (copy, number, chunk) == (0, 0, 0)
     assert unpacked(data) == DecodeError(file, 0, -1, "unreadable", "reading it ends the process: SIGSEGV")
 

@@ -36,7 +36,7 @@ def test_lists_files_with_sizes_and_follows_no_link(tmp_path: Path) -> None:
     assert storage.listing(storage.place(str(root)), deep=False).files == [Entry("b", 0)]
 
 
-def test_names_that_are_no_utf8_are_told_and_not_opened(tmp_path: Path) -> None:
+def test_names_that_are_no_utf8_are_reported_and_not_opened(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"bad\xff.log")).write_bytes(b"xy")
     assert storage.listing(storage.place(str(tmp_path))).unused == [Unused("bad\\xff.log", 2, storage.NOT_UTF8)]
 

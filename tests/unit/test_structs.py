@@ -17,7 +17,7 @@ from auditor.connectors.codec import (
     transaction_log,
 )
 from auditor.connectors.codec.structs import MAX_ELEMENTS, Field, Message, Problem, decode, read_uvarint, uuid_text
-from tests.unit import wire
+from tests.unit import client_encoding
 
 MESSAGES = [
     transaction_log.KEY,
@@ -74,8 +74,8 @@ def test_the_uuid_of_the_reference() -> None:
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_what_kafka_python_writes_is_read(message: Message, version: int, data: st.DataObject) -> None:
-    values = data.draw(wire.values(message, version))
-    raw = wire.encode(message, version, values)
+    values = data.draw(client_encoding.values(message, version))
+    raw = client_encoding.encode(message, version, values)
     assert decode(message, version, raw) == (values, len(raw))
     for length in range(len(raw)):
         problem = decode(message, version, raw[:length])
@@ -153,7 +153,7 @@ def test_elements_are_limited() -> None:
     assert problem.reason == "limit"
 
 
-def test_an_unknown_version_is_told() -> None:
+def test_an_unknown_version_is_reported() -> None:
     for version in (-1, 1):
         problem = decode(STRING, version, b"\1\0")
         assert isinstance(problem, Problem)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.text.dump import Dump, parse_dump
-from auditor.connectors.text.segments import Batches
+from auditor.connectors.text.dump_segments import Batches
 from auditor.connectors.text.sniff import normalise, sniff
 from tests import corpora
 
@@ -115,7 +115,7 @@ def test_control_records(marker: str, kind: int, epoch: int) -> None:
     assert found["flaws"] == (col.FLAW_CONTROL_TYPE if kind > 1 else 0)
 
 
-def test_markers_without_records_are_told_as_unknown() -> None:
+def test_markers_without_records_are_reported_as_unknown() -> None:
     shown = batches(MARKER)
     assert row(shown)["control_type"] == -1
     assert {"control_type", "coordinator_epoch"} <= shown.cannot_show
@@ -257,7 +257,7 @@ def test_invalid_bytes_at_the_end() -> None:
     assert parse_dump(text.encode()).sections[0].invalid_tail == 200
 
 
-def test_segments_without_banners_are_told_apart_by_position() -> None:
+def test_segments_without_banners_are_distinguished_by_position() -> None:
     second = BATCH_41.replace("baseOffset: 7 lastOffset: 10", "baseOffset: 11 lastOffset: 14")
     moved = BATCH_41.replace("position: 0", "position: 104")
     found = parse_dump(f"{moved}\n{second}\n".encode())

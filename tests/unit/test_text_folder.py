@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.connectors.codec import columns as col
+from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.connectors.inventory import discover
 from auditor.connectors.schema import DECODED, LOG_KEY
@@ -161,7 +161,7 @@ def test_nothing_in_the_dumps_is_unknown(source: str) -> None:
 
 
 def test_dumps_that_end_early_are_known() -> None:
-    """The dumps were cut at 90 kB; the broker's bytes tell which logs go on."""
+    """The dumps were cut at 90 kB; the broker's bytes show which logs go on."""
     for source in SOURCES:
         for copy in user_copies(read(TEXTS / source)):
             folder = corpora.unpack(source) / "broker-1" / f"{copy.topic}-{copy.partition}"

@@ -69,7 +69,7 @@ def test_transactions_as_json() -> None:
         {"transactionPartitions": [{"topic": "a", "partitionIds": None}]}, {"transactionStatus": [1]},
     ],
 )  # fmt: skip
-def test_json_values_that_fit_no_column_are_told(change: dict[str, object]) -> None:
+def test_json_values_that_fit_no_column_are_reported(change: dict[str, object]) -> None:
     assert isinstance(read_printed(*transaction_json(VALUE | change)), Unread)
 
 

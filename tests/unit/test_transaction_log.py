@@ -182,7 +182,7 @@ def test_last_values_are_those_of_the_manifest(name: str) -> None:
         (b"\0\0\0\3ab", EMPTY_V0, "truncated", False),
     ],
 )
-def test_what_is_unreadable_is_told(key: bytes | None, value: bytes | None, reason: str, has_row: bool) -> None:
+def test_what_is_unreadable_is_reported(key: bytes | None, value: bytes | None, reason: str, has_row: bool) -> None:
     found, problem = decode_transaction_log(key, value)
     assert problem is not None
     assert (problem.reason, found is not None) == (reason, has_row)
@@ -204,7 +204,7 @@ def test_a_long_topic_name_cannot_be_multiplied() -> None:
 
 
 @pytest.mark.parametrize("value", [ONGOING_V0, EMPTY_V0, PREPARE_V1, COMPLETE_V1])
-def test_every_cut_is_told(value: bytes) -> None:
+def test_every_cut_is_reported(value: bytes) -> None:
     for length in range(len(value)):
         found, problem = decode_transaction_log(KEY, value[:length])
         assert found is None

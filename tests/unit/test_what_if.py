@@ -17,8 +17,8 @@ from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.model import policies
 from auditor.pipeline import cluster_settings, context, plan, what_if_plan
 from auditor.pipeline import what_if_numbers as numbers
-from auditor.pipeline.copies import read_task
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.read_step import read_task
 from auditor.pipeline.verdicts import judge_log
 from auditor.replay.copy_task import CopyTask
 from auditor.rules.view import Cluster
@@ -67,13 +67,13 @@ def by_log(copies: list[CopyFacts]) -> dict[tuple[str, str, int], list[CopyFacts
     return out
 
 
-def told(rows: list[Row]) -> set[tuple[Any, ...]]:
+def reported(rows: list[Row]) -> set[tuple[Any, ...]]:
     return {(v["topic"], v["partition"], v["policy"], v["error"], v["producer_id"], v["base_offset"]) for v in rows}
 
 
 @pytest.mark.parametrize("name", ["healthy-28", "healthy-41", "trimmed-28", "not-hanging-41", "legacy-0102"])
 def test_a_sound_history_is_the_same_under_every_policy(name: str) -> None:
-    assert told(rows_of(name)["verdict"]) == set()
+    assert reported(rows_of(name)["verdict"]) == set()
 
 
 def test_what_a_broker_of_2_3_took_later_ones_would_not() -> None:
@@ -82,7 +82,7 @@ def test_what_a_broker_of_2_3_took_later_ones_would_not() -> None:
     place = (restart["topic"], restart["partition"])
     later = {(*place, policy, "OUT_OF_ORDER_SEQUENCE_NUMBER", 0, restart["baseOffset"]) for policy in POLICIES[1:4]}
     draft = {(*place, "latest-batch-only", "DUPLICATE_SEQUENCE_NUMBER", 0, restart["baseOffset"])}
-    assert told(rows_of("unknown-producer-23")["verdict"]) == later | draft
+    assert reported(rows_of("unknown-producer-23")["verdict"]) == later | draft
 
 
 def test_what_a_broker_of_4_1_took_earlier_ones_would_not() -> None:
@@ -91,7 +91,7 @@ def test_what_a_broker_of_4_1_took_earlier_ones_would_not() -> None:
     unknown = (first["topic"], first["partition"], "pre-kip-360", "UNKNOWN_PRODUCER_ID", first["producerId"], 0)
     at = (gap["producerId"], gap["baseOffset"])
     gaps = {(gap["topic"], gap["partition"], policy, "OUT_OF_ORDER_SEQUENCE_NUMBER", *at) for policy in POLICIES}
-    assert told(rows_of("unknown-producer-41")["verdict"]) == {unknown} | gaps
+    assert reported(rows_of("unknown-producer-41")["verdict"]) == {unknown} | gaps
 
 
 def test_with_the_expiry_of_that_broker_its_gap_is_a_forgotten_producer() -> None:

@@ -49,7 +49,7 @@ abstract class ProducerMap<A, C> implements Subject {
     void clearVerification(long producerId) {
     }
 
-    /** Completes a transaction, and tells it as the README does. */
+    /** Completes a transaction, and describes it as the README does. */
     abstract ObjectNode complete(C completed);
 
     abstract void updateMapEndOffset(long offset);

@@ -114,7 +114,7 @@ final class Log41 extends Manager41 {
                 args.get("log_start").asLong(), LogStartOffsetIncrementReason.ClientRecordDeletion);
             case "rebuild" -> {
                 log.truncateTo(args.get("log_end").asLong());
-                // Until a fetch tells the high watermark again, the log answers with its old first unstable offset.
+                // Until a fetch brings the high watermark again, the log answers with its old first unstable offset.
                 log.updateHighWatermark(log.highWatermark());
             }
             case "truncate_fully" -> log.truncateFullyAndStartAt(args.get("offset").asLong(), Optional.empty());

@@ -229,10 +229,10 @@ class Manager41 extends ProducerMap<ProducerAppendInfo, CompletedTxn> {
                     live.add(label);
                 }
             });
-            ObjectNode told = verification.putObject(Long.toString(producerId))
+            ObjectNode described = verification.putObject(Long.toString(producerId))
                 .put("lowest_seq", entry.lowestSequence())
                 .put("epoch", entry.epoch());
-            live.forEach(told.putArray("guards")::add);
+            live.forEach(described.putArray("guards")::add);
         }
     }
 }

@@ -65,7 +65,7 @@ final class Transaction41 implements Subject {
             }
             default -> {
                 prepared = prepare(op, args, args.path("now").asLong());
-                return told(prepared);
+                return described(prepared);
             }
         }
     }
@@ -98,8 +98,8 @@ final class Transaction41 implements Subject {
         return either.toOption().get();
     }
 
-    private static ObjectNode told(TxnTransitMetadata next) {
-        ObjectNode told = Harness.object()
+    private static ObjectNode described(TxnTransitMetadata next) {
+        ObjectNode described = Harness.object()
             .put("producer_id", next.producerId())
             .put("previous_producer_id", next.prevProducerId())
             .put("next_producer_id", next.nextProducerId())
@@ -110,7 +110,7 @@ final class Transaction41 implements Subject {
             .put("start_ts", next.txnStartTimestamp())
             .put("last_update_ts", next.txnLastUpdateTimestamp())
             .put("client_tv", next.clientTransactionVersion().featureLevel());
-        return sorted(told, next.topicPartitions());
+        return sorted(described, next.topicPartitions());
     }
 
     private static ObjectNode sorted(ObjectNode owner, Iterable<TopicPartition> partitions) {
@@ -124,7 +124,7 @@ final class Transaction41 implements Subject {
     @Override
     public ObjectNode state() {
         ObjectNode state = Harness.object();
-        ObjectNode told = state.putObject("txns").putObject(id)
+        ObjectNode described = state.putObject("txns").putObject(id)
             .put("producer_id", metadata.producerId())
             .put("previous_producer_id", metadata.prevProducerId())
             .put("next_producer_id", metadata.nextProducerId())
@@ -137,7 +137,7 @@ final class Transaction41 implements Subject {
             .put("client_tv", metadata.clientTransactionVersion().featureLevel())
             .put("pending_state", metadata.pendingState().isEmpty() ? null : metadata.pendingState().get().stateName())
             .put("has_failed_epoch_fence", metadata.hasFailedEpochFence());
-        sorted(told, CollectionConverters.asJava(metadata.topicPartitions()));
+        sorted(described, CollectionConverters.asJava(metadata.topicPartitions()));
         return state;
     }
 }

@@ -16,7 +16,7 @@ import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogValidator;
 import org.apache.kafka.storage.internals.log.RecordValidationException;
 
-/** LogValidator under the operation "validate". A record error is told by its index: its kind is only in a message. */
+/** LogValidator under the operation "validate". A record error is reported by its index: its kind is only in a message. */
 final class Validator41 implements Subject, LogValidator.MetricsRecorder {
     private static final TopicPartition PARTITION = new TopicPartition("topic", 0);
 
@@ -35,7 +35,7 @@ final class Validator41 implements Subject, LogValidator.MetricsRecorder {
             args.get("after_max_ms").asLong(), 0, AppendOrigin.valueOf(args.get("origin").asText().toUpperCase()));
         recordErrors = List.of();
         try {
-            return told(validator.validateMessagesAndAssignOffsets(
+            return described(validator.validateMessagesAndAssignOffsets(
                 PrimitiveRef.ofLong(args.get("next_offset").asLong()), this, BufferSupplier.NO_CACHING));
         } catch (RecordValidationException refusal) {
             recordErrors = refusal.recordErrors();
@@ -43,7 +43,7 @@ final class Validator41 implements Subject, LogValidator.MetricsRecorder {
         }
     }
 
-    private static ObjectNode told(LogValidator.ValidationResult result) {
+    private static ObjectNode described(LogValidator.ValidationResult result) {
         ObjectNode returns = Harness.object().put("outcome", "accepted");
         ArrayNode offsets = returns.putArray("offsets");
         for (Record record : result.validatedRecords.records()) {

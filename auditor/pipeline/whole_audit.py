@@ -1,0 +1,319 @@
+"""The audit from top to bottom: open, read, judge, publish. The table of contents of the program.
+
+Every surface (``audit``, ``sql``, ``what-if``, ``live``, ``watch``, the tests) opens an :class:`Audit` and asks it for
+what it needs. Nothing is done before it is asked for, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import time
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditor.base.errors import AuditInputError, DecodeError, is_unread
+from auditor.base.words import plural
+from auditor.connectors.files import Inventory
+from auditor.connectors.inventory import discover
+from auditor.pipeline import accepted_findings, cluster_settings, context, derived_tables, plan, policy_choice, results
+from auditor.pipeline.accepted_findings import Baseline, Verdicts
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.context import Brief
+from auditor.pipeline.isolation import KILLS
+from auditor.pipeline.judge import judge_log
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.policy_choice import PolicyChoice
+from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.rules import commands, registry
+from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.floods import Kept
+from auditor.rules.resolve import resolve
+from auditor.rules.view import Cluster
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from auditor.pipeline.runner import Copies, Runner
+
+KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: transactions; readers: of a topic
+Say = Callable[[str], None]
+
+
+def nobody(text: str) -> None:
+    """Notifies nobody."""
+
+
+class Audit:
+    """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
+
+    ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
+    directory. Errors, where the input is first asked for: :class:`AuditInputError`.
+    """
+
+    def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
+        self.options = options
+        self.runner = runner
+        self.say = say
+        self.timings: dict[str, float] = {}
+        self.fatal: list[tuple[str, DecodeError]] = []
+        self._steps: list[str] = []
+        self._since = 0.0
+
+    # open
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What there is below the paths."""
+        with self.step("open"):
+            return discover(list(self.options.paths), self.options.limits)
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
+        inventory = self.inventory
+        with self.step("open"):
+            return cluster_settings.read_settings(inventory, self.options.limits, self.runner.pool)
+
+    @property
+    def settings(self) -> dict[str, ClusterSettings]:
+        """The settings of each cluster by join key."""
+        return self._opened[0]
+
+    @property
+    def outside(self) -> list[tuple[str, DecodeError]]:
+        """What could not be read of the clusters' metadata, each with its log directory."""
+        return self._opened[1]
+
+    # read
+
+    @cached_property
+    def tasks(self) -> list[CopyTask | TextTask]:
+        """What there is to read: a task for every copy that the options let through."""
+        return plan.copy_tasks(self.inventory, self.settings, self.options)
+
+    @cached_property
+    def copies(self) -> Copies:
+        """The facts of every copy, where the runner has them."""
+        tasks = self.tasks
+        self.ready()
+        self.runner.progress = None if self.say is nobody else self._say_read
+        return self.runner.read(tasks)
+
+    @cached_property
+    def _planned_mb(self) -> float:
+        return sum(f.size for task in self.tasks for f in plan.files(task)) / 1e6
+
+    def _say_read(self, part: float) -> None:
+        mb = self._planned_mb
+        copies = plural(len(self.tasks), "partition copy")
+        self.say(f"reading {copies}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
+
+    def ready(self) -> None:
+        """Waits until the runner has started."""
+        self.runner.input_bytes = sum(f.size for log_dir in self.inventory.log_dirs for f in log_dir.files())
+        with self.step(f"start {self.runner.name}"):
+            self.runner.ready()
+
+    @cached_property
+    def briefs(self) -> list[Brief]:
+        """Of every copy the little that is known everywhere."""
+        copies = self.copies
+        with self.step("read and replay"):
+            self._say_read(0.0)
+            found = copies.briefs()
+        for glob in self.options.topics:
+            if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
+                raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
+        return found
+
+    # judge
+
+    @cached_property
+    def clusters(self) -> dict[str, Cluster]:
+        """What is known of each cluster, by join key."""
+        clusters = context.build(self.briefs, self.settings, self.options.as_of, self.options.records)
+        for log_dir, choice in zip(self.inventory.log_dirs, self.choices, strict=True):
+            if log_dir.join_key in clusters:
+                clusters[log_dir.join_key].policy[log_dir.name] = choice.policy
+        return clusters
+
+    @cached_property
+    def choices(self) -> list[PolicyChoice]:
+        """Which policy each log directory worked under, and why."""
+        found = []
+        for log_dir in self.inventory.log_dirs:
+            versions = {1} if context.writes_version_1(self.briefs, log_dir.join_key) else set()
+            settings = self.settings.get(log_dir.join_key, ClusterSettings())
+            found.append(policy_choice.choose(log_dir, settings, versions, self.options.policy))
+        return found
+
+    @cached_property
+    def rule_ids(self) -> list[str]:
+        """The rules to run, in the catalogue's order. Errors: :class:`AuditInputError` for an id that is none."""
+        options, catalogue = self.options, registry.load()
+        for name in (*options.rules, *options.skip_rules):
+            if name not in catalogue:
+                raise AuditInputError(f"no rule named {name!r}; 'auditor rules' lists them")
+        chosen = [
+            r.id
+            for r in catalogue.values()
+            if (not options.rules or r.id in options.rules)
+            and r.id not in options.skip_rules
+            and not r.what_if
+            and (options.records or not r.records)
+        ]
+        if (options.rules or options.skip_rules) and not chosen:
+            raise AuditInputError("--rule and --skip-rule leave no rule to run; some need --records ('auditor rules')")
+        return chosen
+
+    @cached_property
+    def judged(self) -> dict[str, list[Any]]:
+        """What judging the logs gave: rows of each of :data:`KINDS`, in a fixed order."""
+        copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
+        rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        limit = self.options.max_findings
+        found = Kept(registry.load(), limit)
+        with self.step("judge"):
+            judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
+            for kind, row in self.runner.judge(copies, clusters, judge):
+                if kind == "finding":
+                    found.add(Finding(**row))
+                else:
+                    rows[kind].append(row)
+            rows["finding"] = found.findings()
+        for kind in KINDS[1:]:
+            rows[kind].sort(key=_place)
+        return rows
+
+    @property
+    def blocked(self) -> list[dict[str, Any]]:
+        """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``.
+
+        ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names.
+        """
+        groups: dict[str, set[str]] = {}
+        for row in self.judged["readers"]:
+            groups.setdefault(row["topic"], set()).update(row["groups"])
+        return [row | {"readers": sorted(groups.get(row["topic"], ()))} for row in self.judged["blocked"]]
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """The findings in the contract's order, after one cause was made one finding."""
+        found = resolve(self.judged["finding"])
+        for finding in found:
+            finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
+        return found
+
+    @cached_property
+    def baseline(self) -> Baseline:
+        """The accepted findings. Errors: :class:`AuditInputError` for a file that is none."""
+        file = self.options.baseline
+        return Baseline() if file is None else accepted_findings.read(file)
+
+    @cached_property
+    def accepted(self) -> Verdicts:
+        """The baseline compared with the findings, by the audit's own clock."""
+        if not self.baseline.entries:
+            return Verdicts([None] * len(self.findings))
+        options = self.options
+        found = zip(self.fingerprints, (f.severity for f in self.findings), strict=True)
+        return accepted_findings.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
+
+    @cached_property
+    def fingerprints(self) -> list[str]:
+        """The fingerprint of each finding, in their order."""
+        return results.fingerprints(self)
+
+    @property
+    def open_findings(self) -> list[Finding]:
+        """The findings that the baseline does not accept."""
+        return [f for f, entry in zip(self.findings, self.accepted.accepted, strict=True) if entry is None]
+
+    @property
+    def as_of(self) -> int:
+        """The clock that the audit goes by, in ms; 0 where the input tells no time."""
+        return max((c.as_of for c in self.clusters.values()), default=0)
+
+    # tables
+
+    def held(self, table: str) -> pa.Table | None:
+        """A table that is made without reading data files; None for one that is decoded or derived from facts."""
+        if table == "findings":
+            return results.contract_findings(self.findings)
+        return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
+
+    def written_tables(self) -> list[str]:
+        """The tables that ``--tables`` writes; ``records`` only under ``--records``. ``decode_errors`` is the last of
+        those that are decoded, and so knows what reading the others died of."""
+        names = [name for name in derived_tables.NAMES if name != "verdicts"]
+        return [name for name in names if name != "records" or self.options.records]
+
+    # what came of it
+
+    def unread(self) -> list[tuple[str, DecodeError]]:
+        """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
+        found = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
+        found += [(row["log_dir"], DecodeError(**e)) for row in self._rows_so_far() for e in row["errors"]]
+        return list(dict.fromkeys(found + self.fatal))
+
+    def refused(self) -> dict[str, str]:
+        """Paths of the files that are known to kill their reader, with the reason."""
+        places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
+        found = [(places[name], e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
+        return {f"{place.path}/{error.file}": error.detail for place, error in found}
+
+    def _rows_so_far(self) -> list[Any]:
+        return list(self.__dict__.get("judged", {}).get("log", []))
+
+    def incomplete(self) -> bool:
+        """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""
+        return any(is_unread(error.reason, error.detail) for _, error in self.unread())
+
+    def exit_code(self) -> int:
+        """0, 1 or 3 as the contract says; 3 goes before 1. What the baseline accepts does not count."""
+        if self.incomplete():
+            return 3
+        level = self.options.fail_on
+        failing = () if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
+        return int(any(f.severity in failing for f in self.open_findings))
+
+    def spared(self) -> Inventory | None:
+        """The input that results must not be written into; None where it is no folder."""
+        return self.inventory
+
+    def staged(self, folder: Path) -> None:
+        """Hears where its results are being gathered, before anything is read."""
+
+    def of_summary(self) -> dict[str, Any]:
+        """What the summary says beyond what every audit's says."""
+        return {}
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Around a step's work: says its name and counts its time, without that of steps within it."""
+        self._count()
+        self._steps.append(name)
+        self.say(name)
+        try:
+            yield
+        finally:
+            self._count()
+            self._steps.pop()
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        if self._steps:
+            name = self._steps[-1]
+            self.timings[name] = round(self.timings.get(name, 0.0) + now - self._since, 3)
+        self._since = now
+
+    def close(self) -> None:
+        """Gives back what holds the facts. The runner stays as it is."""
+        if "copies" in self.__dict__:
+            self.copies.close()
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)

@@ -1,0 +1,109 @@
+"""The two steps of an audit on Spark: any master, classic or Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auditor.pipeline.context import Brief
+from auditor.pipeline.isolation import Pool
+from auditor.pipeline.read_step import KeptFacts, briefs_of
+from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
+from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.rules.view import Cluster
+from auditor.spark.progress import watched
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from auditor.pipeline.runner import Audited
+
+
+COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
+
+
+class SparkCopies(Copies):
+    """Facts in a frame, see :data:`auditor.spark.scan.FACTS`."""
+
+    def __init__(self, frame: DataFrame, progress: Callable[[float], None] | None = None) -> None:
+        self.frame = frame
+        self.progress = progress
+
+    def briefs(self) -> list[Brief]:
+        """The briefs of all copies. Runs the first job, whose tasks have about as many bytes each."""
+        with watched(self.frame.sparkSession, self.progress):
+            return briefs_of(self.frame.select("brief").toArrow().column("brief").to_pylist())
+
+    def rows(self) -> list[KeptFacts]:
+        """All facts, on the driver."""
+        return [KeptFacts(**row) for row in self.frame.toArrow().to_pylist()]
+
+    def replaced(self, again: Copies) -> SparkCopies:
+        """The newer facts of each copy."""
+        assert isinstance(again, SparkCopies)
+        gone = again.frame.select(*COPY)
+        return SparkCopies(self.frame.join(gone, list(COPY), "left_anti").unionByName(again.frame))
+
+    def close(self) -> None:
+        """Gives back Spark's memory."""
+        self.frame.unpersist()
+
+
+class SparkRunner(Runner):
+    """Runs on a session: the caller's, or one that is started, for an input of so many bytes, when it is needed."""
+
+    def __init__(self, start: Callable[[int], SparkSession]) -> None:
+        super().__init__(Pool(1))
+        self._start = start
+        self.name = "Spark"
+
+    def ready(self) -> None:
+        """Starts the session."""
+        _ = self.spark
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self._start(self.input_bytes)
+
+    def read(self, tasks: list[CopyTask | TextTask]) -> SparkCopies:
+        """Plans the first job."""
+        from auditor.spark import scan
+
+        return SparkCopies(scan.read_copies(self.spark, tasks), self.progress)
+
+    def keep(self, rows: Sequence[KeptFacts]) -> SparkCopies:
+        """Facts that the driver has, as a frame."""
+        from auditor.spark import scan
+
+        return SparkCopies(scan.held(self.spark, rows))
+
+    def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
+        """Runs the second job."""
+        from auditor.spark import scan
+
+        assert isinstance(copies, SparkCopies)
+        return scan.judge_logs(copies.frame, clusters, judge)
+
+    def write(self, audit: Audited, table: str, folder: Path) -> None:
+        """Writes a table."""
+        from auditor.pipeline.derived_tables import OF_FACTS
+        from auditor.spark import spark_tables
+
+        facts = audit.copies.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
+        spark_tables.write(self.spark, audit, facts, table, folder)
+
+    def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
+        """Asks Spark."""
+        from auditor.spark.spark_tables import query
+
+        return query(self.spark, audit, text, tables)
+
+    def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
+        """Counts with Spark."""
+        from auditor.spark.spark_tables import count, read
+
+        return count(read(self.spark, folder), table)

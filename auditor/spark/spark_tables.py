@@ -1,0 +1,152 @@
+"""The tables of contract section 4 on Spark: as views for SQL, as Parquet for ``--tables``.
+
+Decoded tables come from the data sources of :mod:`auditor.connectors.sources`, derived ones from the facts of
+:mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import errors
+
+from auditor.base.errors import AuditInputError
+from auditor.connectors import schema
+from auditor.connectors.arrow import for_spark
+from auditor.connectors.sources import SOURCES, spark_schema
+from auditor.pipeline import derived_tables
+from auditor.rules.expectations.measures import MEASURES
+from auditor.rules.view import Cluster
+from auditor.spark import fatal_files
+from auditor.spark.streams import LOG, by_log, logs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from auditor.pipeline.runner import Audited
+
+WRONG_SQL = (errors.AnalysisException, errors.ArithmeticException, errors.DateTimeException,
+             errors.NumberFormatException)  # fmt: skip
+
+
+def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
+    """A decoded table of the audit's paths. Nothing is read until it is asked for, and then only this table's files."""
+    options = audit.options
+    if (held := audit.held(table)) is not None:
+        return local(spark, held)
+    source = next(source for source in SOURCES if source.table == table)
+    spark.dataSource.register(source)
+    reader = spark.read.format(source.format).options(
+        paths=json.dumps([*options.paths]),
+        topics=json.dumps([*options.topics]),
+        splitSize=str(options.split_size),
+        includePayload=str(options.include_payload),
+        deep=str(options.records),
+        maxBatchBytes=str(options.limits.max_batch_bytes),
+        maxBatchRatio=str(options.limits.max_batch_ratio),
+        refused=json.dumps(audit.refused()),
+    )
+    rows = reader.load()
+    if table == "decode_errors" and audit.outside:
+        rows = rows.unionAll(local(spark, derived_tables.outside(audit.inventory, audit.outside)))
+    return rows
+
+
+def local(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """A table that the driver holds."""
+    empty = pa.RecordBatch.from_pylist([], schema=table.schema)  # Spark takes no table without a single batch
+    batches = [for_spark(batch) for batch in table.to_batches() or [empty]]
+    return spark.createDataFrame(pa.Table.from_batches(batches), schema=spark_schema(table.schema))
+
+
+def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> DataFrame:
+    """``producer_states`` or ``transactions``: one exchange by log, since the copies of a log explain each other."""
+    shipped = pickle.dumps(clusters, 5)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = pickle.loads(shipped)
+        for (join_key, *_), found in logs(batches):
+            for rows in derived_tables.of_log([pickle.loads(copy) for (copy,) in found], known[join_key], table):
+                yield for_spark(rows)
+
+    return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
+
+
+def path_of(folder: Path) -> str:
+    """A folder of this machine as Spark writes to it: not as a URI, whose escapes it takes for names."""
+    return f"file:{folder.absolute()}"
+
+
+def read(spark: SparkSession, folder: Path) -> DataFrame:
+    """A table that was written. Brackets and the like in the name are no pattern."""
+    return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(folder)))
+
+
+def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
+    """Any table of an audit; ``facts`` for the derived ones."""
+    if table in derived_tables.OF_FACTS and audit.held(table) is None:
+        assert facts is not None
+        return from_facts(facts, audit.clusters, table)
+    return decoded(spark, audit, table)
+
+
+def write(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str, folder: Path) -> None:
+    """Writes a table as Parquet into a folder. Cost: its files are read once more."""
+    if (held := audit.held(table)) is not None:
+        derived_tables.write(held, folder)
+        return
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+
+    def save() -> None:
+        rows = frame(spark, audit, facts, table)
+        rows.write.mode("overwrite").parquet(path_of(folder))
+
+    if table in schema.DECODED:
+        fatal_files.without(spark, audit, frozenset({table}), save)
+    else:
+        save()
+
+
+def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
+    """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
+    return fatal_files.without(
+        spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted)
+    )
+
+
+def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
+    for name in derived_tables.NAMES:
+        if name in wanted or name in schema.DECODED:
+            facts = audit.copies.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
+            frame(spark, audit, facts, name).createOrReplaceTempView(name)
+    try:
+        return spark.sql(text).toArrow()
+    except WRONG_SQL as e:
+        says = str(e).strip().splitlines()[0]
+        raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
+
+
+def count(rows: DataFrame, table: str) -> list[dict[str, Any]]:
+    """What a measure counts in a table, a row a key."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    wanted = MEASURES[table]
+    window = Window.partitionBy(*wanted.within).orderBy(*wanted.order) if wanted.before else None
+    for name in wanted.before:
+        assert window is not None
+        rows = rows.withColumn(f"before_{name}", F.lag(name).over(window))
+    counts = [F.count(F.lit(1)).alias("rows")]
+    for check in wanted.checks:
+        distinct = F.count_distinct(F.struct(*check.unique)) if check.unique else None
+        broken = F.count_if(F.expr(check.broken)) if distinct is None else F.count(F.lit(1)) - distinct
+        counts.append(broken.alias(check.name))
+    found: list[dict[str, Any]] = rows.groupBy(*wanted.key).agg(*counts).orderBy(*wanted.key).toArrow().to_pylist()
+    return found

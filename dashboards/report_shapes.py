@@ -1,0 +1,99 @@
+"""The shapes that the report is made from, with every key there: what the maker left out is null.
+
+The report must open on the worst day, so a key that a run could not fill is never a reason to fail. The templates, in
+turn, are strict: a name that is not listed here is a mistake of ours and raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+FINDING = (
+    "rule", "severity", "broker_id", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
+    "transactional_id", "group_id", "timestamp", "file", "position", "message", "evidence", "remedy", "source",
+)  # fmt: skip
+TRANSACTION = (
+    "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
+    "first_offset", "last_offset", "since", "age_ms", "state", "batches", "records", "bytes", "standing",
+    "at_least", "advice", "readers",
+)  # fmt: skip
+TIMELINE = ("topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
+BAR = (
+    "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
+)  # fmt: skip
+LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
+_LISTS = {
+    "policy": ("log_dir", "policy", "why"),
+    "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
+    "skipped": ("reason", "files", "bytes", "example"),
+    "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
+    "logs": LOG,
+    "blocked": (
+        "log_dir",
+        "broker_id",
+        "topic",
+        "partition",
+        "last_stable_offset",
+        "high_watermark",
+        "log_end",
+        "producer_id",
+        "producer_epoch",
+        "transactional_id",
+        "first_offset",
+        "last_offset",
+        "since",
+        "since_by_producer",
+        "age_ms",
+        "at_least",
+        "timeout_ms",
+        "beyond_timeout",
+        "class",
+        "state",
+        "why",
+        "standing",
+        "others",
+        "batches",
+        "records",
+        "bytes",
+        "advice",
+        "readers",
+    ),
+    "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
+}
+_OFFSETS = ("data", "marker", "aborted", "compacted", "missing", "total")
+
+
+def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[str, Any]]:
+    """Each row with at least ``keys``, null where it had none."""
+    empty = dict.fromkeys(keys)
+    return [{**empty, **row} for row in rows]
+
+
+def summary(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's summary with every key that the report shows; what is not there is null, or empty for lists."""
+    full: dict[str, Any] = dict.fromkeys(
+        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations")
+    )
+    full |= given
+    full["counts"] = dict(given.get("counts") or {})
+    for key, keys in _LISTS.items():
+        full[key] = whole(given.get(key) or (), keys)
+    full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
+    full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}
+    full["bytes"] = {"total": 0, "decoded": 0, "skipped": 0, "unreadable": 0, **(given.get("bytes") or {})}
+    full["notes"], full["timings"] = list(given.get("notes") or ()), dict(given.get("timings") or {})
+    for log in full["logs"]:
+        if log["offsets"]:
+            log["offsets"] = {**dict.fromkeys(_OFFSETS, 0), **log["offsets"]}
+        if log["chain"]:
+            log["chain"] = {"snapshots": None, "proved": None, "fraction": None, "broken": [], **log["chain"]}
+    return full
+
+
+def timelines(given: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Timelines with whole rows of transactions."""
+    rows = whole(given, TIMELINE)
+    for row in rows:
+        row["transactions"] = whole(row.get("transactions") or (), BAR)
+    return rows

@@ -1,0 +1,233 @@
+"""Rules on how things stand in ``__transaction_state``: ids that do not go on, time-outs, keys, unreadable records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
+from auditor.model.hashing import partition_for
+from auditor.rules import blocking, commands
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
+from auditor.rules.finding import Finding, iso
+from auditor.rules.group_offsets import watched
+from auditor.rules.registry import Blocks, rule
+from auditor.rules.safeguards import TRANSACTION_TIMEOUT
+from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
+from auditor.rules.transitions import FAMILY, at_entry
+from auditor.rules.view import LogView
+
+SHOWN = 5  # partitions named in a sentence
+
+
+@rule(
+    "stuck-prepare",
+    family=FAMILY,
+    severity="critical; error while it is young or a partition has no leader",
+    time=True,
+    blocks=Blocks.READERS,
+    decided=True,
+)
+def stuck_prepare(log: LogView) -> Iterator[Finding]:
+    """A transaction is decided but was never completed
+
+    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out and 30 seconds, or a
+    partition of it has no leader by the metadata, or one that is fenced or shutting down.
+    Why it matters: some partition did not take its marker: consumers stop there, and every client of the id gets
+    CONCURRENT_TRANSACTIONS.
+    Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
+    marker is known of those in the input that have data of it; one that was added and never written to is not seen.
+    What to do: repair the partitions without marker, then move leadership of the owning __transaction_state partition,
+    so that its markers are sent again. Never abort a PrepareCommit.
+    Source: KIP-98; semantics 3.7
+    """
+    for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
+        age = log.cluster.as_of - entry.time
+        away = blocking.undeliverable(log.cluster, entry)
+        if age <= entry.timeout_ms + blocking.LATE_MS and not away:
+            continue
+        begun = log.cluster.open_from.get(entry.producer_id, {})
+        lacking = {name: begun[name] for name in sorted(entry.partitions) if name in begun}
+        here = {f"{topic}-{partition}" for topic, partition in log.cluster.bounds}
+        named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"
+        waits = f"nobody leads {_some(away)}" if away else named
+        yield at_entry(
+            log,
+            "stuck-prepare",
+            "critical" if age > log.cluster.margin(entry.timeout_ms) else "error",
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: {waits} "
+            + ("to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"),
+            entry,
+            evidence={
+                "state": entry.state,
+                "age_ms": age,
+                "partitions": sorted(entry.partitions),
+                "without_marker": lacking or None,
+                "not_in_input": sorted(entry.partitions - here) or None,
+                "without_leader": away or None,
+                "decided": iso(entry.time),
+            },
+            remedy="kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions ; then move leadership of "
+            f"{TOPIC}-{log.partition}: kafka-leader-election.sh --bootstrap-server B --election-type preferred --topic "
+            f"{TOPIC} --partition {log.partition} . Do not abort it by hand",
+        )
+
+
+def _some(partitions: list[str]) -> str:
+    """The first few of some partitions, and how many more there are."""
+    return ", ".join(partitions[:SHOWN]) + (f" and {len(partitions) - SHOWN} more" if len(partitions) > SHOWN else "")
+
+
+@rule(
+    "timeout-not-enforced",
+    family=FAMILY,
+    severity="error; warning within 30 s",
+    time=True,
+    blocks=Blocks.READERS,
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
+def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
+    """The coordinator did not abort a transaction whose time was up
+
+    Checks: the last record of an id is Ongoing, and its start, time-out and two rounds of the coordinator's check lie
+    before --as-of.
+    Why it matters: the coordinator that owns the id is dead, unowned or could not load; the transaction holds back
+    read_committed consumers.
+    Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
+    What to do: check who leads this partition, transaction.abort.timed.out.transaction.cleanup.interval.ms, and load
+    errors (unreadable-transaction-record).
+    Source: KIP-98; TransactionStateManager.timedOutTransactions
+    """
+    for entry in last_entries(log, ONGOING):
+        if entry.timeout_ms <= 0:
+            continue
+        begin = entry.start if entry.start >= 0 else entry.time
+        over = log.cluster.as_of - begin - entry.timeout_ms
+        if over <= 2 * COORDINATOR_CHECK_MS:
+            continue
+        error = over > blocking.LATE_MS
+        yield at_entry(
+            log,
+            "timeout-not-enforced",
+            "error" if error else "warning",
+            f"The transaction of {entry.transactional_id} has been open for "
+            f"{(over + entry.timeout_ms) / 1000:.0f} s with "
+            f"a time-out of {entry.timeout_ms / 1000:.0f} s, and the coordinator has not aborted it",
+            entry,
+            evidence={
+                "timeout_ms": entry.timeout_ms,
+                "started": iso(begin),
+                "over_ms": over,
+                "partitions": sorted(entry.partitions),
+            },
+            remedy=f"{commands.describe_id(entry.transactional_id)} ; "
+            f"kafka-topics.sh --bootstrap-server B --describe --topic {TOPIC}",
+        )
+
+
+@rule(
+    "transaction-timeout-too-large",
+    family=FAMILY,
+    severity="info",
+    prevented_by=(TRANSACTION_TIMEOUT,),
+)
+def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
+    """A crash of this application blocks consumers for long
+
+    Checks: a time-out of ten minutes or more; of one minute or more, the client's default, for an id that also
+    commits offsets.
+    Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
+    Can be wrong: batch jobs that need the time.
+    What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s.
+    Source: KIP-447
+    """
+    (columns, there), found = last_records(log), records(log)
+    if found is None:
+        return
+    long = np.flatnonzero(there & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
+    having = commit_offsets(found, log.leader.log_start) if len(long) else there
+    for number, last in zip(long.tolist(), found.entries(columns, long), strict=True):
+        tid, offsets = last.transactional_id, bool(having[number])
+        if last.timeout_ms < 600_000 and not offsets:
+            continue
+        yield at_entry(
+            log,
+            "transaction-timeout-too-large",
+            "info",
+            f"{tid} has a transaction time-out of {last.timeout_ms / 1000:.0f} s"
+            + (" and commits offsets" if offsets else ""),
+            last,
+            evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
+        )
+
+
+@rule("key-in-wrong-partition", family=FAMILY, severity="error")
+def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
+    """A transactional id or group lies in a partition that does not own it
+
+    Checks: the partition of a record against the hash of its transactional id or group over the topic's partition
+    count.
+    Why it matters: the partition count was changed: coordinators look elsewhere, ids and groups start from nothing.
+    Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
+    What to do: restore the partition count, or create the ids and offsets again.
+    Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
+    """
+    count = log.cluster.partition_counts.get(log.topic, 0)
+    if not log.cluster.knows_count(log.topic):
+        return
+    sure = log.cluster.has_metadata
+    if (found := records(log)) is not None:
+        for number in np.flatnonzero(last_records(log)[1]).tolist():
+            owner = partition_for(found.ids[number], count)
+            if owner != log.partition:
+                judged = (e for e in found.entries_of(number) if e.offset >= log.leader.log_start)
+                yield _misplaced(log, found.ids[number], None, owner, count, sure, next(judged))
+    elif log.topic == "__consumer_offsets":
+        seen = watched(log)
+        for group in seen.groups if seen is not None else ():
+            if partition_for(group, count) != log.partition:
+                yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
+
+
+def _misplaced(
+    log: LogView, tid: str | None, group: str | None, owner: int, count: int, sure: bool, entry: Entry | None
+) -> Finding:
+    return log.finding(
+        "key-in-wrong-partition",
+        "error",
+        f"{tid if tid is not None else group} lies in {log.name}, but of {count} partitions {owner} owns it",
+        transactional_id=tid,
+        group_id=group,
+        offset=None if entry is None else entry.offset,
+        evidence={"expected": owner, "found": log.partition, "partition_count": count,
+                  "confidence": "proved" if sure else "likely"},
+    )  # fmt: skip
+
+
+@rule("unreadable-transaction-record", family=FAMILY, severity="error")
+def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
+    """A coordinator cannot read its own log
+
+    Checks: a record of __transaction_state with an unknown value version, a null key or a body that does not parse.
+    Why it matters: a coordinator that loads the partition stops at it and silently keeps what it had: ids further on
+    are stale or unknown to it.
+    Can be wrong: a newer broker wrote it than this auditor knows.
+    What to do: upgrade, or repair the partition from another replica.
+    Source: TransactionStateManager.loadTransactionMetadata
+    """
+    if log.topic != TOPIC:
+        return
+    for offset, position, error in log.leader.unreadable_records:
+        if offset >= log.leader.log_start:
+            yield log.finding(
+                "unreadable-transaction-record",
+                "error",
+                f"The record at offset {offset} of {log.name} cannot be read ({error.detail}): a coordinator "
+                f"stops loading here",
+                offset=offset,
+                last_offset=offset,
+                file=error.file,
+                position=position,
+                evidence={"reason": error.reason, "detail": error.detail},
+            )

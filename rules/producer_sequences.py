@@ -1,0 +1,412 @@
+"""Rules on the producers' state in a partition: sequences, resets, unknown producers, idle producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from auditor.base.words import plural
+from auditor.facts.events import (
+    AFTER_UNREADABLE,
+    IN_START_SEGMENT,
+    IN_TRANSACTION,
+    KNOWN_BELOW,
+    KNOWN_IN_SNAPSHOT,
+    SNAPSHOT_DENIES,
+    STATE_MAY_BE_LOST,
+    Event,
+    Kind,
+)
+from auditor.model.policies import POLICIES
+from auditor.rules import commands
+from auditor.rules.finding import Finding, iso
+from auditor.rules.registry import rule
+from auditor.rules.relations import (
+    By,
+    beside_its_batch,
+    in_or_right_behind_what_the_leader_lacks,
+    within_its_offsets,
+)
+from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
+from auditor.rules.view import LogView, runs
+from auditor.rules.windows import naming
+
+FAMILY = "producer state"
+GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
+INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
+
+# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
+OF_A_WRONG_BATCH = (
+    By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
+    By("offsets-not-increasing", beside_its_batch),
+    By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
+)
+
+
+@rule(
+    "sequence-gap",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
+    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+)
+def sequence_gap(log: LogView) -> Iterator[Finding]:
+    """A producer's sequence numbers jump: records that it numbered are not in the log
+
+    Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned, whose sequences
+    do not continue and do not touch anything stored before. The first batch at the log start is compared with the last
+    one below it, or against the producer snapshot that lies there.
+    Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
+    record that a broker acknowledged and lost, or that was written elsewhere, or was never written.
+    Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it;
+    then the missing numbers may never have reached a broker.
+    What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
+    --print-data-log; check for unclean elections, acks and min.insync.replicas; replay the source between both times.
+    Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
+    """
+    for gap in _gaps(log):
+        e, swapped = gap[0], len(gap) > 1
+        missing = (e["found_sequence"] - e["expected_sequence"]) % 2**31
+        ahead = missing < 2**30 and not swapped
+        idle = e["timestamp"] - e["previous_time"]
+        what = "the records between come later" if swapped else "the sequence went back"
+        lost = "loss across a leader change" if e["context"] & STATE_MAY_BE_LOST else "loss or state loss"
+        yield log.at_event(
+            "sequence-gap",
+            "error",
+            f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
+            f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
+            + (f"{plural(missing, 'record')} missing in this log" if ahead else what)
+            + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
+            e,
+            last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
+            evidence={
+                "expected": e["expected_sequence"],
+                "found": e["found_sequence"],
+                "missing_records": missing if ahead else None,
+                "previous_last_offset": e["previous_last_offset"],
+                "previous_time": iso(e["previous_time"]),
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
+                "class": "out of order" if swapped else lost,
+                **_certainty(log, e),
+            },
+            remedy=_dump(log, e)
+            + "; compare the replicas, check unclean elections and acks, replay the source between the two times",
+        )
+
+
+def _certainty(log: LogView, e: Event) -> dict[str, str]:
+    """For the evidence of a gap: how sure it is that records are lost, and what would decide it."""
+    if any(e["previous_last_offset"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
+        return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
+    return {"confidence": "likely" if e["context"] & STATE_MAY_BE_LOST else "proved"}
+
+
+def _gaps(log: LogView) -> list[list[Event]]:
+    """The gaps to report, each with what is wrong only because its batches lie in another order.
+
+    That is a batch that begins where the gap does, behind it, and the one that then goes on where those before ended.
+    """
+    intact, out = log.intact_from(), []
+    newest: dict[tuple[int, int], list[list[Event]]] = {}
+    for e in log.events(Kind.SEQUENCE_GAP):
+        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
+            continue
+        mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
+        gap = next(
+            (
+                g
+                for g in mine
+                if e["found_sequence"] == g[0]["expected_sequence"]
+                or (len(g) > 1 and e["expected_sequence"] == g[0]["found_sequence"])
+            ),
+            None,
+        )
+        if gap is not None:
+            gap.append(e)
+            continue
+        out.append([e])
+        mine.append(out[-1])
+        del mine[:-GAPS_REMEMBERED]
+    return out
+
+
+def _in_committed(log: LogView, e: Event) -> bool:
+    """Whether the gap is inside a committed transaction, which committed-transaction-hole reports."""
+    if not e["context"] & IN_TRANSACTION:
+        return False
+    t = log.leader.transactions
+    return bool(
+        np.any(
+            (t["producer_id"] == e["producer_id"])
+            & (t["commit"] == 1)
+            & (t["gap_offset"] >= 0)
+            & (t["first_offset"] <= e["base_offset"])
+            & (t["marker_offset"] > e["base_offset"])
+        )
+    )
+
+
+def _dump(log: LogView, e: Event) -> str:
+    return commands.dump(log.leader.file(int(e["segment"])), "--print-data-log")
+
+
+@rule(
+    "duplicate-sequence-range",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
+def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
+    """Records of a producer are stored twice
+
+    Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
+    partition, without a full turn of the sequence numbers between them; from sequence 0 on only the same bytes (length
+    and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
+    log start is compared with the last one below it, or against the snapshot there.
+    Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
+    Can be wrong: a raw segment was restored over a log that already had it.
+    What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
+    clients to 2.5 or newer; move the cluster to transaction.version 2.
+    Source: KIP-360
+    """
+    for run in runs(log.events(Kind.SEQUENCE_OVERLAP), "producer_id", "producer_epoch"):
+        first, last = run[0], run[-1]
+        yield log.at_event(
+            "duplicate-sequence-range",
+            "error",
+            f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['found_sequence']} "
+            f"stored a second "
+            f"time: {plural(len(run), 'batch')} of records that are already in the log",
+            first,
+            last_offset=last["last_offset"],
+            evidence={
+                "expected": first["expected_sequence"],
+                "found": first["found_sequence"],
+                "batches": len(run),
+                "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
+                "previous_last_offset": first["previous_last_offset"],
+                "leader_epochs": [first["previous_leader_epoch"], first["leader_epoch"]],
+            },
+        )
+
+
+@rule(
+    "sequence-reset-same-epoch",
+    family=FAMILY,
+    severity="warning",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(PRODUCER_EXPIRATION,),
+)
+def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
+    """A producer starts again at sequence 0 without a new epoch
+
+    Checks: a data batch with base sequence 0 in the epoch of the producer's batch before it, whose last sequence was
+    not the largest there is, and which is not the same bytes as the earlier batch at sequence 0.
+    Why it matters: clients before 2.5 renumber after UNKNOWN_PRODUCER_ID; retries from before are then not recognised,
+    and new records shaped like cached ones are taken for duplicates and lost.
+    Can be wrong: the wrap of the sequence numbers, when the batch that ended at 2147483647 was cleaned away. A broker
+    before 2.4 forgets a producer with its last batch: below the log start this is info where the release is not known.
+    What to do: upgrade clients (2.5 and newer raise the epoch); compare retention with how long producers are idle.
+    Source: KIP-360
+    """
+    intact = log.intact_from()
+    for e in log.events(Kind.SEQUENCE_RESET):
+        below = e["previous_last_offset"] < log.leader.log_start
+        evicted = below and log.policy().evicts_below_log_start
+        if e["context"] & AFTER_UNREADABLE or evicted:  # the latter is what unknown-producer-exposure says
+            continue
+        may_be_evicted = below and any(
+            POLICIES[r.policy].evicts_below_log_start for r in log.cluster.release(log.leader.broker_id).rows
+        )
+        sure = e["previous_last_offset"] >= intact and log.leader.log_start_known and not may_be_evicted
+        severity = "warning" if sure else "info"
+        yield log.at_event(
+            "sequence-reset-same-epoch",
+            severity,
+            f"Producer {e['producer_id']} starts again at sequence 0 in the same epoch {e['producer_epoch']}: "
+            f"{e['expected_sequence']} was expected",
+            e,
+            evidence={
+                "expected": e["expected_sequence"],
+                "found": 0,
+                "previous_last_offset": e["previous_last_offset"],
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
+                **({"confidence": "undecidable", "missing": "the broker's release"} if may_be_evicted else {}),
+                **log.unknown_start(),
+            },
+        )
+
+
+@rule(
+    "unknown-producer-first-sequence",
+    family=FAMILY,
+    severity="warning; info where retention explains it",
+    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets)),
+    prevented_by=(PRODUCER_EXPIRATION,),
+    before_start=True,
+)
+def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
+    """The first batch of a producer does not begin at sequence 0
+
+    Checks: the first batch of a producer in the partition has a sequence above 0 although nothing was removed before
+    it: the log starts at 0, or a producer snapshot at or below the batch does not know the producer. Where a snapshot
+    at the log start, or a batch below it, does know it, the batch is judged as any other one and not named here.
+    Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
+    before the broker lost its state, or never existed.
+    Can be wrong: an id older than the first snapshot that is kept; a partition mirrored from raw segments; a topic that
+    was deleted and recreated under a producer (info where the coordinator shows it, or the metadata log: the name of
+    a removed topic, a producer id given out before, a batch within the time that brokers remember a producer).
+    What to do: look for a leader change, DeleteRecords or an expiration just before; compare other replicas; treat the
+    sequences below as possibly lost.
+    Source: KIP-360, UnknownProducerId and OutOfOrderSequence page
+    """
+    shown, more = 0, 0
+    for e in log.events(Kind.FIRST_NONZERO):
+        if e["context"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
+            continue
+        inherited = _inherited(log, e["context"])
+        if inherited and shown >= INHERITED_SHOWN:
+            more += 1
+            continue
+        shown += inherited
+        yield _first_sequence(log, e, inherited)
+    if more:
+        yield log.finding(
+            "unknown-producer-first-sequence",
+            "info",
+            f"The first retained batch is above sequence 0, as retention leaves it, of {plural(more, 'more producer')}",
+            evidence={"producers": more, "confidence": "undecidable", "missing": "the records below the log start"},
+        )
+
+
+def _inherited(log: LogView, flags: int) -> bool:
+    if not log.leader.log_start_known:
+        return True
+    if log.leader.log_start <= 0:
+        cleaned = log.intact_from() > 0  # what was before the batch may have been cleaned away
+        return cleaned and not flags & SNAPSHOT_DENIES
+    return bool(flags & (IN_START_SEGMENT | KNOWN_BELOW | KNOWN_IN_SNAPSHOT)) or not flags & SNAPSHOT_DENIES
+
+
+def _recreated(log: LogView, producer_id: int) -> bool:
+    """Whether the coordinator knows of the producer's transactions in this partition from before this log began."""
+    history, began = log.cluster.coordinator, log.leader.first_time
+    if history is None or began < 0 or log.leader.log_start > 0:
+        return False
+    named = naming(log)
+    windows = named.rows[named.of(int(producer_id))]
+    return bool((windows["has_complete"] & (windows["ended"] < began)).any())
+
+
+def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
+    """What the metadata log says of a topic that took a removed one's name under a producer that may have been there
+    before, within the time that brokers remember one; empty where that is not so."""
+    removed, created, next_id = log.cluster.made_anew.get(log.topic, (None, None, None))
+    if created is None or log.leader.log_start > 0:
+        return {}
+    younger = next_id is not None and e["producer_id"] >= next_id
+    late = e["time"] - created >= log.cluster.expiration_ms(log.leader.broker_id)
+    if younger or late:
+        return {}
+    return {"topic_removed": None if removed is None else iso(removed), "topic_created": iso(created)}
+
+
+def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
+    who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
+    made = {} if inherited else _topic_made_anew(log, e)
+    recreated = bool(made) or (not inherited and _recreated(log, e["producer_id"]))
+    if inherited:
+        lost = f"below the log start {log.leader.log_start}" if log.leader.log_start else "that the cleaner took"
+        message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
+        extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
+        extra |= log.unknown_start()
+    elif recreated:
+        message = f"{who} begins at sequence {found} in this log: it wrote to one of this name before this one began"
+        extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
+    else:
+        message = (
+            f"{who} begins at sequence {found} in this log: the broker took it without knowing it, and sequences 0 to "
+            f"{found - 1} are nowhere here"
+        )
+        extra = {"confidence": "likely"}
+    return log.at_event(
+        "unknown-producer-first-sequence",
+        "info" if inherited or recreated else "warning",
+        message,
+        e,
+        evidence={"expected": 0, "found": found, "log_start": log.leader.log_start, **extra},
+    )
+
+
+@rule(
+    "first-batch-after-bump-nonzero",
+    family=FAMILY,
+    severity="error; warning where the leader had changed",
+    absorbed_by=OF_A_WRONG_BATCH,
+    prevented_by=(CLEAN_ELECTION,),
+)
+def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
+    """A producer's new epoch does not begin at sequence 0
+
+    Checks: the first batch of a higher epoch of a producer has a base sequence other than 0, where nothing was cleaned.
+    It is the first one in the partition: what follows a fenced producer's batch is compared with the epoch's own last.
+    Why it matters: a new epoch restarts the numbering; a leader that knows the producer refuses anything else.
+    Can be wrong: the leader had lost the producer's state and could not refuse it.
+    What to do: as for sequence-gap; report the client library if it repeats.
+    Source: KIP-360, KIP-467
+    """
+    intact = log.intact_from()
+    for e in log.events(Kind.BUMP_NONZERO):
+        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE:
+            continue
+        changed = bool(e["context"] & STATE_MAY_BE_LOST)
+        yield log.at_event(
+            "first-batch-after-bump-nonzero",
+            "warning" if changed else "error",
+            f"Producer {e['producer_id']} begins its epoch {e['producer_epoch']} at sequence {e['found_sequence']} "
+            "instead of 0",
+            e,
+            evidence={
+                "expected": 0,
+                "found": e["found_sequence"],
+                "previous_epoch": e["previous_epoch"],
+                "previous_last_offset": e["previous_last_offset"],
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
+                "confidence": "likely" if changed else "proved",
+            },
+            remedy=_dump(log, e) + "; compare the replicas; report the client library if it repeats",
+        )
+
+
+@rule("plain-data-inside-transaction", family=FAMILY, severity="critical; warning where the leader had changed")
+def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
+    """A producer writes outside its own open transaction
+
+    Checks: a data batch without the transactional bit from a producer that has a transaction open in the partition.
+    Why it matters: consumers read the batch as committed whatever the outcome of the transaction; every broker refuses
+    it, followers stop replicating at it, and a 4.1 broker that has to replay it does not start.
+    Can be wrong: the leader had lost the open transaction in between.
+    What to do: find the client by its producer id, stop mixing transactional and plain sends, watch the followers' lag.
+    Source: KIP-360; ProducerAppendInfo
+    """
+    for run in runs(log.events(Kind.PLAIN_IN_TRANSACTION), "producer_id", "transaction_first_offset"):
+        e = run[0]
+        changed = e["previous_leader_epoch"] >= 0 and e["previous_leader_epoch"] != e["leader_epoch"]
+        yield log.at_event(
+            "plain-data-inside-transaction",
+            "warning" if changed else "critical",
+            f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
+            f"offset {e['transaction_first_offset']} was open: this data counts as committed in any case",
+            e,
+            last_offset=run[-1]["last_offset"],
+            evidence={
+                "transaction_first_offset": e["transaction_first_offset"],
+                "batches": len(run),
+                "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
+            },
+            remedy=f"{commands.describe_producers(log.topic, log.partition)}; stop the client that mixes both; watch "
+            "ReplicaFetcherManager lag",
+        )

@@ -1,0 +1,172 @@
+"""Runs kept under a folder: committed whole or not at all, replaced whole, compared by fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.outputs import runs
+from auditor.pipeline import results
+from auditor.rules.finding import Finding
+from auditor.rules.fingerprint import fingerprint
+
+FACTS = {"as_of": "2026-11-21T04:00:00.000Z", "counts": dict.fromkeys(("critical", "error", "warning", "info"), 0),
+         "batches": 7, "bytes": 9, "complete": True}  # fmt: skip
+
+
+def finding(**fields: Any) -> dict[str, Any]:
+    return Finding("sequence-gap", "error", topic="t", **fields).to_dict()
+
+
+def table(*found: dict[str, Any]) -> pa.Table:
+    rows = [row | {"fingerprint": fingerprint(row, "c"), "cluster_id": "c", "evidence": "{}"} for row in found]
+    return pa.Table.from_pylist(rows, schema=results.FINDINGS)
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*.parquet"))
+
+
+def test_a_fingerprint_is_the_hash_of_what_the_finding_is_about() -> None:
+    row = finding(partition=3, offset=7, producer_id=5, producer_epoch=0, broker_id=1)
+    about = b'["sequence-gap","c","t",3,7,5,0,null,null,null]'
+    assert fingerprint(row, "c") == hashlib.sha256(about).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"topic": "u"}, {"partition": 1}, {"offset": 1}, {"producer_id": 1}, {"producer_epoch": 1},
+     {"transactional_id": "x"}, {"group_id": "g"}, {"rule": "epoch-regression"}],
+)  # fmt: skip
+def test_a_fingerprint_distinguishes_findings(other: dict[str, Any]) -> None:
+    row = finding(partition=0, offset=0, producer_id=0, producer_epoch=0)
+    assert fingerprint(row | other, "c") != fingerprint(row, "c") != fingerprint(row, "another")
+
+
+@pytest.mark.parametrize(("rule", "counts"), [("sequence-gap", False), ("batch-crc-mismatch", True),
+                                              ("replica-divergence", True)])  # fmt: skip
+def test_the_broker_counts_for_findings_about_one_copy_alone(rule: str, counts: bool) -> None:
+    one, two = (finding(broker_id=broker) | {"rule": rule} for broker in (1, 2))
+    assert (fingerprint(one, "c") != fingerprint(two, "c")) is counts
+
+
+def test_wording_severity_and_times_do_not_count() -> None:
+    row = finding(partition=0)
+    other = row | {"message": "m", "severity": "info", "timestamp": "t", "evidence": {"a": 1}, "remedy": "r"}
+    assert fingerprint(row, None) == fingerprint(other, None)
+
+
+def test_a_run_is_read_back(tmp_path: Path) -> None:
+    found = table(finding(partition=1), finding(partition=2))
+    run = runs.publish(tmp_path, "manual__2026-11-21T04:00:00+00:00", {"findings": found}, FACTS)
+    assert runs.committed(tmp_path) == [run]
+    assert runs.read(tmp_path, run, "findings").equals(found)
+    assert run.files["findings"][0]["rows"] == 2
+    content = runs.files(tmp_path, run, "findings")[0].read_bytes()
+    assert run.files["findings"][0]["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_rerun_replaces_the_run_and_keeps_its_place(tmp_path: Path) -> None:
+    first = runs.publish(tmp_path, "a", {"findings": table(finding(partition=1)), "logs": table()}, FACTS)
+    runs.publish(tmp_path, "b", {"findings": table()}, FACTS)
+    again = runs.publish(tmp_path, "a", {"findings": table(finding(partition=2))}, FACTS)
+    assert [run.run_id for run in runs.committed(tmp_path)] == ["a", "b"]
+    assert again.created_at == first.created_at < again.published_at
+    assert runs.read(tmp_path, again, "findings")["partition"].to_pylist() == [2]
+    assert len(kept(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("rerun", [False, True])
+def test_a_run_killed_before_its_manifest_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rerun: bool
+) -> None:
+    before = [runs.publish(tmp_path, "a", {"findings": table(finding(partition=1))}, FACTS)] if rerun else []
+
+    def killed(source: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
+    assert runs.committed(tmp_path) == before
+    assert runs.uncommitted(tmp_path) == ([] if rerun else ["a"])
+    assert [runs.read(tmp_path, run, "findings").num_rows for run in before] == [1] * len(before)
+    runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
+    assert len(kept(tmp_path)) == 1, "what the killed one left is gone"
+    assert not list(tmp_path.glob("run_id=a/.manifest*"))
+
+
+def test_a_run_follows_the_one_made_before_it(tmp_path: Path) -> None:
+    assert runs.before(tmp_path / "none", "a") is None
+    for name in ("b", "a"):
+        runs.publish(tmp_path, name, {}, FACTS)
+    assert [getattr(runs.before(tmp_path, name), "run_id", None) for name in ("b", "a", "new", None)] == [
+        None, "b", "a", "a",
+    ]  # fmt: skip
+
+
+def test_a_newer_schema_and_a_broken_manifest_are_refused(tmp_path: Path) -> None:
+    run = runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
+    path = tmp_path / "run_id=a" / "manifest.json"
+    text = path.read_text()
+    path.write_text(text.replace('"schema_version": 1', '"schema_version": 2'))
+    with pytest.raises(AuditInputError, match="upgrade"):
+        runs.committed(tmp_path)
+    path.write_text("[]")
+    with pytest.raises(AuditInputError, match="no manifest"):
+        runs.publish(tmp_path, "a", {}, FACTS)
+    path.write_text(text)
+    runs.files(tmp_path, run, "findings")[0].unlink()
+    with pytest.raises(AuditInputError, match="cannot be read"):
+        runs.read(tmp_path, run, "findings")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb"])
+def test_names_that_are_no_run_ids(tmp_path: Path, name: str) -> None:
+    with pytest.raises(AuditInputError, match="will not do"):
+        runs.publish(tmp_path, name, {}, FACTS)
+
+
+def test_no_run_id_leads_out_of_its_folder(tmp_path: Path) -> None:
+    runs.publish(tmp_path, "../../a/b", {}, FACTS)
+    assert [path.parent for path in tmp_path.rglob("manifest.json")] == [tmp_path / "run_id=..%2F..%2Fa%2Fb"]
+
+
+def test_a_diff_says_what_is_new_gone_and_still_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs.publish(tmp_path, "a", {"findings": table(finding(partition=1), finding(partition=2))}, FACTS)
+    runs.publish(tmp_path, "b", {"findings": table(finding(partition=2), finding(partition=3))}, FACTS)
+    assert cli.main(["history", str(tmp_path), "--diff", "previous", "latest", "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["change"], row["partition"]) for row in rows] == [("new", 3), ("gone", 1), ("still", 2)]
+    assert cli.main(["history", str(tmp_path), "--diff", "b", "a"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 new, 1 gone, 1 still there"
+    assert cli.main(["history", str(tmp_path), "--diff", "c", "a"]) == 2
+
+
+def test_runs_and_files_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
+    (tmp_path / "run_id=half").mkdir()
+    assert cli.main(["history", str(tmp_path)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("a  as of 2026-11-21T04:00:00.000Z  0 critical")
+    assert second == "half  never committed"
+    assert cli.main(["history", str(tmp_path), "--files", "findings"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed == [str(path) for path in tmp_path.glob("run_id=a/findings/*.parquet")]
+    assert cli.main(["history", str(tmp_path / "none")]) == 2
+
+
+def test_duckdb_reads_the_runs(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    runs.publish(tmp_path, "a b", {"findings": table(finding(partition=1), finding(partition=2))}, FACTS)
+    runs.publish(tmp_path, "c", {"findings": table(finding(partition=2))}, FACTS)
+    query = "SELECT run_id, count(*) FROM read_parquet(?, hive_partitioning = true) GROUP BY 1 ORDER BY 1"
+    assert duckdb.execute(query, [f"{tmp_path}/run_id=*/findings/*.parquet"]).fetchall() == [("a b", 2), ("c", 1)]

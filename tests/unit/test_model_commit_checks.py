@@ -1,0 +1,67 @@
+"""Who may commit: the ladder of semantics 5.2."""
+
+from __future__ import annotations
+
+import pytest
+
+from auditor.model.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member, check_commit
+from auditor.model.refusal import Refused
+
+A, STATIC = Member("A"), Member("S", "i")
+STABLE = Group(state=GroupState.STABLE, generation=2, members=[A, STATIC])
+COMPLETING = Group(state=GroupState.COMPLETING_REBALANCE, generation=2, members=[A])
+PREPARING = Group(state=GroupState.PREPARING_REBALANCE, generation=2, members=[A])
+EMPTY = Group(generation=2)
+DEAD = Group(state=GroupState.DEAD)
+KIP_848 = Group(consumer_protocol=True, state=GroupState.STABLE, generation=9, members=[Member("A", epoch=3)])
+KIP_848_EMPTY = Group(consumer_protocol=True)
+CURRENT = Committer(2, "A")
+
+
+@pytest.mark.parametrize(
+    ("row", "group", "committer", "transactional", "plain"),
+    [
+        (1, None, ANONYMOUS, "ok", "ok"),
+        (2, None, Committer(0, "A"), "ILLEGAL_GENERATION", "ILLEGAL_GENERATION"),
+        (3, DEAD, ANONYMOUS, "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE"),
+        (4, EMPTY, Committer(-1, "any"), "ok", "ok"),
+        (4, EMPTY, Committer(0, ""), "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"),
+        (5, STABLE, Committer(2, "A", "nobody"), "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"),
+        (5, STABLE, Committer(-1, "", "nobody"), "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"),
+        (6, STABLE, Committer(2, "A", "i"), "FENCED_INSTANCE_ID", "FENCED_INSTANCE_ID"),
+        (6, STABLE, Committer(2, "S", "i"), "ok", "ok"),
+        (7, STABLE, Committer(2, "B"), "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"),
+        (8, STABLE, Committer(1, "A"), "ILLEGAL_GENERATION", "ILLEGAL_GENERATION"),
+        (8, STABLE, Committer(3, "A"), "ILLEGAL_GENERATION", "ILLEGAL_GENERATION"),
+        (8, STABLE, Committer(-1, "A"), "ILLEGAL_GENERATION", "ILLEGAL_GENERATION"),
+        (8, STABLE, CURRENT, "ok", "ok"),
+        (9, STABLE, ANONYMOUS, "ok", "UNKNOWN_MEMBER_ID"),
+        (10, COMPLETING, CURRENT, "ok", "REBALANCE_IN_PROGRESS"),
+        (10, PREPARING, CURRENT, "ok", "ok"),
+        (11, KIP_848_EMPTY, ANONYMOUS, "ok", "ok"),
+        (11, KIP_848, ANONYMOUS, "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"),
+        (12, KIP_848_EMPTY, Committer(0, "A"), "UNKNOWN_MEMBER_ID", "UNKNOWN_MEMBER_ID"),
+        (12, KIP_848, Committer(3, "A"), "ok", "ok"),
+        (12, KIP_848, Committer(2, "A"), "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"),
+        (12, KIP_848, Committer(9, "A"), "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"),
+    ],
+)
+def test_ladder(row: int, group: Group | None, committer: Committer, transactional: str, plain: str) -> None:
+    assert [_answer(group, committer, True), _answer(group, committer, False)] == [transactional, plain], row
+
+
+def _answer(group: Group | None, committer: Committer, transactional: bool) -> str:
+    try:
+        check_commit(group, committer, transactional)
+    except Refused as refused:
+        return refused.error
+    return "ok"
+
+
+def test_a_static_member_is_replaced_under_its_old_id_only() -> None:
+    group = Group(members=[Member("A", "i"), Member("B", "j")])
+    group.replace_static_member("i", "A", "C")
+    assert group.members == [Member("C", "i"), Member("B", "j")]
+    for instance, member in (("i", "A"), ("i", "B"), ("k", "C")):
+        with pytest.raises(Refused, match="ILLEGAL_ARGUMENT"):
+            group.replace_static_member(instance, member, "D")
