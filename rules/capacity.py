@@ -130,27 +130,30 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """
     p = log.leader.producers
     written = p["batches"] + p["below_batches"]
-    short = p[(p["batches"] > 0) & (written <= SHORT_BATCHES)]
-    if len(short) < SHORT_LIVED:
+    short_lived = np.flatnonzero((p["batches"] > 0) & (written <= SHORT_BATCHES))
+    if len(short_lived) < SHORT_LIVED:
         return
-    short = short[np.argsort(short["first_time"], kind="stable")]
+    asked = ("first_time", "first_offset", "data_last_offset", "batches", "producer_id")
+    short = {name: p[name][short_lived] for name in asked}  # of a million, not all columns
+    by_time = np.argsort(short["first_time"], kind="stable")
+    short = {name: values[by_time] for name, values in short.items()}
     times = short["first_time"]
     within = np.searchsorted(times, times + DAY_MS, side="left") - np.arange(len(times))
     at = int(np.argmax(within))
     count = int(within[at])
     if count < SHORT_LIVED:
         return
-    first, last = short[at], short[at + count - 1]
+    first, last = int(times[at]), int(times[at + count - 1])
     yield log.finding(
         "short-lived-producers",
         "warning",
         f"{count} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
         offset=int(short["first_offset"][at : at + count].min()),
         last_offset=int(short["data_last_offset"][at : at + count].max()),
-        time_ms=log.time(first["first_time"]),
+        time_ms=log.time(first),
         evidence={
             "producers": count,
-            "span_ms": int(last["first_time"] - first["first_time"]),
+            "span_ms": last - first,
             "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
             "examples": short["producer_id"][at : at + 5].tolist(),
             "bytes": state_bytes(count, count),
@@ -199,7 +202,10 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
 def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
     """Producers of the first kind, by the offset of their last batch below the log start."""
     p = log.leader.producers
-    below = (p["below_last_offset"] >= 0) & (p["below_last_offset"] < log.leader.own_start)
+    last = p["below_last_offset"]
+    below = (last >= 0) & (last < log.leader.own_start)
+    if not below.any():  # each column of many producers has to be unpacked
+        return
     same_epoch = p["producer_epoch"] == p["below_epoch"]  # a marker of a later one lets it begin at 0 anyway
     gone = (p["batches"] == 0) & same_epoch & (log.cluster.as_of - p["below_timestamp"] < expiration_ms)
     restarted = (
@@ -259,7 +265,10 @@ def _known_from(row: np.void) -> str:
 def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
     """Producers of the second kind: those that still write, and nearly expired twice or more."""
     p = log.leader.producers
-    often = (p["batches"] > 0) & (p["idle_count"] >= 2) & (p["max_idle_ms"] < expiration_ms)
+    often = p["idle_count"] >= 2
+    if not often.any():
+        return
+    often &= (p["batches"] > 0) & (p["max_idle_ms"] < expiration_ms)
     writing = log.cluster.as_of - p["data_timestamp"] < expiration_ms
     for row in p[often & writing][:SHOWN]:
         longest = f"{duration(row['max_idle_ms'])} of {duration(expiration_ms)}"

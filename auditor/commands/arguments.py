@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.limits import DEFAULT_LIMITS, IN_ALL, OF_A_RULE
 from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, parse_time
-from auditor.rules.floods import IN_ALL, OF_A_RULE
 
 NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from auditor.base.errors import DecodeError, is_unread
+from auditor.base.limits import OF_A_RULE
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.rules import blocking, crash_recovery, registry, safety
 from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
-from auditor.rules.floods import OF_A_RULE, judge_bounded
+from auditor.rules.floods import judge_bounded
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView

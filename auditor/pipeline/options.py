@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.limits import DEFAULT_LIMITS, OF_A_RULE, Limits
 from auditor.base.numbers import parse_int
 from auditor.model.policies import AUTO, CHOICES
-from auditor.rules.floods import OF_A_RULE
 
 LEVELS = ("critical", "error", "warning", "info", "never")
 DEFAULT_SPLIT_BYTES = 128 << 20

@@ -14,8 +14,7 @@ from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, t
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import SegmentTask
-from auditor.replay.copy_task import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import is_compacted
 
 AnyTask = CopyTask | TextTask | SegmentTask

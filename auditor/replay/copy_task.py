@@ -1,4 +1,4 @@
-"""What a worker is given to read one copy of a partition."""
+"""What a worker is given to read one copy of a partition, or a folder of text dumps. Loads no reader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows
-from auditor.connectors.files import Copy
+from auditor.connectors.files import Copy, TextFile
 from auditor.connectors.storage import Place
 from auditor.model.policies import Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
@@ -71,3 +71,17 @@ class CopyTask:
     def has_internal_rows(self) -> bool:
         """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
         return self.copy.topic in internal_rows.TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class TextTask:
+    """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
+
+    place: Place
+    log_dir: str
+    join_key: str
+    cluster_id: str | None
+    broker_id: int | None
+    texts: tuple[TextFile, ...]
+    expiration_ms: int = DAY_MS
+    limits: Limits = field(default=DEFAULT_LIMITS)

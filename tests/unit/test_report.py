@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from pathlib import Path
 
 import pytest
+from jinja2 import Environment
 
-from auditor.dashboards import finding_groups
+from auditor.dashboards import finding_groups, page
 from auditor.dashboards.report import MAX_TIMELINES, render_report
 from tests import corpora
 from tests.unit import report_samples as samples
@@ -114,6 +116,22 @@ def test_a_normal_transaction_is_drawn_and_described_calmly() -> None:
 def test_lone_surrogates_can_be_written() -> None:
     findings = [samples.finding(rule="torn-tail", topic="a\ud800b", partition=0, message="\udfff")]
     assert "a\\ud800b-0" in Page(render_report(findings, samples.empty_summary(), [], []).encode().decode()).text
+
+
+def test_templates_are_kept_and_give_the_same_page(
+    sources: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "folder_for", lambda *_: tmp_path)
+    name = next(iter(CASES))
+    for _ in "compiled", "kept":
+        page._environment.cache_clear()
+        assert render_report(*CASES[name]()) == sources[name]
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    monkeypatch.setattr(Environment, "_compile", lambda *_: pytest.fail("a kept template is compiled again"))
+    page._environment.cache_clear()
+    assert render_report(*CASES[name]()) == sources[name]
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == kept
+    page._environment.cache_clear()
 
 
 @pytest.mark.parametrize("name", CASES)
