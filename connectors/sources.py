@@ -59,10 +59,14 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
-        rows, pieces = ours("connectors.source_options"), ours("connectors.pieces")
-        asked = rows.asked(self.options)
+        options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
+        asked = options.asked(self.options)
         with ours("connectors.gate").guarded(asked.refused):
             inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits)
+            if inventory.remote:
+                remote = ours("connectors.remote_log")
+                read = remote.read_all(remote.tasks(inventory, asked.how.limits))
+                inventory = ours("connectors.tiered").with_remote(inventory, read)
             found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, asked.wants_topic)
         slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
         return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]

@@ -152,10 +152,14 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
             log = logs.get(((finding["evidence"] or {}).get("log_dir"), finding["topic"], finding["partition"]))
             entry = Open(_as_transaction(finding), findings=[finding], log=log)
             held.setdefault((None, log_name(finding)), []).append(entry)
+    kept_out: dict[str, set[str]] = {}
+    for finding in findings:
+        if finding["group_id"] is not None and _declared(finding, "blocks") == "group":
+            kept_out.setdefault(log_name(finding), set()).add(str(finding["group_id"]))
     rows = []
     for (_, name), entries in held.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
-        groups = sorted({str(f["group_id"]) for f in findings if f["group_id"] is not None and _blocks(f, name)})
+        groups = sorted(kept_out.get(name, ()))
         others = holder.row.get("others")
         rows.append(
             Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1 if others is None else others, groups)
@@ -304,10 +308,6 @@ def _blocks_log(finding: Finding) -> bool:
     return speaks and _declared(finding, "blocks") is not None
 
 
-def _blocks(finding: Finding, name: str) -> bool:
-    return bool(_declared(finding, "blocks") == "group") and log_name(finding) == name
-
-
 def _as_transaction(finding: Finding) -> dict[str, Any]:
     """What a finding alone says of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
@@ -315,7 +315,7 @@ def _as_transaction(finding: Finding) -> dict[str, Any]:
     return {
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
         **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
-        "at_least": None, "readers": None,
+        **dict.fromkeys(("at_least", "readers", "since_by_producer", "since_not_before", "since_not_after")),
         "transactional_id": finding["transactional_id"], "first_offset": finding["offset"],
         "last_offset": finding["last_offset"], "since": finding["timestamp"],
         "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("coordinator_state"),

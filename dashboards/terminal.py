@@ -11,22 +11,23 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, TextIO
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, first_lines, report_shapes, verdict
+from auditor.dashboards import answers, causes, first_lines, report_shapes, verdict
 from auditor.dashboards.selection import ALL, Selection
 from auditor.dashboards.text_columns import cells, pad, wrap
 from auditor.dashboards.wording import (
+    FINGERPRINT_SHOWN,
     SEVERITIES,
     Finding,
     clip,
     number,
     place,
+    short_fingerprint,
     size,
     visible,
     who,
 )
 
 TOP, PLACES = 20, 3
-FINGERPRINT = 12  # hex digits, enough to ask 'auditor explain' for one
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
 _RULE_WIDTH, _NARROW, _MESSAGE = 36, 100, 1000
@@ -62,12 +63,12 @@ def print_findings(
         lines += _table(listed, width, painted) if width >= _NARROW else _blocks(listed, width, painted)
     else:
         above = {id(finding) for finding in answer.findings}
-        causes = first_lines.causes(listed)
-        lines += ["Findings by cause:"] if causes else []
-        for cause in causes[:TOP]:
+        found = causes.causes(listed)
+        lines += ["Findings by cause:"] if found else []
+        for cause in found[:TOP]:
             lines += _cause(cause, width, painted, above)
-        if len(causes) > TOP:
-            lines += wrap(f"… {plural(len(causes) - TOP, 'more cause')}: --verbose prints every finding", width)
+        if len(found) > TOP:
+            lines += wrap(f"… {plural(len(found) - TOP, 'more cause')}: --verbose prints every finding", width)
     lines += [""] if listed else []
     lines += _closing(listed, whole, full, width, shown)
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
@@ -92,7 +93,7 @@ def _write(lines: Sequence[str], out: TextIO) -> None:
         out.write(_encodable(line, encoding) + "\n")
 
 
-def _cause(cause: first_lines.Cause, width: int, painted: bool, above: Set[int]) -> list[str]:
+def _cause(cause: causes.Cause, width: int, painted: bool, above: Set[int]) -> list[str]:
     """A cause: how severe, which rule, how often; whose it is and where; what the first of its findings says, unless
     the first lines (``above``: the identities of findings) said so."""
     first = cause.findings[0]
@@ -114,7 +115,7 @@ def _table(findings: Sequence[Finding], width: int, painted: bool) -> list[str]:
         (f["severity"], _short(f).strip(" ·") or "-", f["rule"], _where(f), visible(who(f)) or "-") for f in findings
     ]
     heads = ("SEVERITY", "FINGERPRINT", "RULE", "WHERE", "WHO")
-    limits = (8, FINGERPRINT, _RULE_WIDTH, width // 5, width // 5)
+    limits = (8, FINGERPRINT_SHOWN, _RULE_WIDTH, width // 5, width // 5)
     widths = [
         min(limit, max(cells(head), *(cells(row[at]) for row in rows)))
         for at, (head, limit) in enumerate(zip(heads, limits, strict=True))
@@ -187,7 +188,7 @@ def _where(finding: Finding) -> str:
 
 def _short(finding: Finding) -> str:
     """As much of its fingerprint as 'auditor explain' needs, to be added to a line; nothing where it has none."""
-    return f" · {finding['fingerprint'][:FINGERPRINT]}" if finding.get("fingerprint") else ""
+    return f" · {short_fingerprint(finding)}" if finding.get("fingerprint") else ""
 
 
 def _paint(line: str, severity: str, length: int, painted: bool) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
-from auditor.dashboards.wording import Finding, duration, instant
+from auditor.dashboards.wording import Finding, instant
 
 BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
@@ -140,3 +140,20 @@ def held_for(row: Mapping[str, Any]) -> str:
         return "for an unknown time"
     least = "at least " if row.get("at_least") else ""
     return f"for {least}{duration(row['age_ms'])}"
+
+
+def begun(row: Mapping[str, Any]) -> str:
+    """Since when a transaction is open, in words: where its producer's clock contradicts what brokers wrote around it,
+    both, as far as they are known; empty where nothing tells."""
+    if not row.get("since"):
+        return ""
+    if not row.get("since_by_producer"):
+        return instant(row["since"])
+    said, least, most = (
+        instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
+    )
+    bounds = [f"no earlier than {least}"] if least and least != said else []
+    bounds += [f"no later than {most}"] if most and most != said else []
+    said += " at the earliest" if said == least else " at the latest" if said == most else ""
+    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
+    return f"{said}{by}; its producer's clock says {instant(row['since_by_producer'])}"

@@ -155,6 +155,7 @@ def _missing(log: LogView, window: Window) -> Finding:
     "split-decision",
     family=FAMILY,
     severity="critical",
+    absorbed_by=(By("replica-divergence", same_record),),
     prevented_by=(CLEAN_ELECTION,),
 )
 def split_decision(log: LogView) -> Iterator[Finding]:

@@ -66,11 +66,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
 
     Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
+    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are.
     """
     history = log.cluster.coordinator
     assert history is not None
     just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
-    needed_by = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
+    needed_by = max(log.time(t["first_time"]) + (CLIENT_MS if just_now else 0), int(t["marker_timestamp"]))
     other = skew(log, partition) > SAME_CLOCK_MS
     return arrived(history.times.get(partition, -1), history.clean.get(partition, False), needed_by, other_clock=other)
 

@@ -45,7 +45,7 @@ WIDTH = 110  # columns of an explanation
 def open(
     *paths: str | os.PathLike[str], spark: SparkSession | None = None, master: str | None = None,
     bootstrap_server: str | None = None, client_config: Mapping[str, Any] | None = None, as_of: Time | None = None,
-    topic: Several = (), rule: Several = (), skip_rule: Several = (), **options: Any,
+    topic: Several = (), rule: Several = (), skip_rule: Several = (), remote: Several = (), **options: Any,
 ) -> OpenedAudit:  # fmt: skip
     """Opens an audit of log directories, or of a running cluster. Nothing is read yet.
 
@@ -62,6 +62,7 @@ def open(
         topic: Only the topics that match this glob, or one of several.
         rule: Only this rule, or these.
         skip_rule: All but this rule, or these.
+        remote: A folder with the remote part of tiered topics, or several, where it is not below the paths.
         options: The other options of ``auditor audit`` by name: ``policy``, ``records``, ``fail_on``, ``max_findings``,
             ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``.
 
@@ -79,7 +80,7 @@ def open(
     chosen = AuditOptions(
         tuple(os.fspath(path) for path in paths), Path(), as_of=_time("now" if live and as_of is None else as_of),
         master=master or "inline", topics=_several(topic), rules=_several(rule), skip_rules=_several(skip_rule),
-        bootstrap=bootstrap_server, **_checked(options),
+        remote=_several(remote), bootstrap=bootstrap_server, **_checked(options),
     )  # fmt: skip
     return OpenedAudit(chosen, running.runner_for(chosen.master, spark), client_config if live else None, live=live)
 
@@ -153,7 +154,8 @@ class OpenedAudit:
         """One finding with its evidence and its rule, by its fingerprint or the first digits of it."""
         found = zip(self.findings.to_dicts(), self.findings.fingerprints, strict=True)
         row = explaining.one((finding | {"fingerprint": name} for finding, name in found), fingerprint)
-        return Text(explaining.text(row, WIDTH))
+        with running.failures():
+            return Text(explaining.text(row, WIDTH, self._audit.cluster_events))
 
     def timeline(self, topic: Several = ()) -> Page:
         """The transactions of partitions as a picture, those that are blocked first; of topics by glob, or all."""

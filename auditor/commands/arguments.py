@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.limits import DEFAULT_LIMITS, IN_ALL, OF_A_RULE
 from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, parse_time
-from auditor.rules.floods import IN_ALL, OF_A_RULE
 
 NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
@@ -26,6 +25,14 @@ def add_master(p: argparse._ActionsContainer) -> None:
     )  # fmt: skip
 
 
+def add_remote(p: argparse.ArgumentParser) -> None:
+    """The option that says where the remote part of tiered topics is."""
+    p.add_argument(
+        "--remote", action="append", default=[], metavar="DIR",
+        help="remote part of tiered topics, as LocalTieredStorage keeps it (repeatable); found below a PATH too",
+    )  # fmt: skip
+
+
 def add_audit_options(
     p: argparse.ArgumentParser, paths: bool = True, formats: Sequence[str] = FORMATS, clock: str = NEWEST
 ) -> None:
@@ -35,6 +42,7 @@ def add_audit_options(
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
+        add_remote(p)
     _what_is_audited(p.add_argument_group("what is audited"), clock)
     _what_counts(p.add_argument_group("what counts"))
     _what_is_printed(p.add_argument_group("what is printed; results and exit status are of all"), formats, paths)
@@ -150,5 +158,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
         limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
-        args.max_findings, getattr(args, "bootstrap_server", None), args.baseline,
+        args.max_findings, getattr(args, "bootstrap_server", None), args.baseline, tuple(getattr(args, "remote", ())),
     )  # fmt: skip

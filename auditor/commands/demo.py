@@ -1,4 +1,8 @@
-"""``auditor demo``: the main job on a small log directory of a real broker that comes with the project."""
+"""``auditor demo``: the main job on the small log directories of a real cluster that come with the project.
+
+Three brokers of 4.3.1, one of which was down as transactions ended: the coordinators took its partition for a deleted
+one and completed them without its marker (KAFKA-20734).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the console script's."""
     p = commands.add_parser(
         "demo",
-        help="the main job on a small log directory of a real broker",
+        help="the main job on small log directories of a real cluster",
         epilog=examples(
             "auditor demo --out /tmp/demo",
         ),

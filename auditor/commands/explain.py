@@ -40,8 +40,15 @@ def run(args: argparse.Namespace) -> int:
     rows = findings_of(args.out) if args.out is not None else _of_history(args.history)
     row = explaining.one(rows, str(args.fingerprint))
     width = shutil.get_terminal_size((120, 24)).columns
-    sys.stdout.write(explaining.text(row, width))
+    events = _events(args.out) if args.out is not None else ()
+    sys.stdout.write(explaining.text(row, width, events))
     return 0
+
+
+def _events(out: Path) -> list[dict[str, Any]]:
+    """What the cluster did, as the run's summary has it."""
+    summary: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return summary.get("cluster_events", [])
 
 
 def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:

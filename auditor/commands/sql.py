@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_master
+from auditor.commands.arguments import add_master, add_remote
 from auditor.commands.parser import examples
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
 
@@ -42,6 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--records", action="store_true", help="findings and decode_errors: look into every record too")
     p.add_argument("--include-payload", action="store_true", help="keys and values in the table records")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
+    add_remote(p)
     add_master(p)
     p.add_argument(
         "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="of a segment that a task reads"
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     options = AuditOptions(
         paths, Path(), records=args.records, topics=tuple(args.topic), master=master(args.engine, args.master),
         as_of=parse_time(args.as_of) if args.as_of is not None else None, split_size=args.split_size,
-        include_payload=args.include_payload,
+        include_payload=args.include_payload, remote=tuple(args.remote),
     )  # fmt: skip
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     with running.failures(), running.runner(options) as runner:

@@ -30,8 +30,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
 from auditor.pipeline.runner import Copies, Runner
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.finding import iso
 
 CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too

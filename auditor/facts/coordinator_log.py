@@ -26,6 +26,7 @@ TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLo
 PIECE_ROWS = 16_384
 PIECES_AT_HAND = 3  # unpacked, of a log: 1.4 MB each, and there may be fifty logs
 NAMES_AT_HAND = 500_000  # partitions in sets, of a log
+PLAIN_ROWS = 4_096  # up to here the interpreter is faster than loading numba, which the driver needs for nothing else
 WHOLE_NAME = -(1 << 31)  # in place of a partition: the topic's text is all of the name
 COLUMNS = {
     "id": "i4", "partition": "i4", "offset": "i8", "record_time": "i8", "leader_epoch": "i4", "state": "i2",
@@ -105,7 +106,8 @@ def windows_of(columns: Columns) -> np.ndarray:
     ends with its Complete record.
     """
     out = np.empty(len(columns["id"]), np.int32)
-    _cut(columns["id"], columns["state"], columns["producer_id"], out)
+    cut = _cut if len(out) > PLAIN_ROWS else _cut.py_func
+    cut(columns["id"], columns["state"], columns["producer_id"], out)
     return out
 
 

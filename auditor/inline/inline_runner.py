@@ -20,8 +20,7 @@ from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, read_kept
 from auditor.pipeline.runner import Audited, Copies, Judged, JudgeLog, Runner, judged_texts
 from auditor.pipeline.table_schemas import schemas
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ def news(audit: Audit, least: str) -> News:
     found = results.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
     before = None
     if options.history is not None and options.run_id is not None:
-        before = runs.before(options.history, options.run_id)
+        before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
     old = _open_then(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
     return _news_of(change.new, change.gone, change.still, audit, least)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from auditor.base.errors import AuditInputError
@@ -24,8 +24,8 @@ def one(rows: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
     return row
 
 
-def text(row: Mapping[str, Any], width: int) -> str:
-    """A finding explained; ``width`` in columns."""
+def text(row: Mapping[str, Any], width: int, events: Sequence[Mapping[str, Any]] = ()) -> str:
+    """A finding explained; ``width`` in columns; ``events``: what the cluster did beside it."""
     rule = registry.load().get(row["rule"])
     page = {} if rule is None else {"Title": rule.title, **rule.sections}
-    return "\n".join(explained(row, page, width)) + "\n"
+    return "\n".join(explained(row, page, width, events)) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import json
 import sys
@@ -26,6 +27,7 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
+from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
 
@@ -115,6 +117,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
+        "clusters": results.cluster_ids(audit),
     }
     runs.publish(options.history, run_id, tables, facts)
 
@@ -138,6 +141,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "batches": sum(row["sums"]["batches"] for row in logs),
         "records": sum(row["sums"]["records"] for row in logs),
         "records_decoded": audit.options.records,
+        "validation_failures": _validation_failures(audit),
         "skipped": _skipped(audit),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit)],
@@ -145,10 +149,25 @@ def summarise(audit: Audit) -> dict[str, Any]:
             {k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs
         ],
         "blocked": audit.blocked,
+        "cluster_events": audit.cluster_events,
         "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
+        "ran": _ran(audit),
         **audit.of_summary(),
+    }
+
+
+def _validation_failures(audit: Audit) -> dict[str, int | None]:
+    """What leaders would have counted had they been given what is stored, by KIP-467's counters; each log once.
+
+    None where only ``--records`` would show any.
+    """
+    logs = [row["sums"] for row in audit.judged["log"] if row["leader_copy"]]
+    counted = {name: sum(sums.get(name, 0) for sums in logs) for name in METRICS}
+    return {
+        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else counted[name]
+        for name, metric in METRICS.items()
     }
 
 
@@ -173,6 +192,12 @@ def _baseline(audit: Audit) -> dict[str, Any] | None:
         "back": [entry.row() | {"why": why} for entry, why in held.back],
         "gone": [entry.row() for entry in held.gone],
     }
+
+
+def _ran(audit: Audit) -> dict[str, Any]:
+    """When the run began by the clock on the wall, and how long it has taken so far."""
+    taken = datetime.datetime.now(datetime.UTC) - audit.began
+    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(taken.total_seconds(), 3)}
 
 
 def version(package: str) -> str:

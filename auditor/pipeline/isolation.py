@@ -38,8 +38,8 @@ Result = TypeVar("Result")
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 KILLS = "reading it "  # how the reason of a refused file begins
-LOADED = ("auditor.pipeline.read_step", "auditor.pipeline.cluster_settings", "auditor.pipeline.judge",
-          "auditor.pipeline.derived_tables", "auditor.connectors.rows")  # fmt: skip
+LOADED = ("auditor.base.machine_code", "auditor.replay.copy_reader", "auditor.pipeline.read_step",
+          "auditor.pipeline.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
 _FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
 
 

@@ -7,6 +7,7 @@ what it needs. Nothing is done before it is asked for, and nothing twice.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fnmatch
 import time
 from collections.abc import Callable, Iterator
@@ -18,16 +19,25 @@ from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
-from auditor.pipeline import accepted_findings, cluster_settings, context, derived_tables, plan, policy_choice, results
+from auditor.connectors.tiered import with_remote
+from auditor.pipeline import (
+    accepted_findings,
+    cluster_events,
+    cluster_settings,
+    context,
+    derived_tables,
+    plan,
+    policy_choice,
+    results,
+)
 from auditor.pipeline.accepted_findings import Baseline, Verdicts
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import Kept
@@ -50,8 +60,8 @@ def nobody(text: str) -> None:
 class Audit:
     """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
 
-    ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
-    directory. Errors, where the input is first asked for: :class:`AuditInputError`.
+    ``timings``: seconds of each step so far; ``began``: when it was opened. ``fatal``: files that kill who reads them
+    for a table, with their log directory. Errors, where the input is first asked for: :class:`AuditInputError`.
     """
 
     def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
@@ -59,6 +69,7 @@ class Audit:
         self.runner = runner
         self.say = say
         self.timings: dict[str, float] = {}
+        self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
         self._steps: list[str] = []
         self._since = 0.0
@@ -66,14 +77,24 @@ class Audit:
     # open
 
     @cached_property
-    def inventory(self) -> Inventory:
-        """What there is below the paths."""
+    def _found(self) -> Inventory:
+        """What there is below the paths, the remote parts of logs for themselves."""
         with self.step("open"):
-            return discover(list(self.options.paths), self.options.limits)
+            found = discover(list(self.options.inputs), self.options.limits)
+        if self.options.remote and not found.remote:
+            raise AuditInputError(f"no remote segments below {', '.join(self.options.remote)}; check --remote")
+        return found
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What there is below the paths, tiered logs with their remote part."""
+        if not self._found.remote:
+            return self._found
+        return with_remote(self._found, {key: known.remote for key, known in self.settings.items()})
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
-        inventory = self.inventory
+        inventory = self._found
         with self.step("open"):
             return cluster_settings.read_settings(inventory, self.options.limits, self.runner.pool)
 
@@ -208,6 +229,25 @@ class Audit:
         return found
 
     @cached_property
+    def cluster_events(self) -> list[dict[str, Any]]:
+        """What the controller did to the partitions that findings above info name: rows of
+        :func:`auditor.pipeline.cluster_events.read_events`, in the order of the findings."""
+        tasks = []
+        by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
+        for key, known in self.settings.items():
+            named = (
+                f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
+            )
+            at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
+            wanted, source = tuple(at)[: cluster_events.MAX_PARTITIONS], known.source
+            if source is None or not wanted:
+                continue
+            for copy in (c for c in source.copies if c.topic == METADATA_TOPIC):
+                tasks.append(cluster_events.EventsTask(source.place, copy, wanted, self.options.limits))
+        with self.step("what the cluster did"):
+            return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
+
+    @cached_property
     def baseline(self) -> Baseline:
         """The accepted findings. Errors: :class:`AuditInputError` for a file that is none."""
         file = self.options.baseline
@@ -286,8 +326,10 @@ class Audit:
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
         places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
-        found = [(places[name], e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
-        return {f"{place.path}/{error.file}": error.detail for place, error in found}
+        found = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
+        copies = [(d.name, c) for d in self.inventory.log_dirs for c in d.copies] if found else []
+        remote = {(name, f.name): f.place for name, c in copies for f in c.files() if f.place is not None}
+        return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
 
     def _rows_so_far(self) -> list[Any]:
         return list(self.__dict__.get("judged", {}).get("log", []))

@@ -11,8 +11,7 @@ from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import Cluster
 from auditor.spark.progress import watched
 

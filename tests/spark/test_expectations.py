@@ -206,7 +206,7 @@ def test_a_healthy_directory_meets_every_expectation_and_an_altered_one_does_not
         said = json.loads((tmp_path / name / "summary.json").read_text())["expectations"]
         judged = pq.read_table(tmp_path / name / "tables" / "expectations")
         assert said["failed"] == sum(not row["success"] for row in judged.to_pylist())
-        assert (tmp_path / name / "data_docs" / "index.html").is_file()
+        assert not (tmp_path / name / "data_docs").exists()
         assert judged.num_rows == said["evaluated"]
         (run,) = [run for run in runs.committed(tmp_path / "history") if run.run_id == name]
         assert runs.read(tmp_path / "history", run, "expectations") == judged
@@ -219,7 +219,7 @@ def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession) -> None:
     frames = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit)}
     names = ("suite", "column", "success", "broken")
     on_pandas, on_spark = (
-        gx_run.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, None, session)
+        gx_run.run({name: (frame, suites.expectations(name)) for name, frame in frames.items()}, session)
         for session in (None, spark)
     )
     assert [[row[n] for n in names] for row in on_spark] == [[row[n] for n in names] for row in on_pandas]

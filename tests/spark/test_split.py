@@ -15,8 +15,7 @@ from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import segment_tasks
 from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.spark import scan
 from auditor.spark.split import read_parts
 from tests import corpora

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def options(name: str, out: Path, **more: Any) -> AuditOptions:
-    path, as_of = (DEMO / "logs", 1795233109381) if name == "demo" else _of_corpus(name)
+    path, as_of = (DEMO / "logs", int((DEMO / "as-of").read_text())) if name == "demo" else _of_corpus(name)
     return AuditOptions((str(path),), out, records=True, as_of=as_of, master="inline[2]", **more)
 
 

@@ -12,7 +12,7 @@ from auditor.pipeline import plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
-from auditor.replay.copy_reader import CopyTask
+from auditor.replay.copy_task import CopyTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 

@@ -16,6 +16,9 @@ import pytest
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
+from auditor.facts.producer_rows import PRODUCER
+from auditor.replay import finish
+from auditor.replay.producer_columns import column, rows_of_producers
 from auditor.replay.state import Replay
 from tests.made import data, marker
 from tests.unit.batch_histories import LAST, History, facts_of, history
@@ -67,6 +70,24 @@ def plain() -> list[dict[str, str]]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_machine_code_gives_what_plain_python_gives(plain: list[dict[str, str]], seed: int) -> None:
     assert reported(facts_of(history(seed, 150), compacted=seed % 3 == 0)) == plain[seed]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_rows_of_producers_are_their_columns(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Few producers are written as rows by machine code, many column by column."""
+    seen = []
+
+    def compared(replay: Replay) -> np.ndarray:
+        rows = rows_of_producers(replay)
+        seen.append(len(rows))
+        for name in PRODUCER.names or ():
+            assert rows[name].tolist() == column(replay, name).tolist(), name
+        return rows
+
+    monkeypatch.setattr(finish, "rows_of_producers", compared)
+    facts_of(history(seed, 600, producers=40), compacted=seed % 3 == 0)
+    assert seen
+    assert seen[0] > 20
 
 
 def test_the_histories_hold_every_kind_of_event_that_a_replay_can_tell() -> None:

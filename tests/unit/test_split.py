@@ -23,7 +23,8 @@ from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import packed, read_chunks, read_packed, unpacked
-from auditor.replay.copy_reader import CopyTask, read_copy
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.crashing_files import CrashingPlace
@@ -134,7 +135,7 @@ def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
     task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) > 1)
     rows = [row for part in plan.segment_tasks([task])[1:] for row in read_packed(part)]
     columns = {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}
-    with pytest.raises(RuntimeError, match="segment 0 of a copy did not arrive"):
+    with pytest.raises(RuntimeError, match="segment 0 of a replica did not arrive"):
         list(replay_parts(iter(pa.Table.from_pydict(columns, schema=CHUNKS_ARROW).to_batches()), [task]))
 
 
