@@ -11,10 +11,15 @@ help: ## list the targets
 
 setup: .venv/.ready ## make .venv with the locked dependencies (the others do it by themselves)
 
-.venv/.ready: requirements.lock requirements-build.lock pyproject.toml scripts/setup.sh
+NEEDS = requirements-build.lock pyproject.toml scripts/setup.sh
+
+.venv/.ready: requirements.lock $(NEEDS)
 	@sh scripts/setup.sh
 
-demo: setup ## audit a small log directory of a real broker and write its report
+.venv/.run: requirements-run.lock $(NEEDS)
+	@sh scripts/setup.sh run
+
+demo: .venv/.run ## audit a small log directory of a real broker and write its report
 	@$(WITH_JAVA) $(BIN)/auditor demo
 
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
@@ -81,8 +86,9 @@ env: setup ## what executors without these libraries need, for spark-submit --ar
 	$(BIN)/python scripts/pack_env.py dist/executor-env.tar.gz
 
 lock: ## choose the pinned versions again (needs uv)
-	rm -f requirements.lock requirements-build.lock
-	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
+	rm -f requirements.lock requirements-build.lock requirements-run.lock
+	$(LOCK) pyproject.toml --all-extras --group dev --output-file requirements.lock
+	$(LOCK) --constraint requirements.lock --no-annotate --extra spark pyproject.toml --output-file requirements-run.lock
 	$(LOCK) --group build --output-file requirements-build.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --quiet \
 	  airflow_dags/requirements.in --output-file requirements-airflow.lock

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands import sql
 from auditor.connectors import schema
 from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
@@ -29,7 +28,7 @@ def opened(spark: SparkSession, corpus: str, **options: Any) -> Audit:
 
 
 def ask(spark: SparkSession, corpus: str, text: str, **options: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = sql.query(opened(spark, corpus, **options), text).to_pylist()
+    rows: list[dict[str, Any]] = opened(spark, corpus, **options).query(text).to_pylist()
     return rows
 
 
@@ -102,8 +101,8 @@ def test_wrong_sql_is_one_line_with_a_hint(spark: SparkSession) -> None:
 
 
 def test_only_what_is_named_is_computed() -> None:
-    assert sql.mentioned("SELECT * FROM Batches b JOIN transactions_x t") == {"batches"}
-    assert sql.mentioned("select 'findings'") == {"findings"}
+    assert derived_tables.mentioned("SELECT * FROM Batches b JOIN transactions_x t") == {"batches"}
+    assert derived_tables.mentioned("select 'findings'") == {"findings"}
 
 
 @pytest.mark.parametrize("records", [False, True])
