@@ -16,7 +16,7 @@ import pytest
 from auditor.rules.finding import SEVERITIES, Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
-from tests.unit.test_files_that_cannot_be_read import WEAKER, about, groups
+from tests.whole.test_files_that_cannot_be_read import WEAKER, about, groups
 
 CORPORA = (
     "healthy-28", "healthy-41", "not-hanging-41", "unknown-producer-23", "trimmed-28", "legacy-0102", "hanging-36",
