@@ -134,7 +134,7 @@ def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
     task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) > 1)
     rows = [row for part in plan.segment_tasks([task])[1:] for row in read_packed(part)]
     columns = {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}
-    with pytest.raises(RuntimeError, match="segment 0 of a copy did not arrive"):
+    with pytest.raises(RuntimeError, match="segment 0 of a replica did not arrive"):
         list(replay_parts(iter(pa.Table.from_pydict(columns, schema=CHUNKS_ARROW).to_batches()), [task]))
 
 
