@@ -7,14 +7,17 @@ environment. What belongs to the installation comes from the environment of Airf
     KAFKA_AUDIT_JOB       path of auditor/job.py (default: beside this file's folder)
     KAFKA_AUDIT_SCHEDULE  a cron expression; without it, runs are started by hand, by assets or through the API
     KAFKA_AUDIT_PATHS     what to audit, split by spaces, as default of the parameter
+    KAFKA_AUDIT_CLUSTERS  many clusters, as JSON: {"name": ["path", ...], ...}, as default of the parameter
     KAFKA_AUDIT_OUT       folder of the results, which the worker and the Spark driver share; default of the parameter
     KAFKA_AUDIT_PY_FILES, KAFKA_AUDIT_ARCHIVES   the project's zip and the packed environment, for bare executors
     AIRFLOW_CONN_SPARK_DEFAULT                   the Spark master
 
-Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. Findings never fail
-the audit, but the judge. A retry of the audit submits nothing when the results of its run are whole already, and on
-YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running; clear ``inventory`` too to
-audit again.
+Each run writes to ``OUT/runs/<run id>`` and keeps its results in the history under ``OUT/history``. With many clusters
+every task is there once a cluster, by its name: one that fails stands as failed, and the others go on; results lie in
+``OUT/runs/<run id>/<name>`` and ``OUT/latest/<name>``, and ``auditor dashboard OUT/history`` says which is overdue.
+Findings never fail the audit, but the judge. A retry of the audit submits nothing when the results of its run are
+whole already, and on YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running;
+clear ``inventory`` too to audit again.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, Param, TriggerRule, dag, get_current_context, task
+from airflow.sdk import Asset, Param, TriggerRule, dag, get_current_context, task, task_group
 from airflow.sdk.exceptions import AirflowFailException
 
 JOB = os.environ.get("KAFKA_AUDIT_JOB", str(Path(__file__).resolve().parents[1] / "auditor" / "job.py"))
@@ -46,6 +49,11 @@ PARAMS = {
         os.environ.get("KAFKA_AUDIT_PATHS", "").split(), type="array", items={"type": "string"},
         description="Log directories, folders above some, or URIs; as the worker and Spark see them",
     ),
+    "clusters": Param(
+        json.loads(os.environ.get("KAFKA_AUDIT_CLUSTERS") or "{}"), type="object",
+        additionalProperties={"type": "array", "items": {"type": "string"}},
+        description="In place of paths: those of each cluster by its name, an audit each",
+    ),
     "out": Param(os.environ.get("KAFKA_AUDIT_OUT", ""), type="string", description="Folder of the results"),
     "policy": Param("auto", enum=list(POLICIES), description="Which brokers' rules the log was written under"),
     "severity": Param("error", enum=[*SEVERITIES, "never"], description="The judge fails at this severity or above"),
@@ -58,9 +66,15 @@ PARAMS = {
 }  # fmt: skip
 
 
-def results_of(params: dict[str, Any], run_id: str) -> Path:
-    """The folder of one run's results; ``run_id`` is any text."""
-    return Path(params["out"]) / "runs" / quote(run_id, safe="")
+def results_of(params: dict[str, Any], run_id: str, cluster: str) -> Path:
+    """The folder of one run's results about one cluster; ``run_id`` and ``cluster`` are any text, empty for no name."""
+    folder = Path(params["out"]) / "runs" / quote(run_id, safe="")
+    return folder / named(cluster) if cluster else folder
+
+
+def named(cluster: str) -> str:
+    """A cluster's name as that of a folder."""
+    return quote(cluster, safe="").replace(".", "%2E")
 
 
 def summary_of(folder: Path) -> dict[str, Any] | None:
@@ -77,7 +91,8 @@ class AuditOperator(SparkSubmitOperator):
 
     def execute(self, context: Any) -> Any:
         """Runs the job. Errors: those of the submission, and of a job that could not read all of its input."""
-        found = summary_of(results_of(context["params"], context["run_id"]))
+        args = list(self.application_args)
+        found = summary_of(Path(args[args.index("--out") + 1]))
         if found is not None and found["complete"]:
             self.log.info("the results of this run are whole; nothing to do")
             return None
@@ -85,37 +100,47 @@ class AuditOperator(SparkSubmitOperator):
 
 
 @task
-def inventory() -> list[str]:
+def clusters() -> list[dict[str, Any]]:
+    """What is to be audited: a name and paths a cluster, one without a name where there is no list of them."""
+    params = get_current_context()["params"]
+    return [{"name": name, "paths": paths} for name, paths in sorted(params["clusters"].items())] or [
+        {"name": "", "paths": params["paths"]}
+    ]
+
+
+@task
+def inventory(cluster: dict[str, Any]) -> list[str]:
     """Looks for what is to be audited, and gives the job's arguments. Cheap: no file is opened.
 
     Errors: AirflowFailException, which no retry helps, for missing parameters and for local paths that are not there.
     """
     context = get_current_context()
     params, run_id = context["params"], context["run_id"]
-    if not params["paths"] or not params["out"]:
+    name, paths = cluster["name"], cluster["paths"]
+    if not paths or not params["out"]:
         raise AirflowFailException("give the parameters 'paths' and 'out', or KAFKA_AUDIT_PATHS and KAFKA_AUDIT_OUT")
-    missing = [path for path in params["paths"] if "://" not in path and not Path(path).exists()]
+    missing = [path for path in paths if "://" not in path and not Path(path).exists()]
     if missing:
         raise AirflowFailException(f"not there: {', '.join(missing)}")
-    folder = results_of(params, run_id)
+    folder = results_of(params, run_id, name)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMMARY).unlink(missing_ok=True)  # from here on, results are those of this run
     args = ["--out", str(folder), "--policy", params["policy"], "--fail-on", "never", "--quiet"]
-    args += ["--history", str(Path(params["out"]) / "history"), "--run-id", run_id]
+    args += ["--history", str(Path(params["out"]) / "history"), "--run-id", f"{run_id} {name}".rstrip()]
     if params["as_of"] == "run_after":  # not the logical date, which runs started by hand or by assets lack
         args += ["--as-of", context["dag_run"].run_after.isoformat()]
     args += [f"--{name}" for name in ("records", "expectations") if params[name]]
-    return [*args, "--", *params["paths"]]
+    return [*args, "--", *paths]
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
-def judge() -> dict[str, int]:
+def judge(cluster: dict[str, Any]) -> dict[str, int]:
     """Fails when there are findings of the wanted severity, or when the audit could not read all of its input.
 
     Gives the number of findings by severity.
     """
     context = get_current_context()
-    folder = results_of(context["params"], context["run_id"])
+    folder = results_of(context["params"], context["run_id"], cluster["name"])
     summary = summary_of(folder)
     if summary is None:
         raise AirflowFailException("there are no results to judge: see the log of the task 'audit'")
@@ -133,21 +158,41 @@ def judge() -> dict[str, int]:
 
 
 @task(outlets=[REPORT], trigger_rule=TriggerRule.ALL_DONE)
-def publish(*, outlet_events: Any = None) -> str:
-    """Puts the newest report and metrics in ``OUT/latest``, each file whole, also when the judge says no."""
+def publish(cluster: dict[str, Any], *, outlet_events: Any = None) -> str:
+    """Puts the newest report and metrics in ``OUT/latest``, or in a cluster's folder there, each file whole.
+
+    Also when the judge says no.
+    """
     context = get_current_context()
-    folder = results_of(context["params"], context["run_id"])
+    folder = results_of(context["params"], context["run_id"], cluster["name"])
     summary = summary_of(folder)
     if summary is None:
         raise AirflowFailException("there are no results to publish: see the log of the task 'audit'")
     latest = Path(context["params"]["out"]) / "latest"
-    latest.mkdir(exist_ok=True)
+    latest = latest / named(cluster["name"]) if cluster["name"] else latest
+    latest.mkdir(parents=True, exist_ok=True)
     for name in PUBLISHED:
         part = latest / f".{name}.part"
         shutil.copyfile(folder / name, part)
         os.replace(part, latest / name)
-    outlet_events[REPORT].extra = {"run_id": context["run_id"], "counts": summary["counts"]["by_severity"]}
+    told = {"run_id": context["run_id"], "cluster": cluster["name"]}
+    outlet_events[REPORT].extra = told | {"counts": summary["counts"]["by_severity"]}
     return str(latest / "report.html")
+
+
+@task_group(prefix_group_id=False)
+def of_cluster(cluster: dict[str, Any]) -> None:
+    """Inventory, then the audit, then its judgement and the publishing side by side."""
+    audit = AuditOperator(
+        task_id="audit",
+        application=JOB,
+        application_args=inventory(cluster),
+        name="kafka-log-audit",
+        py_files=os.environ.get("KAFKA_AUDIT_PY_FILES"),
+        archives=os.environ.get("KAFKA_AUDIT_ARCHIVES"),
+        outlets=[RESULTS],
+    )
+    audit >> [judge(cluster), publish(cluster)]
 
 
 @dag(
@@ -161,17 +206,8 @@ def publish(*, outlet_events: Any = None) -> str:
     doc_md=__doc__,
 )
 def kafka_log_audit() -> None:
-    """Inventory, then the audit, then its judgement and the publishing side by side."""
-    audit = AuditOperator(
-        task_id="audit",
-        application=JOB,
-        application_args=inventory(),
-        name="kafka-log-audit",
-        py_files=os.environ.get("KAFKA_AUDIT_PY_FILES"),
-        archives=os.environ.get("KAFKA_AUDIT_ARCHIVES"),
-        outlets=[RESULTS],
-    )
-    audit >> [judge(), publish()]
+    """The same for each cluster."""
+    of_cluster.expand(cluster=clusters())
 
 
 kafka_log_audit()

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.commands import config
+from auditor.commands.parser import OneLineParser, TopParser, examples
 
-COMMANDS = (
-    "demo", "audit", "rules", "decode", "what_if", "sql", "live", "watch", "history", "dashboard", "explain",
-)  # modules of auditor.commands, in the order of the help  # fmt: skip
+# Modules of auditor.commands by the groups that the help lists them in.
+GROUPS = {
+    "audit": ("demo", "audit", "live", "watch", "what_if"),
+    "look closer": ("explain", "rules", "sql", "decode"),
+    "over time": ("history", "dashboard", "baseline"),
+    "your shell": ("completion",),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status. A user's mistake ends in one line and 2."""
     words = list(sys.argv[1:] if argv is None else argv)
-    args = parser(words[0] if words else None).parse_args(words)
     try:
+        args = parsed(words)
         return _guarded(args)
     except AuditInputError as error:
         print(f"auditor: {error}", file=sys.stderr)
@@ -37,6 +46,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """What the words of a call say, and where they do not, the files of options. Says which options came of a file."""
+    top, commands = parsers(words[0] if words else None)
+
+    @functools.cache
+    def parser_of(name: str) -> argparse.ArgumentParser | None:
+        return commands.get(name) or parsers(name)[1].get(name)
+
+    names = [name.replace("_", "-") for name in COMMANDS]
+    args, settings = config.parse(top, words, names, parser_of, Path())
+    if settings and not getattr(args, "quiet", False):
+        files = {each.file: ", ".join(s.key for s in settings if s.file == each.file) for each in settings}
+        sys.stderr.writelines(f"auditor: {file} sets {keys}\n" for file, keys in files.items())
+    return args
+
+
 def _guarded(args: argparse.Namespace) -> int:
     """Runs the command. What goes wrong and is no user's mistake is an :class:`AuditFailure`, but for a closed pipe."""
     try:
@@ -49,14 +74,6 @@ def _guarded(args: argparse.Namespace) -> int:
         with failures():
             raise
     raise AssertionError("not reached")
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong with a call in one line with a hint, without the usage in front of it."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the program with exit status 2."""
-        self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' lists what it takes\n")
 
 
 class _Version(argparse.Action):
@@ -74,15 +91,30 @@ class _Version(argparse.Action):
         raise AssertionError("not reached")
 
 
-def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """All commands and options, or only ``command``'s, which must not wait for the imports of the others."""
-    top = OneLineParser(prog="auditor", description="Audits Kafka log directories for exactly-once invariants.")
+def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of all commands, or only of ``command``, which must not wait for the imports of the others; and the
+    parsers of those by name."""
+    top = TopParser(
+        prog="auditor",
+        description="Audits Kafka log directories: who blocks whom, since when, and what to do about it.",
+        epilog=examples(
+            "auditor demo", "auditor audit /var/kafka-logs --out /tmp/audit", "auditor explain 1f2e3d --out /tmp/audit"
+        ),
+    )
     top.add_argument("--version", action=_Version, help="print the version and end")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", parser_class=OneLineParser)
     asked = (command or "").replace("-", "_")
-    for name in (asked,) if asked in COMMANDS else COMMANDS:
+    for name in (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS:
         importlib.import_module(f"auditor.commands.{name}").add_parser(commands)
-    return top
+    for each in commands.choices.values():
+        config.add_option(each)
+    says = {each.dest: each.help or "" for each in commands._choices_actions}  # no public way to ask
+    top.groups = {
+        title: {dashed: says[dashed] for name in names if (dashed := name.replace("_", "-")) in says}
+        for title, names in GROUPS.items()
+    }
+    top.set_defaults(top=top, commands=commands.choices)  # for the command that completes all of them
+    return top, dict(commands.choices)
 
 
 if __name__ == "__main__":

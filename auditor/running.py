@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +17,7 @@ from auditor.base.errors import AuditFailure, AuditInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from auditor.dashboards.selection import Printing, Selection
     from auditor.pipeline.options import AuditOptions
     from auditor.pipeline.runner import Runner
     from auditor.pipeline.whole_audit import Audit, Say
@@ -89,18 +88,18 @@ def audit(options: AuditOptions, say: Say | None = None, spark: SparkSession | N
         return done
 
 
-def write(done: Done, publish: Callable[[Done, Path], None] | None = None) -> None:
+def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selection: Selection | None = None) -> None:
     """Brings an audit to its end: claims ``--out``, does what is left to do, and publishes all of it or nothing.
 
-    ``publish`` writes the results into a folder; by default those of the contract's section 3. Errors: as of
-    :func:`audit`; what failed is in ``failure.log``.
+    ``publish`` writes the results into a folder; by default those of the contract's section 3. ``selection``: what will
+    be printed, which must fit something of the input. Errors: as of :func:`audit`; what failed is in ``failure.log``.
     """
+    from auditor.outputs import printing, runs
     from auditor.outputs import publish as publishing
-    from auditor.outputs import runs
     from auditor.outputs.claim import claimed, outside_of
 
     options = done.options
-    _ = done.rule_ids
+    _ = done.rule_ids, done.baseline
     with failures() as trace_in:
         spared = done.spared()
         if options.history is not None:
@@ -110,26 +109,28 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None) -> No
             done.staged(folder)
             if publish is None:
                 _ = done.findings
+            if selection is not None and selection.narrow:
+                printing.check(done, selection)
             with done.step("publish"):
                 (publish or publishing.publish)(done, folder)
 
 
-def command(
-    done: Audit, *, quiet: bool = False, as_json: bool = False, verbose: bool = False, alert: Sequence[str] = (),
-    alert_on: str = "error",
-) -> int:  # fmt: skip
-    """A command's audit to its end: results, what is printed, alerts. Returns the exit status."""
-    from auditor.outputs import alerts
+def command(done: Audit, printed: Printing | None = None, *, alert: Sequence[str] = (), alert_on: str = "error") -> int:
+    """A command's audit to its end: results, what is printed (None: as by default), alerts. Returns the exit status."""
+    from auditor.dashboards.selection import Printing
+    from auditor.outputs import alerts, printing
 
     alerts.check(alert)
-    progress = Progress(quiet or not sys.stderr.isatty())
-    done.say = progress.say
+    chosen = printed or Printing()
+    progress = Progress(chosen.quiet or not sys.stderr.isatty())
+    if not progress.silent:
+        done.say = progress.say
     try:
-        write(done)
+        write(done, selection=chosen.selection)
     finally:
         progress.done()
-    if not quiet:
-        show(done, as_json, verbose)
+    if not chosen.quiet:
+        printing.show(done, chosen)
     if alert:
         warn(alerts.send(alerts.news(done, alert_on), alert))
     return done.exit_code()
@@ -171,30 +172,12 @@ def _hint(error: BaseException) -> str:
     said = str(error)
     if isinstance(error, MemoryError) or "OutOfMemoryError" in said:
         return "give it more memory, or audit fewer topics at a time (--topic)"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "make room on that disk, or choose another --out"
-    if type(error).__module__.startswith(("py4j", "pyspark")):
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or os.strerror(errno.ENOSPC) in said:
+        return "make room below --out and in the temporary folder (TMPDIR), or choose others"
+    if isinstance(error, ConnectionError) or type(error).__module__.startswith(("py4j", "pyspark")):
         return "Spark's own words are in the trace; --master inline does without Spark"
     return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
-
-
-def show(done: Audit, as_json: bool, verbose: bool = False) -> None:
-    """Prints what came of an audit: the answer and the findings for people, or the lines of findings.jsonl."""
-    from auditor.dashboards.terminal import print_findings
-    from auditor.outputs.publish import summarise
-    from auditor.pipeline import results
-    from auditor.rules import registry
-
-    if as_json:
-        sys.stdout.writelines(f.to_json() + "\n" for f in done.findings)
-        return
-    width = shutil.get_terminal_size((120, 24)).columns
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    report = str(done.options.out / "report.html")
-    names = results.fingerprints(done)
-    rows = registry.described(f.to_dict() | {"fingerprint": name} for f, name in zip(done.findings, names, strict=True))
-    now = datetime.datetime.now(datetime.UTC)
-    print_findings(rows, summarise(done), sys.stdout, width, color, report, verbose, now)
 
 
 class Progress:
@@ -202,10 +185,12 @@ class Progress:
 
     def __init__(self, silent: bool) -> None:
         self.silent = silent
+        self.text = ""
 
     def say(self, text: str) -> None:
         """Shows what is being done now."""
-        if not self.silent:
+        if not self.silent and text != self.text:
+            self.text = text
             sys.stderr.write(f"\r\x1b[K… {text}")
             sys.stderr.flush()
 

@@ -1,8 +1,8 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/performance.md``.
 
-Groups: start, 64k, 400, shapes, large, tables, records, model, where; all of them where none is named. ``BENCH_DIR`` is
-where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3)
-is how often each side runs. Results of groups that are not named stay as they were.
+Groups: start, 64k, 400, shapes, growth, large, tables, records, internal, model, where; all of them where none is
+named. ``BENCH_DIR`` is where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes,
+``BENCH_RUNS`` (3) is how often each side runs. Results of groups that are not named stay as they were.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from bench import audit_times, input_shapes, java, model, record_decoding, table, where
+from bench import audit_times, coordinators, growth, input_shapes, java, model, record_decoding, table, where
 from bench.inputs import Kind
 from bench.sizes import Plan, from_environment
 
@@ -27,9 +27,11 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
         "400-byte batches", Kind("400"), audit_times.Target(40, 1.6, command=5), plan, slow_dump=True
     ),
     "shapes": input_shapes.shapes,
+    "growth": growth.measure,
     "large": input_shapes.large_batches,
     "tables": input_shapes.tables,
     "records": record_decoding.measure,
+    "internal": coordinators.measure,
     "model": model.measure,
 }
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.outputs.publish import publish
+from bench.sizes import Plan
+from bench.table import Row, at_most
 from tests import segments
 from tests.facts import opened
 
@@ -98,6 +100,19 @@ def measured(kind: str, count: int) -> dict[str, float]:
         took = {"whole": time.perf_counter() - began} | audit.timings
         shutil.rmtree(out)
         return took
+
+
+def measure(plan: Plan) -> list[Row]:
+    """A row a kind: twice as many may take little more than twice as long (n log n). Transactions are half a million
+    in full sizes, all else a hundred thousand."""
+    rows = []
+    for kind in KINDS:
+        measured(kind, 10)  # compiles
+        count = 20_000 if not plan.full else 500_000 if kind == "open transactions" else 100_000
+        half, full = (measured(kind, number)["whole"] for number in (count // 2, count))
+        note = f"{full:.1f} against {half:.1f} s, one process"
+        rows.append(at_most(f"{count:,} {kind}: time against half as many", 2.3, full / half, " times", note))
+    return rows
 
 
 def main() -> int:

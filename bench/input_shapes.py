@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 from bench import sides
@@ -104,11 +105,26 @@ def start(plan: Plan) -> list[Row]:
         t = sides.in_turn(
             {"audit": lambda: sides.audit([plan.tiny()]).seconds, "decode": lambda: first_line(made)}, 2 * plan.runs
         )
+        small = make(folder, Kind("400"), 50 * MIB)
+        runs = {master: sides.audit([small.folder], master=master).seconds for master in ("inline", "local[2]")}
+    with_spark = f"{runs['local[2]']:.2f} s with Spark, local[2], one run each"
+    demo = statistics.median(inline_demo() for _ in range(2 * plan.runs))
     size = sum(path.stat().st_size for path in plan.tiny().rglob("*") if path.is_file()) / 1e6
     return [
         at_most(f"whole command on {size:.1f} MB, rules and report included", 10, statistics.median(t["audit"]), " s"),
+        at_most("`auditor demo --master inline`", 2, demo, " s", "1.6 wanted"),
+        Row("50 MiB of 400-byte batches, `--master inline`", "", f"**{runs['inline']:.2f} s**", None, with_spark),
         at_most("`auditor decode` of a segment of 512 MiB: first line", 1, statistics.median(t["decode"]), " s"),
     ]  # fmt: skip
+
+
+def inline_demo() -> float:
+    """Seconds of the demo without Spark, from the call to its end."""
+    with tempfile.TemporaryDirectory(prefix="bench-demo-") as out:
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "auditor.cli", "demo", "--master", "inline", "--quiet", "--out", out]
+        subprocess.run(command, cwd=sides.ROOT, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - began
 
 
 def first_line(made: Made) -> float:

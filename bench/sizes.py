@@ -40,6 +40,11 @@ class Plan(NamedTuple):
         return 4_000_000 if self.full else 1_000_000
 
     @property
+    def coordinator_records(self) -> int:
+        """Records of each internal topic."""
+        return 10_000_000 if self.full else 3_000_000
+
+    @property
     def replayed(self) -> int:
         """Batches for the model alone."""
         return 10_000_000 if self.full else 4_000_000

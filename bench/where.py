@@ -18,7 +18,8 @@ from auditor.connectors.pieces import plan as pieces
 from auditor.connectors.rows import How, read_piece
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import copy_tasks
-from auditor.replay.copy_reader import CopyTask, read_copy
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask
 from bench import sides
 from bench.inputs import GIB, Kind, Made, make, space
 from bench.sizes import Plan

@@ -16,17 +16,25 @@ from auditor.connectors.storage import Place
 class DataFile(NamedTuple):
     """A file to decode: path relative to its log directory, size in bytes, kind (as its extension or fixed name says:
     index, timeindex, txnindex, snapshot, checkpoint, ...), and the number in its name (-1: none).
+
+    ``place``: the folder that the path is relative to where that is not the log directory, as of a file in remote
+    storage.
     """
 
     name: str
     size: int
     kind: str
     offset: int
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A ``.log`` file and the indexes beside it. ``base_offset`` is the number in its name, -1 for another name."""
+    """A ``.log`` file and the indexes beside it. ``base_offset`` is the number in its name, -1 for another name.
+
+    ``place``: the folder that its names are relative to where that is not its log directory, as of a segment in remote
+    storage.
+    """
 
     name: str
     base_offset: int
@@ -34,6 +42,7 @@ class SegmentFile:
     index: DataFile | None = None
     timeindex: DataFile | None = None
     txnindex: DataFile | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +65,40 @@ class Copy:
     partition_metadata: DataFile | None = None
     others: tuple[DataFile, ...] = ()
 
+    @property
+    def local_start(self) -> int:
+        """Where the first segment in its own folder begins, -1 if there is none."""
+        return next((segment.base_offset for segment in self.segments if segment.place is None), -1)
+
     def files(self) -> list[DataFile]:
         """Every file of the copy, segments as kind ``log``."""
         found = [*self.snapshots, *self.others]
         found += [item for item in (self.leader_epochs, self.partition_metadata) if item]
         for segment in self.segments:
-            found.append(DataFile(segment.name, segment.size, "log", segment.base_offset))
+            found.append(DataFile(segment.name, segment.size, "log", segment.base_offset, segment.place))
             found += [item for item in (segment.index, segment.timeindex, segment.txnindex) if item]
         return sorted(found)
+
+
+class RemoteFiles(NamedTuple):
+    """The files of one remote segment: ``start`` is its first offset. Files that carry no offset have -1."""
+
+    start: int
+    segment_id: str
+    files: tuple[DataFile, ...]
+
+    def file(self, kind: str) -> DataFile | None:
+        """The file of a kind, as a name says it."""
+        return next((file for file in self.files if file.kind == kind), None)
+
+
+class RemoteFolder(NamedTuple):
+    """What remote storage keeps of one partition."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    segments: tuple[RemoteFiles, ...]
 
 
 class TextFile(NamedTuple):
@@ -140,13 +175,17 @@ class BrokerSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found."""
+    """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found.
+
+    ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.tiered` puts them before the local ones.
+    """
 
     log_dirs: tuple[LogDir, ...]
     settings: tuple[BrokerSettings, ...]
     skipped: tuple[Skipped, ...]
     errors: tuple[Unreadable, ...]
     notes: tuple[str, ...]
+    remote: tuple[RemoteFolder, ...] = ()
 
     @property
     def bytes_found(self) -> int:

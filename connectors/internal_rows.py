@@ -31,6 +31,7 @@ TABLES = {
     SHARE_GROUP_STATE: frozenset({"share_group_state"}),
     REMOTE_LOG_METADATA: frozenset({"remote_log_metadata"}),
 }
+MOST_NAMED = 100_000  # records of a copy that cannot be decoded: some 600 bytes each
 PACKED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})  # topics that an audit reads by column
 
 
@@ -39,20 +40,33 @@ class RecordProblems:
 
     ``unreadable`` are those whose key or value is not as it should be: they stop a coordinator's load, so they are kept
     apart from damaged bytes; each with its offset and the position of its batch. ``unknown`` are records of key types
-    that nobody knows yet, which a coordinator skips. The errors' length is that of the batch, in bytes.
+    that nobody knows yet, which a coordinator skips. The last of more than :data:`MOST_NAMED` stands for all others.
+    The errors' length is that of the batch, in bytes.
     """
 
     def __init__(self) -> None:
         self.unreadable: list[tuple[int, int, DecodeError]] = []
         self.unknown: list[DecodeError] = []
+        self.more = {"unreadable": 0, "unknown": 0}
 
     def note(self, batch: tuple[str, int, int], offset: int, problem: Problem) -> None:
         """Adds one; ``batch``: its file, position and size in bytes."""
         error = DecodeError(*batch, problem.reason, f"{RECORD_AT} {offset}: {problem.detail}")
         if problem.reason == "unknown_key_type":
-            self.unknown.append(error)
-        else:
+            if len(self.unknown) <= MOST_NAMED:
+                self.unknown.append(error)
+            else:
+                self.unknown[-1] = self._more(batch, offset, "unknown")
+        elif len(self.unreadable) <= MOST_NAMED:
             self.unreadable.append((offset, batch[1], error))
+        else:
+            self.unreadable[-1] = (offset, batch[1], self._more(batch, offset, "unreadable"))
+
+    def _more(self, batch: tuple[str, int, int], offset: int, kind: str) -> DecodeError:
+        """One more that is not named: what stands for all of them, with the last offset."""
+        self.more[kind] += 1
+        detail = f"{self.more[kind] + 1} more such records, the last at offset {offset}, are not named one by one"
+        return DecodeError(*batch, "limit", detail)
 
     def errors(self) -> list[DecodeError]:
         """All of them as errors."""

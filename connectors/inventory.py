@@ -12,11 +12,21 @@ from typing import NamedTuple
 
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import identity
-from auditor.connectors.files import Copy, Inventory, LogDir, Skipped, Unreadable
+from auditor.connectors import identity, names, startup
+from auditor.connectors.files import (
+    Copy,
+    DataFile,
+    Inventory,
+    LogDir,
+    RemoteFiles,
+    RemoteFolder,
+    Skipped,
+    Unreadable,
+)
 from auditor.connectors.names import CLEAN_SHUTDOWN
 from auditor.connectors.naming import Naming
-from auditor.connectors.partition_folder import BuiltCopy, folder_copy, loose_copy
+from auditor.connectors.partition_folder import NOT_KAFKAS, BuiltCopy, folder_copy, loose_copy
+from auditor.connectors.storage import Place
 from auditor.connectors.tree import Draft, Drafts, drafts
 
 _ASIDE = {
@@ -47,6 +57,8 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
     skipped = [item for one in built for item in one.skipped]
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
     errors = [item for one in built for item in one.errors] + _outside(found, naming)
+    remote, others = _remote(found)
+    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in others]
     settings = []
     for place, size in found.configs:
         read, wrong = identity.read_settings(place, "/".join(filter(None, naming.owner(place))), size)
@@ -58,7 +70,32 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
         raise AuditInputError(f"nothing to audit in {', '.join(paths)}; name a Kafka log directory or a text dump")
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
-    return Inventory(tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes))
+    return Inventory(
+        tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote
+    )
+
+
+def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Place, int, str]]]:
+    """The remote parts of partitions, and files among them that are not theirs, by full place with size and reason.
+
+    Files are named by their partition's folder, and relative to the folder above it.
+    """
+    folders, others = [], []
+    for place, files in sorted(found.remote.items()):
+        says, topic_id = names.remote_folder(place.name), names.remote_topic_id(place.name)
+        assert says is not None
+        assert topic_id is not None
+        segments: dict[tuple[int, str], list[DataFile]] = {}
+        for name, size in sorted(files.items()):
+            data, segment = names.remote_name(name), names.remote_segment(name)
+            if data is None or segment is None or data.state:
+                others.append((place.child(name), size, NOT_KAFKAS if data is None else startup.DROPPED[data.state]))
+            else:
+                file = DataFile(f"{place.name}/{name}", size, data.kind, data.offset, place.parent)
+                segments.setdefault(segment, []).append(file)
+        parts = tuple(RemoteFiles(*segment, tuple(some)) for segment, some in sorted(segments.items()))
+        folders.append(RemoteFolder(says.topic, says.partition, topic_id, parts))
+    return tuple(folders), others
 
 
 def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:

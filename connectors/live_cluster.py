@@ -7,6 +7,7 @@ batches, producer ids, epochs and sequences are all there), offsets, and what br
 from __future__ import annotations
 
 import logging
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,9 @@ FETCH_BY_NAME = 12  # from version 13 on topics go by their ids
 TOPIC, BROKER = 2, 4  # types of configuration resources
 ATTEMPTS = 3
 PAUSE_S = 0.5
+MOST_ANSWER_BYTES = 1 << 28  # what an answer may claim to have; a larger claim ends the connection
+# What an answer that is no Kafka broker's may make kafka-python raise, beside its own errors.
+MALFORMED = (struct.error, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
 CONNECTION_OPTIONS = (
     "security_protocol", "ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password",
     "ssl_crlfile", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name",
@@ -95,7 +99,7 @@ class LiveCluster:
 
     def __init__(self, bootstrap: str, config: dict[str, Any], sleep: Callable[[float], None] = time.sleep) -> None:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its debug lines hold the configuration, secrets too
-        known = {"receive_message_max_bytes": 1 << 28, "request_timeout_ms": 30_000, **config}
+        known = {"receive_message_max_bytes": MOST_ANSWER_BYTES, "request_timeout_ms": 30_000, **config}
         self.failures: list[Failure] = []
         self.sleep = sleep
         self.net = NetworkSelector(**known)
@@ -103,11 +107,11 @@ class LiveCluster:
             self.manager = KafkaConnectionManager(self.net, bootstrap_servers=bootstrap.split(","), **known)
             self.net.start()
             self.manager.bootstrap(known["request_timeout_ms"])
-        except (KafkaError, OSError, ValueError, AssertionError) as error:
+        except (KafkaError, OSError, *MALFORMED) as error:
             self.net.stop()
             raise AuditInputError(
-                f"cannot reach a cluster at {bootstrap} ({type(error).__name__}); check the address and the "
-                "security, SASL and TLS options"
+                f"cannot reach a cluster at {bootstrap} ({type(error).__name__}); check the address, "
+                "that a Kafka broker listens there, and the security, SASL and TLS options"
             ) from None
 
     def __enter__(self) -> Self:
@@ -129,6 +133,9 @@ class LiveCluster:
                 problem = type(error).__name__
                 if not getattr(error, "retriable", True):
                     break
+            except MALFORMED as error:
+                problem = f"its answer cannot be read ({type(error).__name__})"
+                break
         self.failures.append((None, f"{about}: {problem}"))
         return None
 

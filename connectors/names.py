@@ -26,9 +26,9 @@ _ASIDE = re.compile(r"([a-zA-Z0-9._-]*)-([0-9]{1,10})\.[0-9a-f]{32}-(delete|futu
 _DATA = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(?:\.(deleted|cleaned|swap))?")
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}(?:-.*)?\.checkpoint(?:\.(part|deleted))?")
 _UUID = r"[0-9a-zA-Z_-]{22}"
-_REMOTE_FOLDER = re.compile(rf"([a-zA-Z0-9._-]{{1,249}})-(0|[1-9][0-9]{{0,9}})-{_UUID}")
+_REMOTE_FOLDER = re.compile(rf"([a-zA-Z0-9._-]{{1,249}})-(0|[1-9][0-9]{{0,9}})-({_UUID})")
 _REMOTE = re.compile(
-    rf"([0-9]{{1,20}})[-_]{_UUID}\.(log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)(?:\.(deleted))?"
+    rf"([0-9]{{1,20}})[-_]({_UUID})\.(log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)(?:\.(deleted))?"
 )
 _FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
 
@@ -93,8 +93,20 @@ def remote_name(name: str) -> DataName | None:
     found = _REMOTE.fullmatch(name)
     if not found or int(found[1]) >= 1 << 63:
         return None
-    kind = LEADER_EPOCHS if found[2] == "leader_epoch_checkpoint" else found[2]
-    return DataName(int(found[1]) if kind in SEGMENT_KINDS else -1, kind, found[3] or "")
+    kind = LEADER_EPOCHS if found[3] == "leader_epoch_checkpoint" else found[3]
+    return DataName(int(found[1]) if kind in SEGMENT_KINDS else -1, kind, found[4] or "")
+
+
+def remote_segment(name: str) -> tuple[int, str] | None:
+    """First offset and id of the remote segment that a file belongs to."""
+    found = _REMOTE.fullmatch(name)
+    return (int(found[1]), found[2]) if found and int(found[1]) < 1 << 63 else None
+
+
+def remote_topic_id(folder: str) -> str | None:
+    """The topic id in the name of a folder of remote segments."""
+    found = _REMOTE_FOLDER.fullmatch(folder)
+    return found[3] if found else None
 
 
 def trailing_digits(name: str) -> int | None:

@@ -70,8 +70,8 @@ def _copy(files: list[Found], bare: Copy) -> Copy:
     beside = {(item.kind, item.offset): item for kind in names.INDEX_KINDS for item in by_kind.get(kind, [])}
     segments = []
     for log in sorted(by_kind.get("log", []), key=lambda item: (item.offset, item.name)):
-        indexes = [beside.pop((kind, log.offset), None) for kind in names.INDEX_KINDS]
-        segments.append(SegmentFile(log.name, log.offset, log.size, *indexes))
+        index, timeindex, txnindex = (beside.pop((kind, log.offset), None) for kind in names.INDEX_KINDS)
+        segments.append(SegmentFile(log.name, log.offset, log.size, index, timeindex, txnindex))
     others = [*beside.values(), *by_kind.get("checkpoint", []), *by_kind.get(names.QUORUM_STATE, [])]
     return replace(
         bare,

@@ -92,11 +92,12 @@ def _of_copy(log_dir: LogDir, copy: Copy, tables: frozenset[str], split_size: in
     for file in copy.files():
         if not _has(tables, copy.topic, file):
             continue
-        count = 1 if file.kind != "log" or log_dir.place.uri else min(MAX_PIECES, -(-file.size // split_size))
+        where = file.place or log_dir.place
+        count = 1 if file.kind != "log" or where.uri else min(MAX_PIECES, -(-file.size // split_size))
         cuts = _cuts(log_dir, copy, file, count)
         behind = next((s.base_offset for s in copy.segments if s.base_offset > file.offset), -1)
         for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
-            yield FilePiece(log_dir.place, key, file, start, stop, behind)
+            yield FilePiece(where, key, file, start, stop, behind)
 
 
 def _cuts(log_dir: LogDir, copy: Copy, file: DataFile, count: int) -> list[int]:
@@ -107,7 +108,8 @@ def _cuts(log_dir: LogDir, copy: Copy, file: DataFile, count: int) -> list[int]:
     """
     shares = [number * file.size // count for number in range(1, count)]
     index = next((s.index for s in copy.segments if s.name == file.name), None)
-    data = read_file(log_dir.place, index.name) if shares and index is not None else None
+    place = file.place or log_dir.place
+    data = read_file(place, index.name) if shares and index is not None else None
     if data is None or isinstance(data, DecodeError):
         return shares
     entries, _ = decode_offset_index(data, 0)

@@ -22,7 +22,7 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec import checkpoint, index
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import decode_stored
-from auditor.connectors.codec.segment import Chunk, SeekableFile, read_segment
+from auditor.connectors.codec.segment import Chunk, SeekableFile, before, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import Copy, DataFile, TextFile
 from auditor.connectors.internal_rows import InternalRows
@@ -146,6 +146,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
             crc="batches" in wanted,
             offsets=offsets,
         )
+        if piece.file.place is not None and piece.next_base >= 0:
+            chunks = before(chunks, piece.next_base)  # remote segments of different leaders overlap
         for chunk in chunks:
             yield from _chunk(piece, chunk, collected, wanted, how)
     finally:

@@ -64,9 +64,13 @@ class TableReader(DataSourceReader):
         from auditor.connectors.gate import guarded
         from auditor.connectors.inventory import discover
         from auditor.connectors.pieces import plan, size, spread
+        from auditor.connectors.remote_log import read_all, tasks
+        from auditor.connectors.tiered import with_remote
 
         with guarded(self.refused):
             inventory = discover(self.paths, self.how.limits)
+            if inventory.remote:
+                inventory = with_remote(inventory, read_all(tasks(inventory, self.how.limits)))
             pieces = plan(inventory, frozenset({self.table}), self.split_size, self._wants_topic)
         slots = max(TASKS, sum(size(piece) for piece in pieces) // TASK_BYTES)
         return [PiecesPartition(pieces) for pieces in spread(pieces, slots)] or [PiecesPartition([])]

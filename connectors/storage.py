@@ -18,15 +18,17 @@ import re
 import stat
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import gate
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 # What drivers raise for what cannot be read; Arrow says of some names of objects that they are invalid.
 REFUSED = (OSError, ValueError, pa.ArrowException)
@@ -125,14 +127,14 @@ def place(path: str) -> Place:
     _, inner = filesystem(path)
     system = urllib.parse.urlunsplit(parts._replace(path=""))  # one for all PATHs in it, so that places compare equal
     found = Place(system, inner.rstrip("/") or inner)
-    if _info(found).type == pafs.FileType.NotFound:
+    if _info(found).type.name == "NotFound":
         raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")
     return found
 
 
 def is_folder(where: Place) -> bool:
     """Whether the place is a folder now."""
-    return _info(where).type == pafs.FileType.Directory if where.uri else os.path.isdir(where.path)
+    return _info(where).type.name == "Directory" if where.uri else os.path.isdir(where.path)
 
 
 def file_size(where: Place) -> int:
@@ -210,6 +212,8 @@ def _local_file(name: str, item: os.DirEntry[str]) -> Entry | Unused | DecodeErr
 
 def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
     """What a folder of a remote file system holds."""
+    import pyarrow.fs as pafs
+
     files, _ = filesystem(where.uri)
     try:
         infos = files.get_file_info(pafs.FileSelector(where.path, recursive=deep))
@@ -218,7 +222,7 @@ def _remote(where: Place, deep: bool) -> Iterator[Entry | DecodeError]:
         return
     start = len(where.path.rstrip("/")) + 1
     for info in infos:
-        if info.type == pafs.FileType.File:
+        if info.is_file:
             yield Entry(info.path[start:], info.size or 0)
 
 
@@ -290,6 +294,8 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
 
     Errors: :class:`AuditInputError` when neither ``pyarrow.fs`` nor ``fsspec`` can open it.
     """
+    import pyarrow.fs as pafs  # the clients of all stores: only where a URI needs them
+
     scheme = urllib.parse.urlsplit(uri).scheme
     try:
         files, path = pafs.FileSystem.from_uri(uri)

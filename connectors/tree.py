@@ -55,9 +55,13 @@ class Draft:
 
 @dataclass
 class Drafts:
-    """All drafts, and what lies outside of them: broker settings, and files (by full place) that nobody reads."""
+    """All drafts, and what lies outside of them: broker settings, and files (by full place) that nobody reads.
+
+    ``remote``: folders of remote segments, with the names and sizes of their files.
+    """
 
     found: dict[Place, Draft] = field(default_factory=dict)
+    remote: dict[Place, dict[str, int]] = field(default_factory=dict)
     configs: list[tuple[Place, int]] = field(default_factory=list)
     unused: list[tuple[Place, int, str]] = field(default_factory=list)
     errors: list[tuple[Place, DecodeError]] = field(default_factory=list)
@@ -147,6 +151,8 @@ def _sort_files(tree: Tree, result: Drafts) -> None:
         if folder in partitions:
             draft = result.draft(tree.top.child(_above(folder)), tree.given)
             draft.partitions.setdefault(_last(folder), {}).update(files)
+        elif names.remote_folder(tree.top.child(folder).name) and any(names.remote_name(name) for name in files):
+            result.remote.setdefault(tree.top.child(folder), {}).update(files)
         else:
             _sort_folder(tree, folder, files, roots, result)
     result.unused += [(tree.top.child(item.name), item.size, item.reason) for item in tree.unused]

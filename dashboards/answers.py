@@ -106,6 +106,12 @@ class Blocked:
     others: int = 0
     groups: list[str] = field(default_factory=list)
 
+    @property
+    def accepted(self) -> bool:
+        """Whether a baseline accepts all that was found about its being blocked."""
+        about = [f for f in self.holder.findings if _declared(f, "blocks")]
+        return bool(about) and all(f.get("accepted") for f in about)
+
 
 def open_transactions(
     transactions: Iterable[Mapping[str, Any]], findings: Sequence[Finding], summary: Mapping[str, Any]
@@ -146,15 +152,24 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
             log = logs.get(((finding["evidence"] or {}).get("log_dir"), finding["topic"], finding["partition"]))
             entry = Open(_as_transaction(finding), findings=[finding], log=log)
             held.setdefault((None, log_name(finding)), []).append(entry)
+    kept_out: dict[str, set[str]] = {}
+    for finding in findings:
+        if finding["group_id"] is not None and _declared(finding, "blocks") == "group":
+            kept_out.setdefault(log_name(finding), set()).add(str(finding["group_id"]))
     rows = []
     for (_, name), entries in held.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
-        groups = sorted({str(f["group_id"]) for f in findings if f["group_id"] is not None and _blocks(f, name)})
+        groups = sorted(kept_out.get(name, ()))
         others = holder.row.get("others")
         rows.append(
             Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1 if others is None else others, groups)
         )
-    return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), b.holder.name))
+    return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), *_place(b.holder.row)))
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    """Topic and partition, for an order in which partition 2 goes before partition 10."""
+    return str(row.get("topic")), -1 if row.get("partition") is None else row["partition"]
 
 
 def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open] | None:
@@ -210,9 +225,14 @@ def tally(findings: Iterable[Finding], summary: Mapping[str, Any]) -> dict[str, 
     given = summary.get("counts", {}).get("by_severity")
     counts = dict.fromkeys(SEVERITIES, 0) | dict(given or {})
     if given is None:
-        for finding in findings:
+        for finding in unaccepted(findings):
             counts[finding["severity"]] += 1
     return counts
+
+
+def unaccepted(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that no baseline accepts."""
+    return [f for f in findings if not f.get("accepted")]
 
 
 def undecided(findings: Iterable[Finding]) -> list[Finding]:
@@ -288,10 +308,6 @@ def _blocks_log(finding: Finding) -> bool:
     return speaks and _declared(finding, "blocks") is not None
 
 
-def _blocks(finding: Finding, name: str) -> bool:
-    return bool(_declared(finding, "blocks") == "group") and log_name(finding) == name
-
-
 def _as_transaction(finding: Finding) -> dict[str, Any]:
     """What a finding alone says of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
@@ -299,7 +315,7 @@ def _as_transaction(finding: Finding) -> dict[str, Any]:
     return {
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
         **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
-        "at_least": None, "readers": None,
+        **dict.fromkeys(("at_least", "readers", "since_by_producer", "since_not_before", "since_not_after")),
         "transactional_id": finding["transactional_id"], "first_offset": finding["offset"],
         "last_offset": finding["last_offset"], "since": finding["timestamp"],
         "class": kind if kind in CLASSES else "undecidable", "state": evidence.get("coordinator_state"),

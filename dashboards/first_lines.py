@@ -1,81 +1,106 @@
-"""The first lines on a terminal: who is blocked, by whom, since when, what to do; and findings by their cause."""
+"""The first lines on a terminal: who is blocked, by whom, since when, what to do; and one finding in full."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, verdict
+from auditor.dashboards import answers, causes, happened, verdict
+from auditor.dashboards.selection import ALL, Selection
 from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import (
-    SEVERITIES,
     Finding,
     clip,
+    fact,
     instant,
     log_name,
     offsets,
     pieces,
-    value,
     visible,
     who,
 )
 
-SHOWN, NAMED, OWNERS = 5, 10, 8
+SHOWN, NAMED, NUMBERS = 5, 10, 20
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Findings of one rule and, where it has few of them, of one producer."""
+@dataclass(slots=True)
+class Answer:
+    """The first lines, and the findings that are in them in full."""
 
-    who: str
-    findings: Sequence[Finding]
+    lines: list[str]
+    findings: list[Finding]
 
 
 def answer(
-    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None
-) -> list[str]:
-    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns."""
-    rows = answers.blocked((), findings, summary)
-    decided = verdict.decide(rows, findings, answers.tally(findings, summary), summary)
-    lines = wrap(decided.headline.upper() if decided.tone == "bad" else decided.headline, width)
-    lines += wrap(visible(verdict.clock(summary, now)), width)
+    findings: Sequence[Finding], summary: Mapping[str, Any], width: int, now: datetime.datetime | None,
+    shown: Selection = ALL, every: bool = False,
+) -> Answer:  # fmt: skip
+    """The headline, the clock, and of every partition that is held how it stands. ``width`` in columns.
+
+    Partitions that one producer holds alike are one part, with the names of the others; ``every``: each by itself.
+    ``shown``: which partitions; the headline is that of the run.
+    """
+    decided = verdict.of_run(findings, summary)
+    lines = top(decided, summary, width, now)
     for finding in decided.lost[:1]:
         lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
-    for row in decided.held[:SHOWN]:
-        lines += ["", *_held(row, width)]
-    rest = decided.held[SHOWN:]
-    lines += ["", *wrap(f"And {len(rest)} more are blocked:", width)] if rest else []
+    held, named = ([row for row in rows if shown.holds(dict(row.holder.row))] for rows in (decided.held, decided.named))
+    holders = [causes.Held([row]) for row in held] if every else causes.holders(held)
+    parts = holders if every else holders[:SHOWN]
+    for alike in parts:
+        lines += ["", *_held(alike.rows[0], width), *_alike(alike.rows[1:], width)]
+    rest = [row for alike in holders[len(parts) :] for row in alike.rows]
+    lines += ["", *wrap(f"And {len(rest):,} more {_are(len(rest))} blocked:", width)] if rest else []
     for row in rest[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    if decided.named:
+    if named:
         lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
-    for row in decided.named[:NAMED]:
+    for row in named[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    unseen = max(0, len(rest) - NAMED) + max(0, len(decided.named) - NAMED)
-    return [*lines, *(wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else [])]
+    unseen = max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
+    lines += wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else []
+    if hidden := len(decided.held) - len(held):
+        lines += ["", *wrap(f"Not printed: {plural(hidden, 'partition')} more that {_are(hidden)} blocked", width)]
+    return Answer(lines, [f for alike in parts for f in alike.first.findings[:1]])
 
 
-def causes(findings: Sequence[Finding]) -> list[Cause]:
-    """Findings by rule, and by producer where a rule has at most :data:`OWNERS` of them; in the order given."""
-    by_rule: dict[tuple[str, str], dict[str, list[Finding]]] = {}
-    for finding in findings:
-        owners = by_rule.setdefault((finding["severity"], finding["rule"]), {})
-        owners.setdefault(who(finding), []).append(finding)
-    found = []
-    for _, owners in sorted(by_rule.items(), key=lambda item: SEVERITIES.index(item[0][0])):
-        if len(owners) <= OWNERS:
-            found += [Cause(name, mine) for name, mine in owners.items()]
-        else:
-            found.append(Cause(f"{len(owners):,} producers or groups", [f for mine in owners.values() for f in mine]))
-    return found
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
-def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> list[str]:
+def top(decided: verdict.Verdict, summary: Mapping[str, Any], width: int, now: datetime.datetime | None) -> list[str]:
+    """The headline and the clock."""
+    headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
+    return [*wrap(headline, width), *wrap(visible(verdict.clock(summary, now)), width)]
+
+
+def _alike(rows: Sequence[answers.Blocked], width: int) -> list[str]:
+    """The other partitions that are held by the same."""
+    if not rows:
+        return []
+    by_topic: dict[str, list[int]] = {}
+    for row in rows:
+        by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
+    places = [f"{topic} {_numbers(sorted(numbers))}" for topic, numbers in sorted(by_topic.items())]
+    more = f" and {plural(len(places) - SHOWN, 'more topic')}" if len(places) > SHOWN else ""
+    said = f"the same in {plural(len(rows), 'more partition')}: {'; '.join(places[:SHOWN])}{more}"
+    said += " (--verbose: the commands for each)"
+    return _indented(said, width, 4)
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    more = f" and {len(partitions) - NUMBERS:,} more" if len(partitions) > NUMBERS else ""
+    return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
+
+
+def explained(
+    row: Mapping[str, Any], page: Mapping[str, str], width: int, events: Iterable[Mapping[str, Any]] = ()
+) -> list[str]:
     """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
-    and sections, empty for a rule of the past; ``width`` in columns."""
+    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``."""
     lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
     span = offsets(row["offset"], row["last_offset"])
     broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
@@ -85,8 +110,12 @@ def explained(row: Mapping[str, Any], page: Mapping[str, str], width: int) -> li
                        ("What", row["message"])):  # fmt: skip
         lines += [f"{name}:", *_indented(text, width, 2)] if text else []
     lines.append("Evidence:")
-    for name, fact in sorted((row["evidence"] or {}).items()):
-        lines += _indented(f"{name}: {value(fact)}", width, 2) if fact is not None else []
+    for name, content in sorted((row["evidence"] or {}).items()):
+        lines += _indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
+    if did := happened.around(events, row):
+        lines.append("What the cluster did:")
+        for entry in did:
+            lines += _indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
     lines.append("What to do:")
     for kind, text in pieces(row["remedy"] or ""):
         lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)
@@ -105,7 +134,7 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
     others = f", and {plural(row.others, 'more producer')}" if row.others > 0 else ""
     lines = _indented(f"{holder.name}{stop}", width, 2)
     lines += _indented(f"by {who(holder.row) or 'an unknown producer'}{others}", width, 4)
-    since = f" (since {instant(holder.row['since'])})" if holder.row.get("since") else ""
+    since = f" (since {verdict.begun(holder.row)})" if holder.row.get("since") else ""
     lines += _indented(f"{verdict.held_for(holder.row)}{since}: {verdict.STANDINGS[holder.standing]}", width, 4)
     if readers := holder.row.get("readers"):
         more = f" and {len(readers) - SHOWN} more" if len(readers) > SHOWN else ""

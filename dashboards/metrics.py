@@ -1,8 +1,9 @@
 """metrics.prom: what a run found, as Prometheus text for node-exporter's textfile collector.
 
-Labels are bounded on purpose: rules, severities, classes, standings and states; never a producer, a transactional id
-or a topic.
-Two runs on the same input write the same bytes: the time is that of the audit (``as_of``), not of the clock.
+The number of series is bounded: rules, severities, classes, standings and states, and of the partitions that are held
+the :data:`WORST`, all others summed; never a producer or a transactional id. Every series names its cluster, so that
+files of many clusters can lie in one folder. Two times stand in it: that which the audit judges by (``as_of``), and
+when the run itself began.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.dashboards import answers, report_shapes, verdict
+from auditor.dashboards.wording import SEVERITIES, clip, visible
 
+WORST = 50  # partitions with series of their own
+OTHERS = "(others)"  # in place of a topic: no name that Kafka allows
 _STATES = ("decoded", "skipped", "unreadable")
+_PARTITION = ("cluster", "broker", "topic", "partition", "standing")
+
+Values = dict[tuple[str, ...], float]
 
 
 def write_metrics(
@@ -29,48 +36,103 @@ def write_metrics(
     by class), where given, is taken as it is, else those are counted that a finding is about. Raises OSError if the
     file cannot be written.
     """
-    registry = _registry(findings, report_shapes.summary(summary))
-    write_to_textfile(os.fspath(path), registry)
+    write_to_textfile(os.fspath(path), _registry(findings, report_shapes.summary(summary)))
 
 
 def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    _count(registry, "kafka_audit_findings", "Findings by rule and severity", ("rule", "severity"), _by_rule(findings))
-    _count(registry, "kafka_audit_findings_by_severity", "Findings by severity, zeros included", ("severity",),
-           {(name,): count for name, count in answers.tally(findings, summary).items()})  # fmt: skip
-    _count(registry, "kafka_audit_open_transactions", "Open transactions by class", ("class",),
-           _classes(findings, summary))  # fmt: skip
-    _count(registry, "kafka_audit_blocked_partitions", "Partitions that a transaction holds, by how they stand",
-           ("standing",), _standings(findings, summary))  # fmt: skip
-    _count(registry, "kafka_audit_bytes", "Bytes given to the audit: decoded, skipped with a reason, unreadable",
-           ("state",), {(state,): summary["bytes"][state] or 0 for state in _STATES})  # fmt: skip
-    _count(registry, "kafka_audit_batches", "Record batches audited", (), {(): summary["batches"] or 0})
-    if (seconds := _seconds(summary["as_of"])) is not None:
-        says = "The time that the audit judges by (as_of), in seconds since the epoch"
-        _count(registry, "kafka_audit_last_run_timestamp_seconds", says, (), {(): seconds})
+    registry, cluster = CollectorRegistry(), clusters(summary)
+    listed = answers.unaccepted(findings)
+    accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
+    every = answers.blocked((), findings, summary)
+    blocked = [row for row in every if not (row.holder.blocks and row.accepted)]  # as the baseline says
+
+    def gauge(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
+        made = Gauge(f"kafka_audit_{name}", says, labels, registry=registry)
+        for key in sorted(values):
+            made.labels(*key).set(values[key])
+
+    def count(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
+        gauge(name, says, ("cluster", *labels), {(cluster, *key): value for key, value in values.items()})
+
+    count("findings", "Findings by rule and severity", ("rule", "severity"), _by_rule(listed))
+    count("findings_by_severity", "Findings by severity, zeros included", ("severity",),
+          {(name,): number for name, number in answers.tally(findings, summary).items()})  # fmt: skip
+    count("accepted_findings", "Findings that the baseline accepts; no other number has them", ("severity",),
+          {(name,): accepted[name] for name in SEVERITIES})  # fmt: skip
+    count("open_transactions", "Open transactions by class", ("class",), _classes(findings, summary))
+    count("blocked_partitions", "Partitions that a transaction holds, by how they stand", ("standing",),
+          _standings(blocked))  # fmt: skip
+    gauge("lso_lag_offsets", f"Offsets behind the last stable offset of a held partition; but for the {WORST} worst, "
+          "summed", _PARTITION, _lags(blocked))  # fmt: skip
+    gauge("holder_age_seconds", f"Age of what holds a partition; of all but the {WORST} worst, the oldest",
+          _PARTITION, _ages(blocked))  # fmt: skip
+    count("bytes", "Bytes given to the audit: decoded, skipped with a reason, unreadable", ("state",),
+          {(state,): summary["bytes"][state] or 0 for state in _STATES})  # fmt: skip
+    count("batches", "Record batches audited", (), {(): summary["batches"] or 0})
+    count("validation_failures", "What leaders would have counted as refused of what is stored, by their own counters "
+          "(KIP-467); without --records, those that headers show", ("counter",), _refusals(summary))  # fmt: skip
+    ran = summary["ran"] or {}
+    for name, says, value in (
+        ("as_of_timestamp_seconds", "The time that the audit judges by, in seconds since the epoch",
+         _seconds(summary["as_of"])),
+        ("run_timestamp_seconds", "When the run began, in seconds since the epoch", _seconds(ran.get("began"))),
+        ("run_duration_seconds", "How long the run took", ran.get("seconds")),
+    ):  # fmt: skip
+        count(name, says, (), {} if value is None else {(): value})
     policies = sorted({str(row["policy"]) for row in summary["policy"]})
-    _count(registry, "kafka_audit_info", "Version of the auditor and the policies it judged by", ("version", "policy"),
-           {(str(summary["tool"]["version"]), ",".join(policies)): 1})  # fmt: skip
+    count("info", "Version of the auditor and the policies it judged by", ("version", "policy"),
+          {(str(summary["tool"]["version"]), ",".join(policies)): 1})  # fmt: skip
     return registry
 
 
-def _count(
-    registry: CollectorRegistry, name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
-) -> None:
-    gauge = Gauge(name, says, labels, registry=registry)
-    for key in sorted(values):
-        (gauge.labels(*key) if labels else gauge).set(values[key])
+def clusters(summary: Mapping[str, Any]) -> str:
+    """The ids of the clusters that a run looked at, with commas between; empty where none is known."""
+    return ",".join(sorted({_label(row["cluster_id"]) for row in summary["inputs"] if row["cluster_id"]}))
+
+
+def _label(name: object) -> str:
+    return "" if name is None else clip(visible(str(name)), 300)
 
 
 def _by_rule(findings: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], int]:
     return dict(Counter((finding["rule"], finding["severity"]) for finding in findings))
 
 
-def _standings(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[tuple[str, ...], int]:
+def _refusals(summary: Mapping[str, Any]) -> Values:
+    counted: Mapping[str, int | None] = summary.get("validation_failures") or {}
+    return {(name,): count for name, count in counted.items() if count is not None}
+
+
+def _standings(rows: Sequence[answers.Blocked]) -> dict[tuple[str, ...], int]:
     """How many partitions stand how, zeros too."""
-    rows = answers.blocked((), findings, summary)
     counted = Counter(row.holder.standing for row in rows)
     return {(name,): counted[name] for name in verdict.STANDINGS}
+
+
+def _key(place: int, row: answers.Blocked) -> tuple[str, ...]:
+    """The labels of a partition; of all that are not among the worst, which the rows begin with, the same."""
+    at, standing, cluster = row.holder.row, row.holder.standing, _label(row.holder.cluster)
+    if place >= WORST:
+        return (cluster, "", OTHERS, "", standing)
+    return (cluster, _label(at["broker_id"]), _label(at["topic"]), _label(at["partition"]), standing)
+
+
+def _lags(rows: Sequence[answers.Blocked]) -> Values:
+    found: Values = {}
+    for place, row in enumerate(rows):
+        if row.holder.waiting is not None:
+            key = _key(place, row)
+            found[key] = found.get(key, 0) + row.holder.waiting
+    return found
+
+
+def _ages(rows: Sequence[answers.Blocked]) -> Values:
+    found: Values = {}
+    for place, row in enumerate(rows):
+        if row.holder.row.get("age_ms") is not None:
+            key = _key(place, row)
+            found[key] = max(found.get(key, 0), row.holder.row["age_ms"] / 1000)
+    return found
 
 
 def _classes(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[tuple[str, ...], int]:

@@ -15,7 +15,8 @@ from auditor.base.words import plural
 from auditor.dashboards import page, report_shapes
 from auditor.dashboards.wording import SEVERITIES, instant
 
-WIDTH, LEFT, LANE, BAR = 960.0, 76.0, 52.0, 34.0
+WIDTH, LANE, BAR = 960.0, 52.0, 34.0
+FEW = 16  # runs that fill the picture
 MAX_RUNS = 60  # drawn, and looked into for who is named how often
 MAX_CHANGES, MAX_RANKS, MAX_LISTED = 100, 25, 400
 
@@ -90,6 +91,11 @@ class Trend:
     columns: Sequence[tuple[float, float, Step]]
 
     @property
+    def width(self) -> float:
+        """In the SVG's own units: no wider than its runs, so that a narrow screen begins with the latest."""
+        return sum(wide for _, wide, _ in self.columns)
+
+    @property
     def height(self) -> float:
         """In the SVG's own units."""
         return LANE * len(self.lanes) + 8
@@ -102,17 +108,20 @@ def step(run_id: str, facts: Mapping[str, Any]) -> Step:
 
 
 def render_overview(
-    steps: Sequence[Step], shown: Step | None, changes: Changes, partitions: Sequence[Tally], producers: Sequence[Tally]
-) -> str:
+    steps: Sequence[Step], shown: Step | None, changes: Changes, partitions: Sequence[Tally],
+    producers: Sequence[Tally], cluster: str | None = None,
+) -> str:  # fmt: skip
     """The page about ``shown`` (None where no run is kept), one of ``steps``, which are in the order they were made.
 
     ``changes`` against the run before it; ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id,
-    transactional id, producer id) one tally a run, the last that of ``shown``. Cost: linear in what is given.
+    transactional id, producer id) one tally a run, the last that of ``shown``; ``cluster``: whose runs these are, where
+    others are kept beside them. Cost: linear in what is given.
     """
     at = steps.index(shown) if shown is not None else 0
     window = steps[max(0, min(at - MAX_RUNS // 2, len(steps) - MAX_RUNS)) :][:MAX_RUNS]
     return page.render(
         "runs.html.j2",
+        cluster=cluster,
         steps=list(reversed(steps))[:MAX_LISTED],
         more_runs=max(0, len(steps) - MAX_LISTED),
         shown=shown,
@@ -169,7 +178,7 @@ def tallied(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tally:
 
 def draw(steps: Sequence[Step]) -> Trend:
     """Lays the trend out. Bars say their number where it changes."""
-    wide = (WIDTH - LEFT) / max(len(steps), 8)
+    wide = WIDTH / max(len(steps), FEW)
     lanes = []
     for n, name in enumerate(SEVERITIES):
         lane = Lane(name, LANE * (n + 1))
@@ -178,8 +187,8 @@ def draw(steps: Sequence[Step]) -> Trend:
         for at, each in enumerate(steps):
             count = each.counts[name]
             high = round(max(2.0, BAR * count / most), 1) if count else 0.0
-            x = round(LEFT + at * wide + wide * 0.12, 1)
+            x = round(at * wide + wide * 0.12, 1)
             lane.bars.append((x, lane.y - high, round(wide * 0.76, 1), high, count, count != before and count > 0))
             before = count
         lanes.append(lane)
-    return Trend(lanes, [(round(LEFT + at * wide, 1), round(wide, 1), each) for at, each in enumerate(steps)])
+    return Trend(lanes, [(round(at * wide, 1), round(wide, 1), each) for at, each in enumerate(steps)])

@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from auditor.dashboards import answers, finding_groups, page, prevention, report_shapes, timeline, verdict, wording
+from auditor.base.glossary import GLOSSARY
+from auditor.dashboards import (
+    answers,
+    causes,
+    finding_groups,
+    happened,
+    page,
+    prevention,
+    report_shapes,
+    timeline,
+    verdict,
+    wording,
+)
 
-MAX_TIMELINES, MAX_OPEN, MAX_TABLE = 40, 300, 400
+MAX_TIMELINES, MAX_OPEN, MAX_TABLE, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 200, 50, 25
 
 
 def render_report(
@@ -23,9 +35,10 @@ def render_report(
     """The whole page as text, to be written as UTF-8.
 
     ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows); ``summary`` is what
-    summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
-    ``timelines`` one a partition to be drawn. Long input is cut (see
+    for pages (``blocks``: null, readers or group; ``decided``; ``prevented_by``: settings as rows), and ``fingerprint``
+    where they are those of a run; those with an entry of a baseline under ``accepted`` are counted and not listed.
+    ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
+    and ``age_ms``; ``timelines`` one a partition to be drawn. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
     :mod:`auditor.dashboards.report_shapes`; a key that is missing counts as null.
     Cost: linear in the input; the page stays below 20 MB.
@@ -35,11 +48,14 @@ def render_report(
     everything = answers.open_transactions(opened, findings, summary)
     counts = answers.tally(findings, summary)
     decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
+    findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
     return page.render(
         "report.html.j2",
         summary=summary,
+        glossary=GLOSSARY,
         held=decided.held,
+        holders=causes.holders(decided.held),
         named=decided.named,
         lost=decided.lost,
         open=everything,
@@ -48,6 +64,7 @@ def render_report(
         clock=verdict.clock(summary),
         standings=verdict.STANDINGS,
         groups=grouped,
+        unshown=finding_groups.unshown(grouped),
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
         settings=prevention.prevent(
@@ -55,8 +72,12 @@ def render_report(
         ),
         pictures=_pictures(report_shapes.timelines(timelines), everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
+        stories=happened.stories(summary["cluster_events"], findings),
+        max_stories=happened.MAX_STORIES,
         classes=answers.CLASSES,
         max_open=MAX_OPEN,
+        max_alike=MAX_ALIKE,
+        max_open_rows=MAX_OPEN_ROWS,
         max_table=MAX_TABLE,
     )  # fmt: skip
 

@@ -15,8 +15,8 @@ FINDING = (
 )  # fmt: skip
 TRANSACTION = (
     "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
-    "first_offset", "last_offset", "since", "age_ms", "state", "batches", "records", "bytes", "standing",
-    "at_least", "advice", "readers",
+    "first_offset", "last_offset", "since", "since_by_producer", "since_not_before", "since_not_after", "age_ms",
+    "state", "batches", "records", "bytes", "standing", "at_least", "advice", "readers",
 )  # fmt: skip
 TIMELINE = ("topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
@@ -44,6 +44,8 @@ _LISTS = {
         "last_offset",
         "since",
         "since_by_producer",
+        "since_not_before",
+        "since_not_after",
         "age_ms",
         "at_least",
         "timeout_ms",
@@ -60,8 +62,9 @@ _LISTS = {
         "readers",
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
+    "cluster_events": ("topic", "partition", "events", "left_out"),
 }
-_OFFSETS = ("data", "marker", "aborted", "compacted", "missing", "total")
+_OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 
 
 def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[str, Any]]:
@@ -73,13 +76,15 @@ def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[s
 def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     """A run's summary with every key that the report shows; what is not there is null, or empty for lists."""
     full: dict[str, Any] = dict.fromkeys(
-        ("as_of", "as_of_given", "newest", "batches", "records", "capacity", "expectations")
+        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran")
     )
     full |= given
     full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():
         full[key] = whole(given.get(key) or (), keys)
     full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
+    if full["expectations"]:
+        full["expectations"] = _expectations(full["expectations"])
     full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}
     full["bytes"] = {"total": 0, "decoded": 0, "skipped": 0, "unreadable": 0, **(given.get("bytes") or {})}
     full["notes"], full["timings"] = list(given.get("notes") or ()), dict(given.get("timings") or {})
@@ -89,6 +94,13 @@ def summary(given: Mapping[str, Any]) -> dict[str, Any]:
         if log["chain"]:
             log["chain"] = {"snapshots": None, "proved": None, "fraction": None, "broken": [], **log["chain"]}
     return full
+
+
+def _expectations(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run of the past, too, whose failed ones were sentences."""
+    failing = [row if isinstance(row, Mapping) else {"says": row} for row in given.get("failing") or ()]
+    keys = {"severity": "error", **dict.fromkeys(("suite", "says", "rows", "broken", "where", "error"))}
+    return {"evaluated": 0, "failed": 0, "passing": [], **given, "failing": [{**keys, **row} for row in failing]}
 
 
 def timelines(given: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, TextIO
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, first_lines, report_shapes
+from auditor.dashboards import answers, causes, first_lines, report_shapes, verdict
+from auditor.dashboards.selection import ALL, Selection
 from auditor.dashboards.text_columns import cells, pad, wrap
 from auditor.dashboards.wording import (
+    FINGERPRINT_SHOWN,
     SEVERITIES,
     Finding,
     clip,
-    log_name,
     number,
-    offsets,
+    place,
+    short_fingerprint,
     size,
     visible,
     who,
 )
 
 TOP, PLACES = 20, 3
-FINGERPRINT = 12  # hex digits, enough to ask 'auditor explain' for one
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
 _RULE_WIDTH, _NARROW, _MESSAGE = 36, 100, 1000
@@ -41,6 +42,7 @@ def print_findings(
     report: str | None = None,
     verbose: bool = False,
     now: datetime.datetime | None = None,
+    shown: Selection = ALL,
 ) -> None:
     """Write the answer, the findings by cause and the closing lines to ``out``.
 
@@ -48,48 +50,72 @@ def print_findings(
     ``width`` is the terminal's in columns; ``color`` paints the severity, unless the environment has ``NO_COLOR``;
     ``report`` is where the report was written, to be said at the end. ``verbose``: every finding in place of causes:
     below 100 columns each takes lines of its own in place of a table. ``now``: the clock on the wall, to say how old
-    the copy is. Cost: that of what is shown, and one pass over all.
+    the copy is. ``shown``: which findings; what a baseline accepts is not printed. Cost: that of what is shown, and one
+    pass over all.
     """
     painted = color and not os.environ.get("NO_COLOR")
     full, width = report_shapes.summary(summary), max(width, 30)
     whole = report_shapes.whole(findings, report_shapes.FINDING)
-    lines = [*first_lines.answer(whole, full, width, now), ""]
+    listed = [finding for finding in answers.unaccepted(whole) if shown.shows(finding)]
+    answer = first_lines.answer(whole, full, width, now, shown, verbose)
+    lines = [*answer.lines, ""]
     if verbose:
-        lines += _table(whole, width, painted) if width >= _NARROW else _blocks(whole, width, painted)
+        lines += _table(listed, width, painted) if width >= _NARROW else _blocks(listed, width, painted)
     else:
-        causes = first_lines.causes(whole)
-        for cause in causes[:TOP]:
-            lines += _cause(cause, width, painted)
-        if len(causes) > TOP:
-            lines += wrap(f"… {plural(len(causes) - TOP, 'more cause')}: --verbose prints every finding", width)
-    lines += [""] if whole else []
-    lines += _closing(whole, full, report, painted)
+        above = {id(finding) for finding in answer.findings}
+        found = causes.causes(listed)
+        lines += ["Findings by cause:"] if found else []
+        for cause in found[:TOP]:
+            lines += _cause(cause, width, painted, above)
+        if len(found) > TOP:
+            lines += wrap(f"… {plural(len(found) - TOP, 'more cause')}: --verbose prints every finding", width)
+    lines += [""] if listed else []
+    lines += _closing(listed, whole, full, width, shown)
+    _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
+
+
+def print_verdict(
+    findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], out: TextIO, width: int,
+    report: str | None, now: datetime.datetime | None, shown: Selection,
+) -> None:  # fmt: skip
+    """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
+    full, width = report_shapes.summary(summary), max(width, 30)
+    whole = report_shapes.whole(findings, report_shapes.FINDING)
+    listed = [finding for finding in answers.unaccepted(whole) if shown.shows(finding)]
+    lines = first_lines.top(verdict.of_run(whole, full), full, width, now)
+    lines += _closing(listed, whole, full, width, shown)
+    _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
+
+
+def _write(lines: Sequence[str], out: TextIO) -> None:
     encoding = getattr(out, "encoding", None) or "utf-8"
     for line in lines:
         out.write(_encodable(line, encoding) + "\n")
 
 
-def _cause(cause: first_lines.Cause, width: int, painted: bool) -> list[str]:
-    """A cause: how severe, which rule, how often; whose it is and where; what the first of its findings says."""
+def _cause(cause: causes.Cause, width: int, painted: bool, above: Set[int]) -> list[str]:
+    """A cause: how severe, which rule, how often; whose it is and where; what the first of its findings says, unless
+    the first lines (``above``: the identities of findings) said so."""
     first = cause.findings[0]
     often = "" if len(cause.findings) == 1 else f" · {plural(len(cause.findings), 'finding')}"
-    name = f" · {first['fingerprint'][:FINGERPRINT]}" if first.get("fingerprint") else ""
-    lines = wrap(f"{first['severity']} {first['rule']}{often}{name}", width)
+    lines = wrap(f"{first['severity']} {first['rule']}{often}{_short(first)}", width)
     lines[0] = _paint(lines[0], first["severity"], len(first["severity"]), painted)
     places = list(dict.fromkeys(_where(f) for f in cause.findings))
     more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
     for text in (visible(cause.who), ", ".join(places[:PLACES]) + more):
         lines += [f"  {line}" for line in wrap(text, width - 2) if line]
-    return lines + [f"  {line}" for line in _message(first, width - 2)]
+    return lines if id(first) in above else lines + [f"  {line}" for line in _message(first, width - 2)]
 
 
 def _table(findings: Sequence[Finding], width: int, painted: bool) -> list[str]:
     """Severity, rule, where and who in columns; the message in what is left, wrapped under itself."""
     if not findings:
         return []
-    rows = [(f["severity"], f["rule"], _where(f), visible(who(f)) or "-") for f in findings]
-    heads = ("SEVERITY", "RULE", "WHERE", "WHO")
-    limits = (8, _RULE_WIDTH, width // 4, width // 4)
+    rows = [
+        (f["severity"], _short(f).strip(" ·") or "-", f["rule"], _where(f), visible(who(f)) or "-") for f in findings
+    ]
+    heads = ("SEVERITY", "FINGERPRINT", "RULE", "WHERE", "WHO")
+    limits = (8, FINGERPRINT_SHOWN, _RULE_WIDTH, width // 5, width // 5)
     widths = [
         min(limit, max(cells(head), *(cells(row[at]) for row in rows)))
         for at, (head, limit) in enumerate(zip(heads, limits, strict=True))
@@ -111,7 +137,7 @@ def _blocks(findings: Sequence[Finding], width: int, painted: bool) -> list[str]
     """One finding on lines of its own, for narrow terminals."""
     lines = []
     for finding in findings:
-        head = f"{finding['severity']} {finding['rule']}"
+        head = f"{finding['severity']} {finding['rule']}{_short(finding)}"
         lines.append(_paint(head, finding["severity"], len(finding["severity"]), painted))
         for text in (_where(finding), visible(who(finding))):
             lines += [f"  {line}" for line in wrap(text, width - 2) if line]
@@ -119,13 +145,17 @@ def _blocks(findings: Sequence[Finding], width: int, painted: bool) -> list[str]
     return lines
 
 
-def _closing(findings: Sequence[Finding], summary: Mapping[str, Any], report: str | None, painted: bool) -> list[str]:
-    """How many of each severity, what was read and what was not, and where to read on."""
+def _closing(
+    listed: Sequence[Finding], findings: Sequence[Finding], summary: Mapping[str, Any], width: int,
+    shown: Selection,
+) -> list[str]:  # fmt: skip
+    """How many of each severity, which are not printed, what was read and what was not, and where to read on."""
     counts = answers.tally(findings, summary)
-    counted = [
-        _paint(f"{count:,} {name}", name, len(f"{count:,} {name}"), painted) for name, count in counts.items() if count
-    ]
-    lines = ["Findings: " + (", ".join(counted) or "none")]
+    lines = ["Findings: " + (", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "none")]
+    if shown.narrow:
+        lines.append(f"Printed: {len(listed):,} of them ({visible(shown.said())}); results and exit status are of all")
+    if summary["baseline"]:
+        lines.append(f"Baseline: {visible(verdict.baseline(summary['baseline']))}")
     volume = summary["bytes"]
     if volume["total"]:
         read = f"Read: {size(volume['decoded'])} decoded, {size(volume['skipped'])} skipped with a reason"
@@ -143,9 +173,9 @@ def _closing(findings: Sequence[Finding], summary: Mapping[str, Any], report: st
     lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:5]]
     if len(summary["notes"]) > 5:
         lines.append(f"Note: {len(summary['notes']) - 5:,} more, see summary.json")
-    if findings and any(f.get("fingerprint") for f in findings):
+    if any(f.get("fingerprint") for f in listed):
         lines.append("One finding with its evidence: auditor explain FINGERPRINT --out DIR")
-    return [*lines, f"Report: {visible(report)}"] if report else lines
+    return [part for line in lines for part in wrap(line, width)]
 
 
 def _message(finding: Finding, width: int) -> list[str]:
@@ -153,11 +183,12 @@ def _message(finding: Finding, width: int) -> list[str]:
 
 
 def _where(finding: Finding) -> str:
-    """``topic-partition@offsets``, or the file where there is no offset; the broker where it is known."""
-    place = log_name(finding) or (finding["file"] or "")
-    span = offsets(finding["offset"], finding["last_offset"])
-    broker = "" if finding["broker_id"] is None else f" broker {finding['broker_id']}"
-    return visible(f"{place}{'@' if span else ''}{span}{broker}".strip()) or "-"
+    return visible(place(finding)) or "-"
+
+
+def _short(finding: Finding) -> str:
+    """As much of its fingerprint as 'auditor explain' needs, to be added to a line; nothing where it has none."""
+    return f" · {short_fingerprint(finding)}" if finding.get("fingerprint") else ""
 
 
 def _paint(line: str, severity: str, length: int, painted: bool) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.dashboards.wording import clip, duration, instant, offsets
+from auditor.base.words import duration
+from auditor.dashboards.wording import clip, instant, offsets
 
 WIDTH = 960.0
 LEFT, RIGHT = 12.0, 948.0

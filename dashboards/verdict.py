@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.words import plural
-from auditor.dashboards.answers import Blocked
-from auditor.dashboards.wording import Finding, duration, instant
+from auditor.base.words import duration, plural
+from auditor.dashboards import answers
+from auditor.dashboards.answers import Blocked, unaccepted
+from auditor.dashboards.wording import Finding, instant
 
+BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
 
 # What a standing means, in a few words.
@@ -30,23 +32,38 @@ STANDINGS = {
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``tone``: bad, warn, unsure or good. ``lost``: findings of acknowledged records that are lost. ``held``: who is
-    blocked; ``named``: partitions that are held, but not for longer than is normal or known."""
+    blocked; ``named``: partitions that are held, but not for longer than is normal or known; ``accepted``: those whose
+    being blocked a baseline accepts."""
 
     tone: str
     headline: str
     lost: Sequence[Finding]
     held: Sequence[Blocked]
     named: Sequence[Blocked]
+    accepted: Sequence[Blocked] = ()
 
 
 def decide(
     rows: Sequence[Blocked], findings: Sequence[Finding], counts: Mapping[str, int], summary: Mapping[str, Any]
 ) -> Verdict:
     """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
-    lost = [f for f in findings if f["severity"] == "critical" and (f.get("declared") or {}).get("loses")]
-    held = [row for row in rows if row.holder.blocks]
+    lost = [f for f in unaccepted(findings) if f["severity"] == "critical" and (f.get("declared") or {}).get("loses")]
+    accepted = [row for row in rows if row.holder.blocks and row.accepted]
+    held = [row for row in rows if row.holder.blocks and not row.accepted]
     named = [row for row in rows if not row.holder.blocks]
-    return Verdict(*_headline(lost, held, named, counts, summary), lost, held, named)
+    tone, headline = _headline(lost, held, named, counts, summary)
+    if any(f.get("accepted") for f in findings):
+        headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
+    if accepted:
+        many = plural(len(accepted), "partition")
+        headline += f"; {many} {_are(len(accepted))} blocked as the baseline accepts"
+        headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
+    return Verdict(tone, headline, lost, held, named, accepted)
+
+
+def of_run(findings: Sequence[Finding], summary: Mapping[str, Any]) -> Verdict:
+    """The verdict on a run, by its findings and its summary, both with every key of ``dashboards.report_shapes``."""
+    return decide(answers.blocked((), findings, summary), findings, answers.tally(findings, summary), summary)
 
 
 def _headline(
@@ -103,9 +120,40 @@ def _moment(iso: object) -> datetime.datetime | None:
         return None
 
 
+def baseline(row: Mapping[str, Any]) -> str:
+    """What a baseline accepts, in words: ``row`` is the summary's."""
+    counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
+    many = sum(counts.values())
+    kinds = f" ({', '.join(f'{count:,} {name}' for name, count in counts.items())})" if counts else ""
+    said = f"{plural(many, 'finding')}{kinds} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
+    more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
+    said += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
+    gone = len(row["gone"])
+    said += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
+    return said
+
+
 def held_for(row: Mapping[str, Any]) -> str:
-    """For how long a partition is held, in words."""
-    if row.get("age_ms") is None:
+    """For how long a partition is held, in words. At least nothing is unknown: the newest time is the holder's own."""
+    if row.get("age_ms") is None or (row["age_ms"] == 0 and row.get("at_least")):
         return "for an unknown time"
     least = "at least " if row.get("at_least") else ""
     return f"for {least}{duration(row['age_ms'])}"
+
+
+def begun(row: Mapping[str, Any]) -> str:
+    """Since when a transaction is open, in words: where its producer's clock contradicts what brokers wrote around it,
+    both, as far as they are known; empty where nothing tells."""
+    if not row.get("since"):
+        return ""
+    if not row.get("since_by_producer"):
+        return instant(row["since"])
+    said, least, most = (
+        instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
+    )
+    bounds = [f"no earlier than {least}"] if least and least != said else []
+    bounds += [f"no later than {most}"] if most and most != said else []
+    said += " at the earliest" if said == least else " at the latest" if said == most else ""
+    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
+    return f"{said}{by}; its producer's clock says {instant(row['since_by_producer'])}"

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from auditor.base.words import duration
+
 Finding = Mapping[str, Any]
 
 SEVERITIES = ("critical", "error", "warning", "info")
@@ -27,7 +29,6 @@ _CODE = re.compile(
     r"|(\bkafka-[a-z-]+\.sh(?: (?:--[\w.-]+(?: (?:'[^'\n]*'|[^-\s'][^\s']*))?|[a-z][a-z-]*(?= --)))*)"
 )
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 def visible(text: str) -> str:
@@ -65,26 +66,17 @@ def size(count: int | None) -> str:
     return f"{count} {'byte' if count == 1 else 'bytes'}" if unit == 0 else f"{value:.3g} {_SIZES[unit]}"
 
 
-def duration(ms: int | None) -> str:
-    """Milliseconds as the two largest units that are not zero: ``2 h 1 min``; below a second in ``ms``."""
-    if ms is None:
-        return "–"
-    parts: list[str] = []
-    rest = abs(int(ms))
-    for unit, length in _DURATIONS:
-        count, rest = divmod(rest, length)
-        if count or parts:
-            parts.append(f"{count:,} {unit}" if count else "")
-        if len(parts) == 2:
-            break
-    said = " ".join(part for part in parts if part) or f"{rest} ms"
-    return f"−{said}" if ms < 0 else said
-
-
 def instant(iso: str | None) -> str:
     """``2026-11-21T04:00:00.123Z`` as ``2026-11-21 04:00:00 UTC``; what is not of that form as it is."""
     match = re.fullmatch(r"(\d{4,}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)", iso or "")
     return f"{match[1]} {match[2]} UTC" if match else (iso or "–")
+
+
+def fact(name: str, content: object) -> str:
+    """A fact of the evidence by its name: :func:`value`, and what ends in ``_ms`` as a duration too."""
+    if name.endswith("_ms") and isinstance(content, int) and not isinstance(content, bool) and abs(content) >= 1000:
+        return f"{content} ({duration(content)})"
+    return value(content)
 
 
 def value(content: object) -> str:
@@ -115,6 +107,14 @@ def offsets(first: int | None, last: int | None) -> str:
     return f"{first}–{last}"
 
 
+def place(row: Mapping[str, Any]) -> str:
+    """``topic-partition@offsets``, or the file where there is no topic, and the broker where it is known."""
+    log = log_name(row) or (row.get("file") or "")
+    span = offsets(row.get("offset"), row.get("last_offset"))
+    broker = "" if row.get("broker_id") is None else f" broker {row['broker_id']}"
+    return f"{log}{'@' if span else ''}{span}{broker}".strip()
+
+
 def who(row: Mapping[str, Any]) -> str:
     """The producer, transactional id and group that a row names, in words; empty for none."""
     parts = []
@@ -126,6 +126,14 @@ def who(row: Mapping[str, Any]) -> str:
     if row.get("group_id") is not None:
         parts.append(f"group {clip(str(row['group_id']), 200)}")
     return " · ".join(parts)
+
+
+FINGERPRINT_SHOWN = 12  # hex digits, enough to ask 'auditor explain' for one
+
+
+def short_fingerprint(finding: Finding) -> str:
+    """As much of its fingerprint as 'auditor explain' needs to find it; empty where it has none."""
+    return str(finding.get("fingerprint") or "")[:FINGERPRINT_SHOWN]
 
 
 def pieces(remedy: str) -> list[tuple[str, str]]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, DECIDING, SKEW_MS, Entry
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
+from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import Cluster, LogView
@@ -32,22 +35,61 @@ class Standing(StrEnum):
 ORDER = tuple(Standing)
 
 
-def since(log: LogView, t: OpenTransaction) -> int:
-    """When the transaction began here, in ms: the producer's time within what brokers wrote before and behind it.
+def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
+    """No earlier and no later than when the transaction can have begun here, by brokers' clocks, in ms; -1: no bound.
 
-    Markers carry the clock of a broker, and no data is older than the first record of its producer id at the
-    coordinator. A producer's time that contradicts them by more than two brokers' clocks may is not believed; -1 where
-    nothing shows.
+    Markers before and behind its first record carry a broker's time, and no data is older than the first record of its
+    producer id at the coordinator. Where the coordinator has it, open or decided, with this partition, it began after
+    the start that is written there, and before the decision.
     """
-    rows = log.leader.transactions
-    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
-    before = rows["marker_timestamp"][rows["marker_offset"] < t.row["first_offset"]]
-    behind = rows["marker_timestamp"][rows["marker_offset"] > t.row["first_offset"]]
-    earliest = max(int(before.max()) if len(before) else -1, _known_from(log, int(t.row["producer_id"])))
-    latest = int(behind.min()) if len(behind) else -1
+    offsets, newest, oldest = _marker_clocks(log)
+    at = int(t.row["first_offset"])
+    before, behind = np.searchsorted(offsets, at, "left"), np.searchsorted(offsets, at, "right")
+    earliest = max(int(newest[before - 1]) if before else -1, _known_from(log, int(t.row["producer_id"])))
+    latest = int(oldest[behind]) if behind < len(offsets) else -1
+    if t.entry is not None and t.klass in ("active", "late") and log.name in t.entry.partitions:
+        earliest = max(earliest, t.entry.start)
+        if t.entry.state in DECIDING:
+            latest = min(latest, t.entry.time) if latest >= 0 else t.entry.time
+    return earliest, latest
+
+
+def since(log: LogView, t: OpenTransaction) -> int:
+    """When the transaction began here, in ms: the producer's time within what brokers wrote around it; -1 where nothing
+    tells. A producer's time that contradicts them by more than two brokers' clocks may is not believed."""
+    earliest, latest = began_between(log, t)
     if 0 <= t.since < earliest - SKEW_MS:
         return earliest
     return latest if 0 <= latest < t.since - SKEW_MS else t.since
+
+
+def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
+    """``since`` for pages; where its producer's own time-stamp says otherwise, that too, and the brokers' bounds."""
+    begun, stamp = since(log, t), int(t.row["first_timestamp"])
+    differs = begun >= 0 and stamp >= 0 and abs(begun - stamp) > SKEW_MS
+    earliest, latest = began_between(log, t) if differs else (-1, -1)
+    return {
+        "since": iso(begun),
+        "since_by_producer": iso(stamp) if differs else None,
+        "since_not_before": iso(earliest),
+        "since_not_after": iso(latest),
+    }
+
+
+def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The offsets of the leader copy's markers in order, for each the newest time up to it and the oldest from it on.
+
+    Worked out once a log: a search for each open transaction, and no pass over all markers.
+    """
+    if "marker_clocks" not in log.cache:
+        rows = log.leader.transactions
+        rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
+        order = np.argsort(rows["marker_offset"], kind="stable")
+        times = rows["marker_timestamp"][order]
+        oldest = np.minimum.accumulate(times[::-1])[::-1]
+        log.cache["marker_clocks"] = rows["marker_offset"][order], np.maximum.accumulate(times), oldest
+    found: tuple[np.ndarray, np.ndarray, np.ndarray] = log.cache["marker_clocks"]
+    return found
 
 
 def _known_from(log: LogView, producer_id: int) -> int:
@@ -114,7 +156,6 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
     """The holder is the first in the log of those that stand worst."""
     judged = [(ORDER.index(standing(log, t)), int(t.row["first_offset"]), t) for t in held]
     place, first, t = min(judged, key=lambda each: each[:2])
-    begun = since(log, t)
     known = t.entry is not None and t.entry.timeout_ms > 0
     lowest = max(min(offset for _, offset, _ in judged), log.leader.log_start)
     return {
@@ -130,8 +171,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
         "transactional_id": t.owner,
         "first_offset": first,
         "last_offset": int(t.row["last_offset"]),
-        "since": iso(begun),
-        "since_by_producer": iso(t.since) if begun != t.since else None,
+        **dated(log, t),
         "age_ms": age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms if known else None,
@@ -174,5 +214,5 @@ def _timeout(entry: Entry) -> int:
 
 _HELD = (
     "log_dir", "broker_id", "last_stable_offset", "high_watermark", "log_end", "first_offset", "last_offset",
-    "since_by_producer", "batches", "records", "bytes",
+    "since_by_producer", "since_not_before", "since_not_after", "batches", "records", "bytes",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
 from auditor.model import releases
@@ -130,27 +130,30 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """
     p = log.leader.producers
     written = p["batches"] + p["below_batches"]
-    short = p[(p["batches"] > 0) & (written <= SHORT_BATCHES)]
-    if len(short) < SHORT_LIVED:
+    short_lived = np.flatnonzero((p["batches"] > 0) & (written <= SHORT_BATCHES))
+    if len(short_lived) < SHORT_LIVED:
         return
-    short = short[np.argsort(short["first_time"], kind="stable")]
+    asked = ("first_time", "first_offset", "data_last_offset", "batches", "producer_id")
+    short = {name: p[name][short_lived] for name in asked}  # of a million, not all columns
+    by_time = np.argsort(short["first_time"], kind="stable")
+    short = {name: values[by_time] for name, values in short.items()}
     times = short["first_time"]
     within = np.searchsorted(times, times + DAY_MS, side="left") - np.arange(len(times))
     at = int(np.argmax(within))
     count = int(within[at])
     if count < SHORT_LIVED:
         return
-    first, last = short[at], short[at + count - 1]
+    first, last = int(times[at]), int(times[at + count - 1])
     yield log.finding(
         "short-lived-producers",
         "warning",
         f"{count} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
         offset=int(short["first_offset"][at : at + count].min()),
         last_offset=int(short["data_last_offset"][at : at + count].max()),
-        time_ms=log.time(first["first_time"]),
+        time_ms=log.time(first),
         evidence={
             "producers": count,
-            "span_ms": int(last["first_time"] - first["first_time"]),
+            "span_ms": last - first,
             "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
             "examples": short["producer_id"][at : at + 5].tolist(),
             "bytes": state_bytes(count, count),
@@ -191,7 +194,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
             "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
             f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
-            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.log_start},
+            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start},
         )
     yield from _idle(log, expiration)
 
@@ -199,7 +202,10 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
 def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
     """Producers of the first kind, by the offset of their last batch below the log start."""
     p = log.leader.producers
-    below = (p["below_last_offset"] >= 0) & (p["below_last_offset"] < log.leader.log_start)
+    last = p["below_last_offset"]
+    below = (last >= 0) & (last < log.leader.own_start)
+    if not below.any():  # each column of many producers has to be unpacked
+        return
     same_epoch = p["producer_epoch"] == p["below_epoch"]  # a marker of a later one lets it begin at 0 anyway
     gone = (p["batches"] == 0) & same_epoch & (log.cluster.as_of - p["below_timestamp"] < expiration_ms)
     restarted = (
@@ -221,7 +227,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
     refused = "was" if restarted else "will be"
     message = (
         f"All batches of producer {row['producer_id']} (epoch {row['below_epoch']}) up to offset "
-        f"{row['below_last_offset']} lie below the log start {log.leader.log_start}"
+        f"{row['below_last_offset']} lie below the log start {log.leader.own_start}"
         + (f"; it began again at sequence 0 at offset {row['first_offset']}" if restarted else "")
     )
     if old:
@@ -244,7 +250,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
         evidence={
             "last_sequence": row["below_last_sequence"],
             "last_offset": row["below_last_offset"],
-            "log_start": log.leader.log_start,
+            "log_start": log.leader.own_start,
             "known_from": _known_from(row),
             "restarted_at": row["first_offset"] if restarted else None,
             "policy": log.policy_name(),
@@ -259,15 +265,18 @@ def _known_from(row: np.void) -> str:
 def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
     """Producers of the second kind: those that still write, and nearly expired twice or more."""
     p = log.leader.producers
-    often = (p["batches"] > 0) & (p["idle_count"] >= 2) & (p["max_idle_ms"] < expiration_ms)
+    often = p["idle_count"] >= 2
+    if not often.any():
+        return
+    often &= (p["batches"] > 0) & (p["max_idle_ms"] < expiration_ms)
     writing = log.cluster.as_of - p["data_timestamp"] < expiration_ms
     for row in p[often & writing][:SHOWN]:
-        hours = f"{row['max_idle_ms'] / 3_600_000:.1f} h of {expiration_ms / 3_600_000:.1f} h"
+        longest = f"{duration(row['max_idle_ms'])} of {duration(expiration_ms)}"
         yield log.finding(
             "unknown-producer-exposure",
             "warning",
             f"Producer {row['producer_id']} (epoch {row['data_epoch']}) was idle {row['idle_count']} times for over "
-            f"80 % of the time after which it is forgotten ({hours}) and still writes to {log.name}",
+            f"80 % of the time after which it is forgotten ({longest}) and still writes to {log.name}",
             offset=row["first_offset"],
             last_offset=row["data_last_offset"],
             producer_id=row["producer_id"],

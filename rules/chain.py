@@ -16,6 +16,7 @@ from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     By,
+    at_its_marker_whoever_wrote_it,
     ends_at_its_marker,
     snapshot_before_its_marker,
     snapshot_of_another_coordinator,
@@ -205,7 +206,11 @@ def _aborted(copy: CopyFacts) -> np.ndarray:
     "aborted-transaction-not-indexed",
     family=FAMILY,
     severity="critical",
-    absorbed_by=(By("split-decision", ends_at_its_marker), By("marker-contradicts-decision", ends_at_its_marker)),
+    absorbed_by=(
+        By("split-decision", ends_at_its_marker),
+        By("marker-contradicts-decision", ends_at_its_marker),
+        By("replica-divergence", at_its_marker_whoever_wrote_it),
+    ),
 )
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index

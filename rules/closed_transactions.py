@@ -10,7 +10,6 @@ import numpy as np
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import Kind
 from auditor.rules import safety
-from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
@@ -20,10 +19,11 @@ from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
 from auditor.rules.view import LogView
-from auditor.rules.windows import SAME_CLOCK_MS, marker_window, owner_complete, recorded, skew, window_after
+from auditor.rules.windows import marker_window, owner_complete, recorded, window_after
 
 
-def _judged(log: LogView) -> np.ndarray:
+def judged_transactions(log: LogView) -> np.ndarray:
+    """The leader copy's transactions (TRANSACTION rows) but those that ended below the log start."""
     rows = log.leader.transactions
     return rows[(rows["marker_offset"] < 0) | (rows["marker_offset"] >= log.leader.log_start)]
 
@@ -63,7 +63,7 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
     What to do: turn on verification (3.6 and newer), move to transaction.version 2; abort while it hangs.
     Source: KIP-360, KIP-890
     """
-    for t in _judged(log):
+    for t in judged_transactions(log):
         if t["first_offset"] < log.leader.log_start:
             continue
         late, why = _is_late(log, t)
@@ -106,74 +106,14 @@ def _what_to_do(log: LogView, offset: int) -> str:
 def _fate(log: LogView, t: np.void) -> tuple[str, str]:
     if t["marker_offset"] < 0:
         unread = unreadable_behind(log, t)
+        if log.leader.ends_early and not unread:
+            return "error", "what became of it lies beyond the end of this copy"
         return ("info", "what became of it could not be read") if unread else ("critical", HANGS)
     if marker_window(log, t) is not None:
         return "critical", f"the marker at {t['marker_offset']} of a later transaction took it in"
     if not t["commit"] and owner_complete(log, t["producer_id"]):
         return "info", f"the ABORT at {t['marker_offset']}, outside every transaction (an operator's), closed it"
     return "error", f"the marker at {t['marker_offset']} closed it"
-
-
-@rule(
-    "transactions-merged-under-one-marker",
-    family=FAMILY,
-    severity="critical",
-    prevented_by=LATE_WRITES,
-)
-def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
-    """One marker closed the data of two transactions
-
-    Checks: the data between two markers of a producer begins before the coordinator's transaction whose marker closes
-    it had this partition, by more than the clocks may differ, with no other transaction of the id to belong to. The
-    clocks may differ by 30 s, but where the topic is stamped by the broker that is the coordinator as well: by 1 s.
-    Why it matters: the first part was committed or aborted together with data it has nothing to do with: atomicity is
-    broken, and nothing else shows it.
-    Can be wrong: clock skew; client time stamps far in the past; said only with the whole history of the id.
-    What to do: list the records of the foreign part (offsets in the evidence) and compensate downstream.
-    Source: KIP-360, KIP-890
-    """
-    for t in _judged(log):
-        if t["first_offset"] < log.leader.log_start or t["marker_offset"] < 0 or t["batches"] < 2:
-            continue
-        if not owner_complete(log, t["producer_id"]):
-            continue
-        window = marker_window(log, t)
-        added = window.added.get(log.name) if window is not None else None
-        if window is None or added is None or window.client_version >= 2:
-            continue
-        one_clock = _stamped_by_brokers(log) and skew(log, added.partition) == SAME_CLOCK_MS
-        begin, slack = log.time(t["first_time"]), SAME_CLOCK_MS if one_clock else SKEW_MS
-        previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
-        if begin < 0 or begin >= added.time - slack or previous > begin or log.time(t["last_time"]) < added.time:
-            continue
-        yield log.finding(
-            "transactions-merged-under-one-marker",
-            "critical",
-            f"The marker at offset {t['marker_offset']} closed data of producer {t['producer_id']} that began "
-            f"at offset "
-            f"{t['first_offset']}, {(added.time - begin) / 1000:.0f} s before its transaction had {log.name}",
-            segment=int(t["segment"]),
-            offset=t["first_offset"],
-            last_offset=t["last_offset"],
-            producer_id=t["producer_id"],
-            producer_epoch=t["producer_epoch"],
-            transactional_id=window.transactional_id,
-            time_ms=begin,
-            position=t["position"],
-            evidence={
-                "marker_offset": t["marker_offset"],
-                "partition_added": iso(added.time),
-                "data_began": iso(begin),
-                "coordinator_offset": added.offset,
-                "confidence": "proved" if one_clock else "likely",
-            },
-        )
-
-
-def _stamped_by_brokers(log: LogView) -> bool:
-    name, broker = "message.timestamp.type", log.leader.broker_id
-    value = log.cluster.setting(log.topic, name) or log.cluster.broker_setting(broker, f"log.{name}")
-    return value == "LogAppendTime"
 
 
 @rule(
@@ -194,7 +134,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
     """
     gaps = {(int(e["producer_id"]), int(e["base_offset"])): e for e in log.events(Kind.SEQUENCE_GAP)}
-    rows = _judged(log)
+    rows = judged_transactions(log)
     for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
         e = gaps.get((int(t["producer_id"]), int(t["gap_offset"])))
         if e is None or t["first_offset"] < log.intact_from():
@@ -234,7 +174,7 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     What to do: nothing; when frequent, find the client that adds partitions which it does not write.
     Source: KIP-98
     """
-    rows = _judged(log)
+    rows = judged_transactions(log)
     lone = rows[(rows["first_offset"] < 0) & (rows["marker_offset"] >= 0)]
     markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
     for producer_id in dict.fromkeys(lone["producer_id"].tolist()):

@@ -25,7 +25,7 @@ TASK_ID = re.compile(r".+-[0-9]+_[0-9]+")
 THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
 
 
-def _at(log: LogView, rule_id: str, severity: str, c: Commit, message: str, **more: Any) -> Finding:
+def at_commit(log: LogView, rule_id: str, severity: str, c: Commit, message: str, **more: Any) -> Finding:
     """A finding about a committed offset: it points at what the group consumes, its file at the record."""
     evidence = {
         "offsets_partition": log.name,
@@ -53,14 +53,16 @@ def _at(log: LogView, rule_id: str, severity: str, c: Commit, message: str, **mo
     )
 
 
-def _name(log: LogView, c: Commit) -> str:
+def writer(log: LogView, c: Commit) -> str:
+    """Who wrote a commit, in words."""
     if c.plain:
         return "a commit outside a transaction"
     owner = log.owner(c.producer_id)
     return f"producer {c.producer_id}" + (f" (transactional id {owner})" if owner is not None else "")
 
 
-def _where(c: Commit) -> str:
+def place_of(c: Commit) -> str:
+    """Whose offset it is, in words."""
     return f"group {c.place.group} on {c.place.partition}"
 
 
@@ -130,44 +132,6 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
 
 
 @rule(
-    "zombie-offset-commit",
-    family=FAMILY,
-    severity="error",
-    prevented_by=(GROUP_METADATA,),
-)
-def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
-    """A producer commits offsets of a partition that a rebalance gave to another
-
-    Checks: in a classic group, a transactional commit by a producer that had committed in an older generation, behind
-    a commit of the same partition by another producer in the newer one. Aborted transactions do not count.
-    Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
-    gone back. KIP-447 fences this, but only for clients that send their group metadata.
-    Can be wrong: the producer kept the partition, and the other one committed it by mistake; static members.
-    What to do: call sendOffsetsToTransaction(offsets, groupMetadata) with clients of 2.5 or newer (Streams:
-    exactly_once_v2); deduplicate what the zombie wrote after the other's commit.
-    Source: KIP-447
-    """
-    seen = watched(log)
-    for older, rival, c in seen.zombies if seen is not None else ():
-        yield _at(
-            log,
-            "zombie-offset-commit",
-            "error" if rival.record_offset >= log.intact_from() else lowered("error"),
-            c,
-            f"{_name(log, c)} commits offset {c.value} for {_where(c)} after {_name(log, rival)} had taken the "
-            f"partition over and committed {rival.value}: a zombie of an older generation was not fenced",
-            evidence={
-                "older_generation": None if older.generation is None else older.generation.number,
-                "older_record_offset": older.record_offset,
-                "rival_producer_id": rival.producer_id,
-                "rival_offset": rival.value,
-                "rival_record_offset": rival.record_offset,
-                "confidence": "likely",
-            },
-        )
-
-
-@rule(
     "interleaved-offset-producers",
     family=FAMILY,
     severity="warning",
@@ -185,12 +149,12 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     """
     seen = watched(log)
     for first, other, c in seen.interleaved if seen is not None else ():
-        yield _at(
+        yield at_commit(
             log,
             "interleaved-offset-producers",
             "warning" if first.record_offset >= log.intact_from() else lowered("warning"),
             c,
-            f"{_name(log, c)} and {_name(log, other)} take turns in committing {_where(c)} within one generation: "
+            f"{writer(log, c)} and {writer(log, other)} take turns in committing {place_of(c)} within one generation: "
             f"{first.value}, {other.value}, {c.value}",
             evidence={
                 "other_producer_id": other.producer_id,
@@ -227,12 +191,13 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
         before, c, _ = min(run, key=lambda fall: fall[1].record_offset)
         count = sum(times for _, _, times in run)
         times = f" (and {count - 1} times more)" if count > 1 else ""
-        yield _at(
+        yield at_commit(
             log,
             "offset-regression",
             severity,
             c,
-            f"The committed offset of {_where(c)} goes back from {before.value} to {c.value} by {_name(log, c)}{times}",
+            f"The committed offset of {place_of(c)} goes back from {before.value} to {c.value} by "
+            f"{writer(log, c)}{times}",
             evidence={
                 "offset_before": before.value,
                 "offset_after": c.value,
@@ -270,13 +235,13 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
             and log.owner(c.producer_id) == log.owner(aborted.producer_id)
         ):
             continue
-        yield _at(
+        yield at_commit(
             log,
             "offset-skips-aborted-input",
             "warning" if start.record_offset >= log.intact_from() else lowered("warning"),
             c,
-            f"The offset of {_where(c)} moves to {c.value} by {_name(log, c)}, over offsets {start.value} to "
-            f"{aborted.value - 1}, whose transaction ({_name(log, aborted)}) was aborted: they may be unprocessed",
+            f"The offset of {place_of(c)} moves to {c.value} by {writer(log, c)}, over offsets {start.value} to "
+            f"{aborted.value - 1}, whose transaction ({writer(log, aborted)}) was aborted: they may be unprocessed",
             evidence={
                 "from_offset": start.value,
                 "aborted_offset": aborted.value,
@@ -293,7 +258,8 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
 
-    Checks: the last offset in force of a group partition against the start and the end of that log's leader replica.
+    Checks: the last offset in force of a group partition against the start and the end of that log's leader replica;
+    a tiered log begins in remote storage, where log-start-offset-checkpoint says.
     Why it matters: above the end, the partition lost its tail or was recreated; below the start, retention took
     records that the group never read. Either way auto.offset.reset decides where the group goes on.
     Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.
@@ -315,12 +281,12 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         severity = "info" if doubt else "error" if above else "warning"
         side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
         missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "record")
-        yield _at(
+        yield at_commit(
             log,
             "committed-offset-out-of-range",
             severity,
             c,
-            f"The committed offset {c.value} of {_where(c)} lies {side} of the log: "
+            f"The committed offset {c.value} of {place_of(c)} lies {side} of the log: "
             + (f"the group has read {missing} beyond it" if above else f"it never read {missing}")
             + (" (the log may have been copied before the offsets)" if late else "")
             + (" (its first segments may not have been copied)" if doubt and not late else ""),
@@ -330,7 +296,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
                 "in_flight": True if late else None,
                 "confidence": "undecidable" if doubt else "proved",
             },
-            remedy=_reset(log, c, bounds.log_end if above else bounds.log_start),
+            remedy=_reset(log, c, bounds.log_end if above else bounds.log_start, doubt),
         )
 
 
@@ -355,7 +321,7 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
         if not tasks or not threads:
             continue
         (task, a), (thread, b) = tasks[0], threads[0]
-        yield _at(
+        yield at_commit(
             log,
             "mixed-processing-guarantees",
             "warning",
@@ -371,9 +337,10 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
         )
 
 
-def _reset(log: LogView, c: Commit, offset: int) -> str:
-    """Going on within the log: shown, not run; and not where remote storage may still have the records."""
-    if log.cluster.setting(c.topic, "remote.storage.enable") == "true":
+def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> str:
+    """Going on within the log: shown, not run; and not where remote storage may still have the records, in a tiered log
+    of which nothing says where it begins."""
+    if doubt and log.cluster.is_tiered(c.topic):
         return (
             f"Do not reset the group yet: {c.topic} has remote storage, where the records may still lie; "
             f"{commands.describe_topic(c.topic)}"

@@ -10,81 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auditor.facts.coordinator_log import ONGOING, PAIR, CoordinatorLog, Entry, clocks, pack, windows_of
+from auditor.facts.coordinator_log import ONGOING, PAIR, CoordinatorLog, Entry, pack
+from auditor.rules.named import Named, Source, naming
 
-__all__ = ["CoordinatorHistory", "Entry", "Named", "Window", "build_history", "build_windows", "join"]
-SKEW_MS = 30_000  # clocks of two brokers
+__all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
-DECIDING = ("PrepareCommit", "PrepareAbort")
-DECIDED = ("CompleteCommit", "CompleteAbort")
-
-
-@dataclass(slots=True)
-class Window:
-    """One transaction of an id: from its first Ongoing record to its Complete record, as far as the log shows it.
-
-    ``first`` is its first Ongoing entry, ``prepare`` and ``complete`` the deciding ones, each None when not there
-    (yet, or any more). ``epochs`` are those of its entries; a marker carries that of ``prepare``.
-    """
-
-    transactional_id: str
-    producer_id: int
-    first: Entry | None = None
-    prepare: Entry | None = None
-    complete: Entry | None = None
-    last_ongoing: Entry | None = None
-    partitions: frozenset[str] = frozenset()
-    epochs: frozenset[int] = frozenset()
-    added: dict[str, Entry] = field(default_factory=dict)
-
-    @property
-    def start_time(self) -> int:
-        """ms when the transaction began, -1 when its beginning is not in the log."""
-        if self.first is not None:
-            return self.first.start if self.first.start >= 0 else self.first.time
-        return self.prepare.start if self.prepare is not None else -1
-
-    @property
-    def end_time(self) -> int | None:
-        """ms when it was complete, None while it is not.
-
-        The update time of a Complete record is taken when its markers are sent, its record's time when they have come.
-        """
-        return None if self.complete is None else max(self.complete.time, self.complete.record_time)
-
-    @property
-    def decided(self) -> Entry | None:
-        """The entry that says COMMIT or ABORT."""
-        return self.prepare or self.complete
-
-    @property
-    def data_epoch(self) -> int | None:
-        """The epoch its data was written with, where an Ongoing entry shows it."""
-        entry = self.first or self.last_ongoing
-        return None if entry is None else entry.producer_epoch
-
-    @property
-    def client_version(self) -> int:
-        """transaction.version of the client: 2 where Prepare or Complete say so."""
-        return max((e.client_version for e in (self.prepare, self.complete, self.last_ongoing) if e), default=0)
-
-    def covers(self, time: int) -> bool:
-        """Whether a clock time falls into the window, give or take the skew of two brokers' clocks."""
-        end = self.end_time
-        return self.start_time - SKEW_MS <= time and (end is None or time <= end + SKEW_MS)
-
-
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
-
-
-@dataclass(slots=True)
-class Named:
-    """What the coordinators wrote of one partition: by producer id the transactions that name it, in the order of the
-    log, and by producer id and epoch the times (ms, ascending) of the Ongoing records that do."""
-
-    windows: dict[int, list[Window]] = field(default_factory=dict)
-    ongoing: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -115,7 +47,7 @@ class CoordinatorHistory:
         return {name: value for name, value in self.__dict__.items() if name in names}
 
     @functools.cached_property
-    def sources(self) -> list[tuple[CoordinatorLog, np.ndarray]]:
+    def sources(self) -> list[Source]:
         """Every id once: logs, and which of their ids count there."""
         elsewhere = set(self.shared.ids)
         out = []
@@ -222,15 +154,8 @@ class CoordinatorHistory:
             yield self.shared, self.shared.first_partitions() == partition
 
     def named(self, name: str) -> Named:
-        """What names a partition (``topic-N``). Cost: the pieces that do; memory: the transactions that do."""
-        out = Named()
-        for log, counts in self.sources:
-            pieces, sets = log.naming(name)
-            for number in pieces.tolist():
-                _name_in(log, log.piece(number), counts, sets, out)
-        for times in out.ongoing.values():
-            times.sort()
-        return out
+        """What names a partition (``topic-N``)."""
+        return naming(self.sources, name)
 
     def complete(self, transactional_id: str) -> bool:
         """Whether the id's whole history is in the input: its partition is there and was never cleaned."""
@@ -260,58 +185,6 @@ class CoordinatorHistory:
     def intact(self, entry: Entry) -> bool:
         """Whether the log was never cleaned from this record on."""
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62)
-
-
-def _name_in(
-    log: CoordinatorLog, columns: dict[str, np.ndarray], counts: np.ndarray, sets: np.ndarray, out: Named
-) -> None:
-    """Adds what a piece says of a partition, which the ``sets`` have."""
-    naming = sets[columns["set"]] & counts[columns["id"]]
-    ongoing = naming & (columns["state"] == ONGOING)
-    producers, epochs = columns["producer_id"][ongoing].tolist(), columns["producer_epoch"][ongoing].tolist()
-    for producer, epoch, time in zip(producers, epochs, clocks(columns)[ongoing].tolist(), strict=True):
-        out.ongoing.setdefault((producer, epoch), []).append(time)
-    numbers = windows_of(columns)
-    wanted = np.zeros(int(numbers.max(initial=-1)) + 2, bool)
-    wanted[numbers[naming]] = True
-    wanted[-1] = False  # where those lie that are of no transaction
-    rows = np.flatnonzero(wanted[numbers])
-    entries = zip(numbers[rows].tolist(), log.entries(columns, rows), strict=True)
-    for _, mine in itertools.groupby(entries, key=lambda entry: entry[0]):
-        for producer, windows in build_windows(entry for _, entry in mine).items():
-            out.windows.setdefault(producer, []).extend(windows)
-
-
-def build_windows(entries: Iterable[Entry]) -> dict[int, list[Window]]:
-    """Cuts the entries of one id, in log order, into transactions, by the producer id that wrote them."""
-    out: dict[int, list[Window]] = defaultdict(list)
-    window: Window | None = None
-    for entry in entries:
-        if entry.state == "Ongoing":
-            if window is None or window.prepare is not None or window.producer_id != entry.producer_id:
-                window = Window(entry.transactional_id, entry.producer_id, first=entry)
-                out[entry.producer_id].append(window)
-            for name in entry.partitions - window.partitions:
-                window.added[name] = entry
-            window.last_ongoing = entry
-        elif entry.state in DECIDING:
-            if window is None or window.prepare is not None or window.producer_id != entry.producer_id:
-                window = Window(entry.transactional_id, entry.producer_id)
-                out[entry.producer_id].append(window)
-            window.prepare = entry
-        elif entry.state in DECIDED:
-            if window is None or window.complete is not None:
-                window = Window(entry.transactional_id, entry.producer_id)
-                out[entry.producer_id].append(window)
-            window.complete = entry
-        else:
-            window = None
-        if window is not None:
-            window.partitions |= entry.partitions
-            window.epochs |= {entry.producer_epoch}
-            if entry.state in DECIDED:
-                window = None
-    return out
 
 
 def build_history(partition_count: int, entries: Iterable[Entry]) -> CoordinatorHistory:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.words import duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
 from auditor.model.hashing import partition_for
 from auditor.rules import blocking, commands
@@ -56,7 +57,7 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
             log,
             "stuck-prepare",
             "critical" if age > log.cluster.margin(entry.timeout_ms) else "error",
-            f"The transaction of {entry.transactional_id} has been in {entry.state} for {age / 1000:.0f} s: {waits} "
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}: {waits} "
             + ("to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"),
             entry,
             evidence={
@@ -112,8 +113,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
             "timeout-not-enforced",
             "error" if error else "warning",
             f"The transaction of {entry.transactional_id} has been open for "
-            f"{(over + entry.timeout_ms) / 1000:.0f} s with "
-            f"a time-out of {entry.timeout_ms / 1000:.0f} s, and the coordinator has not aborted it",
+            f"{duration(over + entry.timeout_ms)} with "
+            f"a time-out of {duration(entry.timeout_ms)}, and the coordinator has not aborted it",
             entry,
             evidence={
                 "timeout_ms": entry.timeout_ms,
@@ -155,7 +156,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
             log,
             "transaction-timeout-too-large",
             "info",
-            f"{tid} has a transaction time-out of {last.timeout_ms / 1000:.0f} s"
+            f"{tid} has a transaction time-out of {duration(last.timeout_ms)}"
             + (" and commits offsets" if offsets else ""),
             last,
             evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},

@@ -16,7 +16,6 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind, events_of
-from auditor.facts.segment_scans import SegmentScan
 
 MAX_SHOWN = 100  # fatal batches of one log
 PLAIN = "a plain batch inside an open transaction of the same producer"
@@ -39,21 +38,21 @@ def dry_run(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any] | None:
     fatal = _fatal(copy, first, kept)
     deletes = [copy.segments[k] for k in range(kept, len(copy.scans))]
     if end < copy.log_start:  # LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd
-        deletes, end = list(copy.segments), copy.log_start
+        deletes, end = copy.segments[_first_local(copy) :], copy.log_start
     result = {
         "topic": copy.topic,
         "partition": copy.partition,
         "starts": not fatal,
         "log_end": copy.log_end,
         "log_end_after": end,
-        "last_stable_offset_after": _last_stable_offset(copy, end, everything=first == 0),
+        "last_stable_offset_after": _last_stable_offset(copy, end, everything=first == _first_local(copy)),
         "truncates": truncates,
         "deletes": deletes,
         "poison": fatal,
         "undecided": [
             f"{copy.segments[k]}: {s.undecided}"
             for k, s in enumerate(copy.scans)
-            if s.undecided and _scanned(s, k, first)
+            if s.undecided and _scanned(copy, k, first)
         ],
     }
     return result | {"says": _says(result)}
@@ -116,14 +115,20 @@ def _says(run: dict[str, Any]) -> str:
     return f"{run['topic']}-{run['partition']}: " + ("; ".join(parts) or "nothing is cut")
 
 
-def _scanned(scan: SegmentScan, number: int, first: int) -> bool:
-    """A segment without .index is recovered whatever the recovery point says."""
-    return number >= first or not scan.indexed
+def _scanned(copy: CopyFacts, number: int, first: int) -> bool:
+    """A segment without .index is recovered whatever the recovery point says; one in remote storage never."""
+    return number >= first or (number >= _first_local(copy) and not copy.scans[number].indexed)
+
+
+def _first_local(copy: CopyFacts) -> int:
+    """The first segment on the broker's own disk."""
+    return int(np.searchsorted(copy.segment_bases, copy.local_start)) if copy.local_start >= 0 else 0
 
 
 def _first_scanned(copy: CopyFacts, recovery_point: int) -> int:
     """The segment that holds the recovery point, or the first one."""
-    return max(0, int(np.searchsorted(copy.segment_bases, recovery_point, side="right")) - 1)
+    holding = int(np.searchsorted(copy.segment_bases, recovery_point, side="right")) - 1
+    return max(_first_local(copy), holding)
 
 
 def _cuts(copy: CopyFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
@@ -131,7 +136,7 @@ def _cuts(copy: CopyFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
     cuts, end = [], 0
     for number, scan in enumerate(copy.scans):
         end = scan.next_offset
-        if scan.cut < 0 or not _scanned(scan, number, first):
+        if scan.cut < 0 or not _scanned(copy, number, first):
             continue
         # A missing .index has the segment recovered before recoverLog looks, which then finds nothing to cut there.
         behind = copy.scans[number + 1 :] if scan.indexed else []
@@ -158,7 +163,7 @@ def _fatal(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
     found = []
 
     def add(number: int, position: int, offset: int, producer: int, why: str) -> None:
-        reached = _scanned(copy.scans[number], number, first) or offset >= replayed_from
+        reached = _scanned(copy, number, first) or (number >= _first_local(copy) and offset >= replayed_from)
         if number < kept and reached:
             found.append({
                 "topic": copy.topic, "partition": copy.partition, "file": copy.segments[number], "position": position,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
 
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules.coordinator_history import SKEW_MS, CoordinatorHistory, Entry
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.markers import FAMILY, TOPIC
+from auditor.rules.named import SKEW_MS
 from auditor.rules.registry import Unverified, rule
-from auditor.rules.relations import By, same_transaction
+from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import marker_window, naming, owner_complete, skew
@@ -22,7 +22,10 @@ from auditor.rules.windows import marker_window, naming, owner_complete, skew
     "partition-not-in-transaction",
     family=FAMILY,
     severity="error",
-    absorbed_by=(By("hanging-transaction", same_transaction),),
+    absorbed_by=(
+        By("hanging-transaction", same_transaction),
+        By("late-write-after-marker", same_transaction_unless_info),
+    ),
     prevented_by=LATE_WRITES,
     unverified=Unverified.NOT_ADDED,
 )
@@ -59,13 +62,12 @@ def _named(log: LogView, t: np.void) -> bool:
     """
     after = int(t["prev_marker_time"]) - SKEW_MS if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + SKEW_MS if t["marker_offset"] >= 0 else None
-    named = naming(log).ongoing.get((int(t["producer_id"]), int(t["producer_epoch"])), [])
-    at = bisect.bisect_left(named, after)
-    return at < len(named) and (until is None or named[at] <= until)
+    return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 
 def _seen(log: LogView, history: CoordinatorHistory, t: np.void, entry: Entry) -> bool:
-    time = log.time(t["last_time"])
+    # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
+    time = max(log.time(t["last_time"]), int(t["marker_timestamp"]))
     copied, clean = history.times.get(entry.partition, -1), history.clean.get(entry.partition, False)
     return arrived(copied, clean, time, other_clock=True)
 
@@ -92,6 +94,7 @@ def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
     "data-epoch-ahead-of-coordinator",
     family=FAMILY,
     severity="critical; info while it may be in flight",
+    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
     prevented_by=(CLEAN_ELECTION,),
 )
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
@@ -133,7 +136,12 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("producer-id-not-allocated", family=FAMILY, severity="error; info while it may be in flight")
+@rule(
+    "producer-id-not-allocated",
+    family=FAMILY,
+    severity="error; info while it may be in flight",
+    absorbed_by=(By("hanging-transaction", same_transaction_unless_info),),
+)
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
 

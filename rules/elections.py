@@ -44,4 +44,13 @@ class Election(NamedTuple):
         return self.last_known_elr_before == (self.leader,)
 
 
+class WithoutLeader(NamedTuple):
+    """A time (ms) in which nobody led a partition; ``until`` is None while it lasts."""
+
+    topic_id: str
+    since: int
+    until: int | None = None
+
+
 Elections = dict[tuple[str, int], list[Election]]
+Leaderless = dict[tuple[str, int], list[WithoutLeader]]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.registry import Rule, judge
@@ -19,8 +20,6 @@ from auditor.rules.registry import Rule, judge
 if TYPE_CHECKING:
     from auditor.rules.view import LogView
 
-OF_A_RULE = 1_000  # findings of a rule in a log
-IN_ALL = 100  # times as many in a run
 ENTRIES = 1_000  # of a list in the evidence of a finding
 SUMMED = "summed"  # in the evidence: how many findings this one stands for
 SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where all that it stands for have it
@@ -94,6 +93,8 @@ def judge_bounded(log: LogView, chosen: Iterable[Rule], limit: int = OF_A_RULE) 
                 copy = log.leader
                 sums[beyond.severity] = Sum(copy.log_dir, copy.broker_id, log.topic, log.partition)
             sums[beyond.severity].add(beyond)
+        if not kept:  # of most rules in most logs
+            continue
         yield from (f for *_, f in sorted(kept, key=lambda place: -place[2]))
         for severity, summed in sums.items():
             yield summed.finding(each, severity, limit)

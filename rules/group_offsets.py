@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
+from auditor.model.group_members import Assignments
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Story, Watcher
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID
@@ -23,22 +24,23 @@ def watched(log: LogView) -> WatchedOffsets | None:
     if log.topic != CONSUMER_OFFSETS:
         return None
     if log.leader.watched_offsets is None:
-        committers, rivals, values = Committers(), Rivals(), Values()
-        story = story_of(log, committers, rivals, values)
+        assignments = Assignments()
+        committers, rivals, values = Committers(), Rivals(assignments), Values()
+        story = story_of(log, committers, rivals, values, assignments=assignments)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
         groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
         log.leader.watched_offsets = WatchedOffsets(
-            rivals.zombies, rivals.interleaved, values.falls(), values.skips, committers.first, pending,
-            in_force_of(story.in_force()),
+            rivals.zombies, rivals.interleaved, rivals.handed_over, values.falls(), values.skips, committers.first,
+            pending, in_force_of(story.in_force()),
             [group for group in dict.fromkeys(groups) if group is not None],
         )  # fmt: skip
     return log.leader.watched_offsets
 
 
-def story_of(log: LogView, *watchers: Watcher) -> Story:
+def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:
     """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
-    story = Story(tuple(watchers))
+    story = Story(tuple(watchers), assignments=assignments or Assignments())
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
     for offset, kind, row in steps:
         if kind == "commit":
@@ -75,7 +77,7 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _groups(log: LogView) -> Iterator[Step]:
-    names = ("group_id", "key_type", "tombstone", "generation", "member_ids")
+    names = ("group_id", "key_type", "tombstone", "generation", "member_ids", "value", "record_timestamp")
     kinds = (CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER)
     return (step for step in _rows(log, "group_metadata", "group", names) if step[2][1] in kinds)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
+from auditor.model import releases
 from auditor.rules import blocking, safety
-from auditor.rules.finding import Finding
+from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
@@ -17,6 +19,12 @@ from auditor.rules.view import HOUR_MS, LogView
 FAMILY = "transactions"
 # Nobody knows it only where the coordinator's log was read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
+DEFECT = releases.SKIPS_MARKERS
+UNTIL_IT_IS_FIXED = (
+    f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
+    f"{DEFECT.releases}): keep replication.factor at 3, restart one broker at a time, and look for 'likely deleted "
+    "already and hence can be skipped' in the coordinators' logs until a release has the fix"
+)
 STUCK_RECORDS = 100_000
 STUCK_RECORDS_CRITICAL = 1_000_000
 
@@ -60,6 +68,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     Checks: a transaction open at the end of the leader replica whose transactional id, by its last record in
     __transaction_state, has nothing open any more, or has a higher epoch or another producer id, or has an ongoing
     transaction without this partition; or whose producer id no transactional id ever had.
+    Where the coordinator completed it while __cluster_metadata shows no leader of the partition, the finding names the
+    defect of Kafka 4.3.0, 4.3.1 and 4.4.0 that does so (KAFKA-20734).
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
     stop there, the cleaner too, until somebody writes a marker.
     Can be wrong: files copied from a running broker at different times (then it is said as in flight).
@@ -84,16 +94,44 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
                 "files may have been copied at different times"
             )
         committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
+        skipped = None if t.in_flight else _skipped(log, t)
         yield _open_finding(
             log,
             "hanging-transaction",
             "info" if t.in_flight else "critical",
             t,
-            message,
+            message + (f". {_of_the_defect(log)}" if skipped else ""),
             evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
-                      "decided": "COMMIT" if committed else None},
-            remedy=safety.advise(log, t).remedy,
+                      "decided": "COMMIT" if committed else None, **(skipped or {})},
+            remedy=safety.advise(log, t).remedy + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
         )  # fmt: skip
+
+
+def _skipped(log: LogView, t: OpenTransaction) -> dict[str, Any] | None:
+    """For the evidence: that the coordinator completed the transaction while nobody led this partition, which brokers
+    with the defect do instead of waiting for a leader. None where that is not so."""
+    history = log.cluster.coordinator
+    for window in lost_ends(log, t.row):
+        done = window.complete
+        broker = None if history is None or done is None else history.brokers.get(done.partition)
+        if done is None or not log.cluster.release(broker).may_have(DEFECT):
+            continue
+        for gone in log.cluster.leaderless.get((log.topic, log.partition), ()):
+            if gone.since <= done.record_time + SKEW_MS and (gone.until is None or done.record_time <= gone.until):
+                return {
+                    "known_defect": DEFECT.issue,
+                    "completed": iso(done.record_time),
+                    "no_leader_from": iso(gone.since),
+                    "no_leader_until": None if gone.until is None else iso(gone.until),
+                }
+    return None
+
+
+def _of_the_defect(log: LogView) -> str:
+    return (
+        f"Its coordinator completed it while {log.name} had no leader, and sent no marker there: brokers "
+        f"{DEFECT.releases} take such a partition for a deleted one ({DEFECT.issue})"
+    )
 
 
 @rule(
@@ -129,13 +167,15 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
         if t.klass == "late" and not (old or over):
             continue
         severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
+        known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+        how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
         yield _open_finding(
             log,
             "long-open-transaction",
             severity,
             t,
-            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} for "
-            f"{age / 1000:.0f} s: {t.reason}",
+            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
+            f"{how_long}: {t.reason}",
             evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
             remedy=safety.advise(log, t).remedy,
         )
@@ -184,7 +224,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         "critical" if critical else "error",
         t,
         f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
-        f"for {age / 1000:.0f} s",
+        f"for {duration(age)}",
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,
     )
@@ -212,7 +252,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     for t in open_transactions(log):
-        if int(t.row["first_offset"]) < log.leader.log_start:
+        if int(t.row["first_offset"]) < log.leader.own_start:
             offset = int(t.row["first_offset"])
             yield _open_finding(
                 log,
@@ -220,7 +260,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
                 "info" if t.klass == "active" or t.end_unknown else "error",
                 t,
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
-                f"{log.leader.log_start} of {log.name}, and is still open: the last stable offset is pinned",
-                evidence={"log_start": log.leader.log_start},
+                f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
+                evidence={"log_start": log.leader.own_start},
                 remedy=safety.advise(log, t).remedy,
             )

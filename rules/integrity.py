@@ -16,9 +16,12 @@ from auditor.rules.relations import (
     By,
     at_the_log_end,
     at_the_torn_end,
+    end_that_another_has,
     index_entry_of_its_batch,
     missing_right_behind,
     offsets_right_behind,
+    offsets_that_another_has,
+    same_record,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, is_ahead_of_all, runs, tails
@@ -104,7 +107,8 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
     live = newest and not copy.clean_shutdown
     preallocated = error.reason == "zero_filled" and _preallocates(log, copy)
     beyond = copy.high_watermark is not None and copy.high_watermark > copy.log_end
-    severity = "error" if not newest else "info" if (live and not beyond and error.reason == "truncated") else "warning"
+    breaks_off = error.reason == "truncated" or _begins_a_batch(copy, error, length)
+    severity = "error" if not newest else "info" if live and not beyond and breaks_off else "warning"
     if newest and preallocated:
         severity = "info"
     words = {"truncated": "a batch that breaks off", "zero_filled": "zeros"}.get(
@@ -130,6 +134,12 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
     )
 
 
+def _begins_a_batch(copy: CopyFacts, error: DecodeError, length: int) -> bool:
+    """Whether a few zeros are how the next batch begins: with its offset in eight bytes, and a size below 16 MiB."""
+    head = copy.log_end.to_bytes(8, "big") + b"\0"
+    return error.reason == "zero_filled" and length <= len(head) and not any(head[:length])
+
+
 def _preallocates(log: LogView, copy: CopyFacts) -> bool:
     """Whether zeros are what the newest segment was preallocated with: so it is set, or so its size says."""
     cluster = log.cluster
@@ -147,6 +157,7 @@ def _preallocates(log: LogView, copy: CopyFacts) -> bool:
     absorbed_by=(
         By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
         By("offsets-not-increasing", missing_right_behind),
+        By("replica-missing-range", offsets_that_another_has),
     ),
     prevented_by=(IN_SYNC_REPLICAS,),
 )
@@ -196,6 +207,7 @@ def _first_in_segment(copy: CopyFacts, e: Event) -> bool:
     absorbed_by=(
         By("record-structure-invalid", offsets_right_behind, when="span_in_doubt"),
         By("offsets-not-increasing", offsets_right_behind),
+        By("replica-divergence", same_record),
     ),
 )
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
@@ -297,7 +309,12 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) 
     )  # fmt: skip
 
 
-@rule("leader-epoch-mismatch", family=FAMILY, severity="error")
+@rule(
+    "leader-epoch-mismatch",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("replica-divergence", same_record),),
+)
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """Leader epochs in the log go down, or disagree with the checkpoint
 
@@ -342,6 +359,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
         By("torn-tail", at_the_torn_end),
         By("record-structure-invalid", at_the_log_end),
         By("offsets-not-increasing", at_the_log_end),
+        By("replica-missing-range", end_that_another_has),
     ),
     prevented_by=(CLEAN_ELECTION,),
     loses=True,

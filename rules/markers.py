@@ -9,8 +9,8 @@ import numpy as np
 
 from auditor.base.words import plural
 from auditor.rules import safety
-from auditor.rules.coordinator_history import SKEW_MS, Window
 from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -155,6 +155,7 @@ def _missing(log: LogView, window: Window) -> Finding:
     "split-decision",
     family=FAMILY,
     severity="critical",
+    absorbed_by=(By("replica-divergence", same_record),),
     prevented_by=(CLEAN_ELECTION,),
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
@@ -208,9 +209,10 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
     is known.
     """
     if not owner_complete(log, t["producer_id"]) and window.client_version < 2:
-        matched, rows = matching(log, int(t["producer_id"])).of_marker, log.leader.transactions
+        found, rows = matching(log, int(t["producer_id"])), log.leader.transactions
         later = rows[(rows["producer_id"] == t["producer_id"]) & (rows["marker_offset"] > t["marker_offset"])]
-        if any(int(row["marker_offset"]) in matched for row in later[later["first_offset"] >= 0]):
+        behind = later["marker_offset"][later["first_offset"] >= 0]
+        if np.isin(behind, found.markers[found.numbers >= 0]).any():
             return False
     copy = log.leader
     whole = copy.log_start <= 0 and copy.intact_from <= 0 and not (copy.starts_late or copy.unreadable or copy.absent)

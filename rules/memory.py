@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding
 from auditor.rules.markers import FAMILY
+from auditor.rules.named import SKEW_MS
 from auditor.rules.registry import rule
 from auditor.rules.view import LogView
 

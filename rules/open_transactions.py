@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, Entry, Window
+from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
+from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
-from auditor.rules.windows import SAME_CLOCK_MS, recorded, skew, unmarked_behind
+from auditor.rules.windows import SAME_CLOCK_MS, naming, recorded, skew, unmarked_behind
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
@@ -184,6 +185,8 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
     coordinator's log before the record of a later transaction.
     """
+    if naming(log).left_out:  # what is not held here may be what ended it
+        return True
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends = lost_ends(log, row)
     if any(log.in_flight(w.end_time, other_clock=other_clock) for w in ends if w.end_time is not None):

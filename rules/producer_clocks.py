@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from auditor.base.words import duration
 from auditor.facts.events import Kind
 from auditor.rules.expiry import EXPLAINED, verdict
 from auditor.rules.finding import Finding, iso, lowered
@@ -35,9 +36,9 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     doubt).
     Why it matters: the broker had forgotten the producer: brokers before 2.4 refuse such a batch, newer ones take it
     without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
-    Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle
-    (info where a broker-written time before the batch shows that); the setting is taken as one day where the input does
-    not show it.
+    Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
+    info where a broker-written time before the batch shows that, or where the log has none that could show it (a
+    back-fill into a partition without end markers). The setting is taken as one day where the input does not show it.
     What to do: keep producers longer than they are idle, with kafka-configs.sh --bootstrap-server B --entity-type
     brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
     Source: KIP-360
@@ -51,12 +52,13 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     for run in runs(idle, "producer_id"):
         e = run[0]
         old = e["base_offset"] in behind
-        severity = "warning" if e["base_offset"] >= log.intact_from() and not old else lowered("warning")
+        by_a_clock = e["broker_time"] >= 0 and not old
+        severity = "warning" if e["base_offset"] >= log.intact_from() and by_a_clock else lowered("warning")
         yield log.at_event(
             "producer-expired-while-active",
             severity,
-            f"Producer {e['producer_id']} was idle for {e['idle_ms'] / 3600000:.1f} h, longer than the "
-            f"{limit / 3600000:.1f} h that brokers remember it, and went on at sequence {e['found_sequence']}",
+            f"Producer {e['producer_id']} was idle for {duration(e['idle_ms'])}, longer than the "
+            f"{duration(limit)} that brokers remember it, and went on at sequence {e['found_sequence']}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
@@ -64,7 +66,7 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
                 "expiration_ms": limit,
                 "previous_last_offset": e["previous_last_offset"],
                 "times": len(run),
-                "confidence": "likely",
+                "confidence": "likely" if by_a_clock else "undecidable",
             },
         )
 
@@ -131,11 +133,11 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             if behind and e["producer_id"] in kept:
                 continue
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
-            hours = abs(e["broker_time"] - e["timestamp"]) / 3600000
+            off = duration(abs(e["broker_time"] - e["timestamp"]))
             yield log.at_event(
                 "producer-timestamp-skew",
                 "info" if behind else "warning",
-                f"{who} stamps records {hours:.1f} h {word} the broker's clock",
+                f"{who} stamps records {off} {word} the broker's clock",
                 e,
                 last_offset=run[-1]["last_offset"],
                 evidence={"found": iso(e["timestamp"]), "broker_time": iso(e["broker_time"]), "batches": len(run)},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.base.words import plural
+from auditor.base.words import duration, plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,
     IN_START_SEGMENT,
@@ -26,6 +26,9 @@ from auditor.rules.relations import (
     By,
     beside_its_batch,
     in_or_right_behind_what_the_leader_lacks,
+    over_missing_offsets,
+    same_record,
+    same_transaction_unless_info,
     within_its_offsets,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
@@ -41,14 +44,17 @@ OF_A_WRONG_BATCH = (
     By("record-structure-invalid", beside_its_batch, when="span_in_doubt"),
     By("offsets-not-increasing", beside_its_batch),
     By("producer-fields-inconsistent", beside_its_batch, when="error_code"),
+    By("offset-hole", over_missing_offsets),
+    By("replica-divergence", same_record),
 )
+OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transaction_unless_info))
 
 
 @rule(
     "sequence-gap",
     family=FAMILY,
     severity="error",
-    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
+    absorbed_by=(*OF_A_HANGING_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def sequence_gap(log: LogView) -> Iterator[Finding]:
@@ -78,7 +84,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
             + (f"{plural(missing, 'record')} missing in this log" if ahead else what)
-            + (f" (it had been idle for {idle / 1000:.1f} s)" if idle > 1000 else ""),
+            + (f" (it had been idle for {duration(idle)})" if idle > 1000 else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             evidence={
@@ -156,7 +162,7 @@ def _dump(log: LogView, e: Event) -> str:
     "duplicate-sequence-range",
     family=FAMILY,
     severity="error",
-    absorbed_by=(*OF_A_WRONG_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
+    absorbed_by=(*OF_A_HANGING_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
     prevented_by=(PRODUCER_EXPIRATION,),
 )
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
@@ -296,8 +302,9 @@ def _recreated(log: LogView, producer_id: int) -> bool:
     history, began = log.cluster.coordinator, log.leader.first_time
     if history is None or began < 0 or log.leader.log_start > 0:
         return False
-    windows = naming(log).windows.get(producer_id, [])
-    return any(w.end_time is not None and w.end_time < began for w in windows)
+    named = naming(log)
+    windows = named.rows[named.of(int(producer_id))]
+    return bool((windows["has_complete"] & (windows["ended"] < began)).any())
 
 
 def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
@@ -313,12 +320,20 @@ def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
     return {"topic_removed": None if removed is None else iso(removed), "topic_created": iso(created)}
 
 
+def _what_is_not_here(log: LogView) -> str:
+    """Where the batches are that came before the first one here."""
+    copy = log.leader
+    if copy.own_start < copy.log_start:
+        return f"from {copy.own_start} to {copy.log_start - 1}, which are in remote storage"
+    return f"below the log start {copy.log_start}" if copy.log_start else "that the cleaner took"
+
+
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     made = {} if inherited else _topic_made_anew(log, e)
     recreated = bool(made) or (not inherited and _recreated(log, e["producer_id"]))
     if inherited:
-        lost = f"below the log start {log.leader.log_start}" if log.leader.log_start else "that the cleaner took"
+        lost = _what_is_not_here(log)
         message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
         extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
         extra |= log.unknown_start()
@@ -344,7 +359,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     "first-batch-after-bump-nonzero",
     family=FAMILY,
     severity="error; warning where the leader had changed",
-    absorbed_by=OF_A_WRONG_BATCH,
+    absorbed_by=OF_A_HANGING_BATCH,
     prevented_by=(CLEAN_ELECTION,),
 )
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ Check = Callable[["LogView"], Iterable[Finding]]
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "What to do", "Source")
 FAMILIES = (
     "producer state", "epochs", "transactions", "coordinator", "cross-checks", "consumer offsets", "record validation",
-    "segment integrity", "replicas", "capacity",
+    "segment integrity", "replicas", "tiered storage", "capacity",
 )  # fmt: skip
 
 

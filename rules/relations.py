@@ -8,8 +8,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from auditor.rules.coordinator_history import SKEW_MS
 from auditor.rules.finding import Finding
+from auditor.rules.named import SKEW_MS
 
 Test = Callable[[Finding, Finding], bool]
 
@@ -232,3 +232,50 @@ def of_unread_bytes(cause: Finding, other: Finding) -> bool:
     if unread is None or other.offset is None or other.last_offset is None:
         return False
     return bool(unread[0] <= other.offset and other.last_offset <= unread[1])
+
+
+@relation("topic", "partition")
+def over_missing_offsets(cause: Finding, other: Finding) -> bool:
+    """A step from the producer's batch before to this one, over offsets that the replica lacks."""
+    before = other.evidence.get("previous_last_offset")
+    if before is None or other.offset is None or not _same_replica(cause, other):
+        return False
+    first, last = cause.evidence["missing_range"]
+    return bool(before < first and last < other.offset)
+
+
+@relation("topic", "partition")
+def offsets_that_another_has(cause: Finding, other: Finding) -> bool:
+    """The hole in a replica is what another replica has."""
+    if cause.evidence["missing_in"]["log_dir"] != other.evidence.get("log_dir"):
+        return False
+    first, last = other.evidence["missing_range"]
+    return (
+        cause.offset is not None
+        and cause.last_offset is not None
+        and cause.offset <= first <= last <= cause.last_offset
+    )
+
+
+@relation("topic", "partition", "offset")
+def end_that_another_has(cause: Finding, other: Finding) -> bool:
+    """The replica ends where another one goes on."""
+    return bool(cause.evidence["missing_in"]["log_dir"] == other.evidence.get("log_dir"))
+
+
+@relation("topic", "partition", "offset")
+def from_its_torn_end_on(cause: Finding, other: Finding) -> bool:
+    """What a replica lacks from the offset on at which its last segment is torn."""
+    return bool(other.evidence["missing_in"]["log_dir"] == cause.evidence.get("log_dir"))
+
+
+@relation("topic", "partition", "offset")
+def same_batch_on_another_broker(cause: Finding, other: Finding) -> bool:
+    """Another follower has the same batch there, which only the leader has otherwise."""
+    return cause.evidence.get("lost") is None and bool(cause.evidence["found"] == other.evidence["found"])
+
+
+@relation("topic", "partition")
+def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
+    """A transaction that ends at the offset where replicas differ."""
+    return cause.offset is not None and cause.offset == other.last_offset

@@ -11,10 +11,17 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import safety
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
-from auditor.rules.pairs import COMPARED, Gap, Pair, row_of, watermark
+from auditor.rules.pairs import COMPARED, Gap, Pair, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, from_there_on, of_unread_bytes
+from auditor.rules.relations import (
+    By,
+    from_its_torn_end_on,
+    from_there_on,
+    of_unread_bytes,
+    same_batch_on_another_broker,
+    same_transaction,
+)
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
@@ -39,6 +46,7 @@ def _lineage(copy: CopyFacts) -> list[list[int]]:
     "replica-divergence",
     family=FAMILY,
     severity="critical; warning for the tail of a crashed leader that a clean election left behind",
+    absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=True,
 )
@@ -123,7 +131,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "recovering": election.recovering,
             "lost": lost,
         },
-        remedy=_rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
+        remedy=safety.rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
     )
 
 
@@ -151,14 +159,6 @@ def _lost(log: LogView, pair: Pair) -> dict[str, Any]:
         ],
         "lies_on": {"broker_id": pair.copy.broker_id, "log_dir": pair.copy.log_dir, "folder": pair.copy.folder},
     }  # fmt: skip
-
-
-def _rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
-    return (
-        f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
-        f"then): copy the folder away, read it with kafka-dump-log.sh --print-data-log --files, produce again what is "
-        f"missed; set unclean.leader.election.enable=false for {log.topic}"
-    )
 
 
 def _severity(log: LogView, pair: Pair) -> str:
@@ -220,7 +220,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "leader_epochs": {"this_copy": _lineage(copy), "leader_copy": _lineage(leader)},
             "topic_ids": [copy.topic_id, leader.topic_id] if copy.topic_id != leader.topic_id else None,
         },
-        remedy=_rescue(log, copy, first)
+        remedy=safety.rescue(log, copy, first)
         if lost is not None
         else f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
         f"broker {leader.broker_id} is right, {safety.refetch(log, copy, leader)}",
@@ -245,7 +245,11 @@ def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     "replica-missing-range",
     family=FAMILY,
     severity="critical below both high watermarks; warning where a follower is ahead; else info",
-    absorbed_by=(By("replica-divergence", from_there_on), By("record-structure-invalid", of_unread_bytes)),
+    absorbed_by=(
+        By("replica-divergence", from_there_on),
+        By("record-structure-invalid", of_unread_bytes),
+        By("torn-tail", from_its_torn_end_on),
+    ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     loses=True,
 )
@@ -342,7 +346,11 @@ def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
     "replica-abort-index-divergence",
     family=FAMILY,
     severity="error",
-    absorbed_by=(By("replica-divergence", from_there_on),),
+    absorbed_by=(
+        By("replica-divergence", from_there_on),
+        By("aborted-transaction-not-indexed", same_transaction),
+        By("aborted-index-extra-entry", same_transaction),
+    ),
 )
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree
@@ -400,64 +408,3 @@ def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: n
     later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
     row = row_of(log, holder, int(entry["last_offset"]))
     return not later and bool(row) and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
-
-
-@rule(
-    "replica-state-differs",
-    family=FAMILY,
-    severity="info",
-    absorbed_by=(By("replica-divergence", from_there_on),),
-)
-def replica_state_differs(log: LogView) -> Iterator[Finding]:
-    """Replicas know different producers, or start at different offsets
-
-    Checks: a follower whose log start lies below the leader's; snapshots of two replicas at the same offset
-    that know different producers.
-    Why it matters: the next leader may know a producer that this one forgot, or the other way round: before 2.5 clients
-    then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER.
-    Can be wrong: legal; each replica has its own retention, expiry and start.
-    What to do: nothing while clients are 2.5 or newer.
-    Source: KIP-360 (problem 2, and the note on reassignment); semantics 1.12, 1.15
-    """
-    for pair in replica_pairs(log):
-        if pair.copy.segments and pair.leader.segments and pair.copy.log_start < pair.leader.log_start:
-            yield _lower_start(log, pair)
-        differing = pair.snapshots()
-        if differing:
-            yield _other_producers(log, pair, differing)
-
-
-def _lower_start(log: LogView, pair: Pair) -> Finding:
-    copy, leader = pair.copy, pair.leader
-    return log.finding(
-        "replica-state-differs",
-        "info",
-        f"{log.name} starts at offset {copy.log_start} on broker {copy.broker_id}, at {leader.log_start} on broker "
-        f"{leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
-        copy=copy,
-        offset=copy.log_start,
-        last_offset=leader.log_start - 1,
-        evidence={"log_start": copy.log_start, "log_start_of_leader_copy": leader.log_start,
-                  "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir}},
-    )  # fmt: skip
-
-
-def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:
-    offset, only_copy, only_leader = differing[-1]
-    return log.finding(
-        "replica-state-differs",
-        "info",
-        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_copy)} only on "
-        f"broker {pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
-        copy=pair.copy,
-        offset=offset,
-        last_offset=offset,
-        file=next((link.file for link in pair.copy.snapshots if link.offset == offset), None),
-        evidence={
-            "only_in_this_copy": only_copy[:TOP].tolist(),
-            "only_in_leader_copy": only_leader[:TOP].tolist(),
-            "snapshots": [at for at, _, _ in differing][-TOP:],
-            "leader_copy": {"broker_id": pair.leader.broker_id, "log_dir": pair.leader.log_dir},
-            "high_watermarks": [watermark(pair.copy), watermark(pair.leader)],
-        },
-    )

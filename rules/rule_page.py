@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from auditor.base.glossary import words_in
 from auditor.rules.registry import SECTIONS, Rule
 
 WIDTH = 100
@@ -41,4 +42,11 @@ def page(rule: Rule) -> str:
     for name, text in sections.items():
         wrapped = textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
         lines += [name + ":", *wrapped, ""]
+    if words := words_in([rule.title, *sections.values()]):
+        lines.append("Words:")
+        for word, said in words.items():
+            lines += textwrap.wrap(
+                f"{word}: {said}", WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+            )
+        lines.append("")
     return "\n".join(lines)

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import blocking, commands
-from auditor.rules.coordinator_history import DECIDING, SKEW_MS, Entry, Window
+from auditor.rules.coordinator_history import Entry
+from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.open_transactions import OpenTransaction, lost_ends
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
@@ -37,7 +38,7 @@ class Advice:
 
 def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
-    gone = int(t.row["last_offset"]) < log.leader.log_start
+    gone = int(t.row["last_offset"]) < log.leader.own_start
     window = None if gone else committed(log, t)
     if window is not None:
         return _restore(log, t, window)
@@ -186,4 +187,16 @@ def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> s
         f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
         f"{copy.broker_id}, move {copy.folder} away and keep it, start it: the replica is fetched again. It loses what "
         f"only broker {copy.broker_id} has"
+    )
+
+
+def rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
+    """Keeping what only one copy still has, from an offset on, before its broker follows another lineage and cuts it.
+
+    Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
+    """
+    return (
+        f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
+        f"then): copy the folder to a safe place, read the copy with kafka-dump-log.sh --print-data-log --files, and "
+        f"produce again what is missed; set unclean.leader.election.enable=false for {log.topic}. {LOOK}"
     )

@@ -6,7 +6,9 @@ ten million records has some dozens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +35,9 @@ from auditor.rules.view import LogView
 
 TOPIC = "__transaction_state"
 OFFSETS = "__consumer_offsets-"
+AT_HAND = 2_000  # odd records or steps that are kept for the next rule
 Step = tuple[Entry, Entry, list[str]]
+Found = TypeVar("Found")
 
 
 def records(log: LogView) -> CoordinatorLog | None:
@@ -58,14 +62,22 @@ def value(entry: Entry) -> TransactionValue | None:
     )
 
 
-def steps(log: LogView) -> list[Step]:
+def steps(log: LogView) -> Iterable[Step]:
     """Neighbouring intact records of every id where the model finds something wrong in the step between them."""
-    if "steps" not in log.cache:
-        found, history = records(log), log.cluster.coordinator
-        intact = 0 if history is None else history.complete_from.get(log.partition, 1 << 62)
-        log.cache["steps"] = [] if found is None else list(_steps(found, log.leader.log_start, intact))
-    made: list[Step] = log.cache["steps"]
-    return made
+    found, history = records(log), log.cluster.coordinator
+    if found is None or history is None:
+        return ()
+    intact = history.complete_from.get(log.partition, 1 << 62)
+    return _kept(log, "steps", lambda: _steps(found, log.leader.log_start, intact))
+
+
+def _kept(log: LogView, name: str, find: Callable[[], Iterator[Found]]) -> Iterable[Found]:
+    """What several rules ask for: kept for the next one where it is little, else found anew."""
+    if name not in log.cache:
+        first = list(itertools.islice(find(), AT_HAND + 1))
+        log.cache[name] = first if len(first) <= AT_HAND else None
+    kept: list[Found] | None = log.cache[name]
+    return find() if kept is None else kept
 
 
 def _steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:
@@ -119,13 +131,10 @@ def _relation(found: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np
     return out
 
 
-def alone(log: LogView) -> list[tuple[Entry, list[str]]]:
+def alone(log: LogView) -> Iterable[tuple[Entry, list[str]]]:
     """Records that are not sound by themselves, with what is wrong; states that are never written among them."""
-    if "alone" not in log.cache:
-        found = records(log)
-        log.cache["alone"] = [] if found is None else list(_alone(found, log.leader.log_start))
-    made: list[tuple[Entry, list[str]]] = log.cache["alone"]
-    return made
+    found = records(log)
+    return () if found is None else _kept(log, "alone", lambda: _alone(found, log.leader.log_start))
 
 
 def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[Entry, list[str]]]:

@@ -12,6 +12,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.model import releases
 from auditor.rules import commands
+from auditor.rules.culprits import Place, blamed
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_record, within_its_offsets
@@ -23,6 +24,15 @@ HOUR_MS = 3_600_000
 TOLERANCE_MS = 300_000
 AFTER_SETTINGS = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
+# The counters of KIP-467 as brokers name them, by the sums of facts.copy_facts.REFUSALS; the KIP calls the last one
+# NonIncreasingOffsetRecordsPerSec.
+METRICS = {
+    "no_key_compacted": "NoKeyCompactedTopicRecordsPerSec",
+    "invalid_magic": "InvalidMagicNumberRecordsPerSec",
+    "invalid_checksum": "InvalidMessageCrcRecordsPerSec",
+    "invalid_offset_or_sequence": "InvalidOffsetOrSequenceRecordsPerSec",
+}
+COUNTED_BY_RECORDS = ("no_key_compacted", "invalid_magic")  # of which headers alone show nothing
 
 LEGACY_FLAWS = {
     col.RECORD_INNER_MAGIC: "an inner record has another magic than its wrapper",
@@ -88,7 +98,12 @@ def _structural(
     return runs(found, "kind", "flaws", "producer_id")
 
 
-@rule("record-structure-invalid", family=FAMILY, severity="error")
+@rule(
+    "record-structure-invalid",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(By("replica-divergence", same_record),),
+)
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
 
@@ -115,6 +130,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             "records_present": e["records_present"],
             "records_declared": e["records_declared"],
             "record_index": e["record_index"] if e["record_index"] >= 0 else None,
+            "culprits": blamed(log, run, "flawed"),
         }
         in_doubt = bool(e["flaws"] & SPAN_FLAWS) or None
         yield _invalid(log, run, what, "record-structure-invalid", span_in_doubt=in_doubt, **more)
@@ -189,7 +205,7 @@ def _invalid(log: LogView, run: list[Event], what: list[str], rule_id: str, **ev
         evidence={
             "flaws": what,
             "batches": len(run),
-            "metric": BROKER_METRIC + "InvalidOffsetOrSequenceRecordsPerSec",
+            "metric": BROKER_METRIC + METRICS["invalid_offset_or_sequence"],
             **error_code("INVALID_RECORD"),
             **evidence,
         },
@@ -208,6 +224,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     """A record without key is in a compacted topic
 
     Checks: data records with a null key in a topic whose cleanup.policy contains compact.
+    The evidence names each by its position in the batch, and what would remain of the batch without them.
     Why it matters: the cleaner drops them; leaders refuse them as INVALID_RECORD.
     Can be wrong: compaction was enabled after they were written.
     What to do: write them again with a key.
@@ -226,7 +243,8 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
                 "records": sum(x["null_keys"] for x in run),
                 "batches": len(run),
                 "record_index": e["record_index"],
-                "metric": BROKER_METRIC + "NoKeyCompactedTopicRecordsPerSec",
+                "culprits": blamed(log, run, "null_keys"),
+                "metric": BROKER_METRIC + METRICS["no_key_compacted"],
                 **error_code("INVALID_RECORD"),
             },
         )
@@ -255,17 +273,23 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     skip = {int(e["base_offset"]) for e in log.events(Kind.BATCH_TIMESTAMP)}
     for run in runs(log.events(Kind.RECORD_TIMESTAMP), "producer_id"):
         e = run[0]
-        yield _odd_time(log, run, f"the earliest is {when(e['min_timestamp'])}", found=e["min_timestamp"])
+        yield _odd_time(log, run, f"the earliest is {when(e['min_timestamp'])}", e["min_timestamp"], "old")
     after = _after_limit(log)
     if after is None:
         return
     for run in runs((e for e in log.events(Kind.TIMESTAMP_AHEAD) if int(e["base_offset"]) not in skip), "producer_id"):
         e = run[0]
         if e["timestamp"] - e["broker_time"] > after + TOLERANCE_MS:
-            yield _odd_time(log, run, f"{iso(int(e['timestamp']))} lies ahead of the broker", found=int(e["timestamp"]))
+            yield _odd_time(
+                log, run, f"{iso(int(e['timestamp']))} lies ahead of the broker", e["timestamp"], "ahead",
+                newest=e["broker_time"] + after + TOLERANCE_MS,
+            )  # fmt: skip
     ahead = log.leader.ahead
     if ahead is not None and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
-        yield at_ahead(log, "timestamp-out-of-range", ahead, limit_ms=after, **error_code("INVALID_TIMESTAMP"))
+        place: Place = {"segment": ahead.segment, "position": ahead.position, "base_offset": ahead.base_offset}
+        named = blamed(log, [place], "ahead", newest=log.cluster.newest_time + after + TOLERANCE_MS)
+        code = error_code("INVALID_TIMESTAMP")
+        yield at_ahead(log, "timestamp-out-of-range", ahead, limit_ms=after, culprits=named, **code)
 
 
 def _after_limit(log: LogView) -> int | None:
@@ -279,7 +303,7 @@ def _after_limit(log: LogView) -> int | None:
     return limit if limit >= 0 else None
 
 
-def _odd_time(log: LogView, run: list[Event], what: str, found: int) -> Finding:
+def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, newest: int | None = None) -> Finding:
     e = run[0]
     return log.at_event(
         "timestamp-out-of-range",
@@ -288,7 +312,12 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int) -> Finding:
         f"{what}",
         e,
         last_offset=run[-1]["last_offset"],
-        evidence={"found": found, "batches": len(run), **error_code("INVALID_TIMESTAMP")},
+        evidence={
+            "found": int(found),
+            "batches": len(run),
+            "culprits": blamed(log, run, kind, newest=newest),
+            **error_code("INVALID_TIMESTAMP"),
+        },
     )
 
 
@@ -350,8 +379,8 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
                 "flaws": what,
                 "batches": len(run),
                 "record_index": e["record_index"] if e["record_index"] >= 0 else None,
-                "metric": BROKER_METRIC
-                + ("InvalidMessageCrcRecordsPerSec" if crc else "InvalidMagicNumberRecordsPerSec"),
+                "culprits": blamed(log, run, "flawed"),
+                "metric": BROKER_METRIC + METRICS["invalid_checksum" if crc else "invalid_magic"],
                 **error_code("CORRUPT_MESSAGE" if crc else "INVALID_RECORD"),
             },
         )
@@ -377,6 +406,7 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     "producer-fields-inconsistent",
     family=FAMILY,
     severity="error; info for fields left by default clients",
+    absorbed_by=(By("replica-divergence", same_record),),
 )
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other

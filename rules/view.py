@@ -10,6 +10,7 @@ import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.numbers import setting_number
+from auditor.base.remote_segments import RemoteLogs, RemotePartition
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
 from auditor.facts.events import Event, Kind, events_of
 from auditor.model import releases
@@ -18,12 +19,12 @@ from auditor.model.releases import Shown
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
-    SKEW_MS,
     CoordinatorHistory,
     Entry,
 )
-from auditor.rules.elections import Election, Elections
+from auditor.rules.elections import Election, Elections, Leaderless
 from auditor.rules.finding import Finding, iso
+from auditor.rules.named import SKEW_MS
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
@@ -60,9 +61,10 @@ class Cluster:
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log
     directory. ``open_from`` says for each producer id where it has an open transaction (topic-partition, first offset).
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
-    ``in_sync``: the in-sync replicas by the metadata. ``clock_given``: ``as_of`` is the user's, not the newest time in
-    the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
-    fenced or shutting down while others are up.
+    ``in_sync``: the in-sync replicas by the metadata, ``leaderless``: when nobody led a partition. ``clock_given``:
+    ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
+    leads by the metadata, or whose leader is fenced or shutting down while others are up. ``remote``: what is in tiered
+    storage, as far as the input tells.
     """
 
     as_of: int
@@ -76,6 +78,7 @@ class Cluster:
     has_metadata: bool = False
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     elections: Elections = field(default_factory=dict)
+    leaderless: Leaderless = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
@@ -86,10 +89,15 @@ class Cluster:
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_from: dict[int, dict[str, int]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
+    remote: RemoteLogs = field(default_factory=RemoteLogs)
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
+
+    def is_tiered(self, topic: str) -> bool:
+        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        return self.setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
         """The first of the broker's settings that the input shows: its own, else the cluster's default."""
@@ -121,6 +129,13 @@ class Cluster:
     def elected(self, topic: str, partition: int) -> list[Election]:
         """The elections of a partition that the metadata still shows, in order."""
         return self.elections.get((topic, partition), [])
+
+    def led(self, topic: str, partition: int, leader_epoch: int) -> int | None:
+        """The broker that led a partition in an epoch, by the metadata; None where it does not tell."""
+        elections = self.elected(topic, partition)
+        if until := [e for e in elections if e.leader_epoch <= leader_epoch]:
+            return until[-1].leader
+        return elections[0].last_leader if elections else self.leaders.get((topic, partition))
 
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""
@@ -164,6 +179,11 @@ class LogView:
     def name(self) -> str:
         """``topic-partition``, as in the coordinator's partition sets."""
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def remote(self) -> RemotePartition | None:
+        """The part of it that is in tiered storage, as far as the input tells."""
+        return self.cluster.remote.of(self.topic, self.partition, self.leader.topic_id)
 
     @property
     def has_sequences(self) -> bool:
@@ -238,6 +258,8 @@ class LogView:
             fields["timestamp"] = iso(int(stamp))
         if segment >= 0:
             fields["file"] = c.file(int(segment))
+            if c.is_remote(int(segment)):
+                evidence["in_remote_storage"] = True
         return Finding(
             rule,
             severity,

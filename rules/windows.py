@@ -6,29 +6,52 @@ to one in that order, by epoch, result and time; a neighbour's marker never stan
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.rules.coordinator_history import SKEW_MS, Named, Window
+from auditor.base.compiled import kernel
+from auditor.rules.named import COMMIT, NONE, SKEW_MS, Named, Window
 from auditor.rules.view import LogView, arrived
 
 CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
+MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
+MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "commit", "first_offset")
 
 
 @dataclass(slots=True)
 class Matching:
     """The markers of one producer in one partition, matched with the coordinator's transactions that name it.
 
-    ``windows`` in the order of the log; ``of_marker``: marker offset -> number of its window; ``unmarked``: numbers of
-    the decided windows that no marker was found for.
+    ``windows``: rows of :data:`auditor.rules.named.WINDOW`, in the order of the log, of which the first is row
+    ``first`` of ``named``. ``markers``: offsets, ascending; ``numbers``: which of the windows each is of, -1 for none.
+    ``unmarked``: numbers of the prepared windows that no marker was found for.
     """
 
-    windows: list[Window]
-    of_marker: dict[int, int] = field(default_factory=dict)
-    unmarked: list[int] = field(default_factory=list)
+    named: Named
+    first: int
+    windows: np.ndarray
+    markers: np.ndarray
+    numbers: np.ndarray
+    unmarked: np.ndarray
+
+    def number(self, marker_offset: int) -> int | None:
+        """The number of the window that a marker is of."""
+        at = int(np.searchsorted(self.markers, marker_offset))
+        there = at < len(self.markers) and self.markers[at] == marker_offset
+        return int(self.numbers[at]) if there and self.numbers[at] >= 0 else None
+
+    def of_markers(self) -> dict[int, int]:
+        """The same of all of its markers that are of some window."""
+        found = self.numbers >= 0
+        return dict(zip(self.markers[found].tolist(), self.numbers[found].tolist(), strict=True))
+
+    def window(self, number: int) -> Window:
+        """A window as an object."""
+        return self.named.window(self.first + number)
 
 
 def skew(log: LogView, partition: int | None) -> int:
@@ -43,11 +66,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
 
     Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
+    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are.
     """
     history = log.cluster.coordinator
     assert history is not None
     just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
-    needed_by = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
+    needed_by = max(log.time(t["first_time"]) + (CLIENT_MS if just_now else 0), int(t["marker_timestamp"]))
     other = skew(log, partition) > SAME_CLOCK_MS
     return arrived(history.times.get(partition, -1), history.clean.get(partition, False), needed_by, other_clock=other)
 
@@ -55,16 +79,18 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
 def owner_complete(log: LogView, producer_id: int) -> bool:
     """Whether the whole history of the id that has this producer id, or of all ids if none has it, is in the input."""
     history = log.cluster.coordinator
-    if history is None:
+    if history is None or naming(log).left_out:
         return False
     owner = history.owner(int(producer_id))
     return history.complete_for_all() if owner is None else history.complete(owner)
 
 
 def matching(log: LogView, producer_id: int) -> Matching:
-    """The matching of one producer, made once a log."""
+    """The matching of one producer, kept for the next question."""
     made: dict[int, Matching] = log.cache.setdefault("matching", {})
     if producer_id not in made:
+        if len(made) >= MATCHINGS_AT_HAND:
+            del made[next(iter(made))]
         made[producer_id] = _match(log, producer_id)
     return made[producer_id]
 
@@ -78,114 +104,121 @@ def naming(log: LogView) -> Named:
     return found
 
 
-def _markers(log: LogView) -> dict[int, list[np.void]]:
-    """The markers of every producer in the order of the log, looked up once."""
+def _markers(log: LogView) -> dict[str, np.ndarray]:
+    """The markers of all producers by column: by producer id, those of one in the order of the log."""
     if "markers" not in log.cache:
         rows = log.leader.transactions
-        by_producer: dict[int, list[np.void]] = {}
-        for row in rows[rows["marker_offset"] >= 0]:
-            by_producer.setdefault(int(row["producer_id"]), []).append(row)
-        log.cache["markers"] = by_producer
-    found: dict[int, list[np.void]] = log.cache["markers"]
+        at = np.flatnonzero(rows["marker_offset"] >= 0)
+        at = at[np.lexsort((rows["marker_offset"][at], rows["producer_id"][at]))]
+        log.cache["markers"] = {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
+    found: dict[str, np.ndarray] = log.cache["markers"]
     return found
 
 
 def _match(log: LogView, producer_id: int) -> Matching:
-    windows = naming(log).windows.get(producer_id, [])
-    markers = _markers(log).get(producer_id, [])
-    out = Matching(windows)
-    # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
-    partition = next((w.decided.partition for w in windows if w.decided is not None), None)
-    for slack in (0, skew(log, partition)):
-        _pair(out, markers, slack)
-        _pair_repeats(out, markers, slack)
-    used = set(out.of_marker.values())
-    out.unmarked = [n for n, w in enumerate(windows) if w.prepare is not None and n not in used]
-    return out
+    named, markers = naming(log), _markers(log)
+    mine = named.of(producer_id)
+    windows = named.rows[mine]
+    span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
+    _, offset, *given = (markers[name][span] for name in MARKER)
+    numbers, ends = np.full(len(offset), -1), np.empty(len(offset), np.int64)
+    taken = np.zeros(len(windows), np.bool_)
+    if len(windows) and len(offset):
+        known = windows[windows["decision"] != NONE]
+        partition = int(known["partition"][0]) if len(known) else None
+        # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
+        for slack in (0, skew(log, partition)):
+            _pair(windows, *given, slack, numbers, ends, taken)
+            _pair_repeats(windows, *given, slack, numbers)
+            taken[numbers[numbers >= 0]] = True
+    return Matching(named, mine.start, windows, offset, numbers, np.flatnonzero(windows["has_prepare"] & ~taken))
 
 
-def _pair(out: Matching, markers: list[np.void], slack: int) -> None:
+@kernel
+def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, taken):  # type: ignore[no-untyped-def]
     """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already.
 
-    Cost: one pass over both, since windows that ended ``slack`` ms before a marker are behind for good.
+    Cost: one pass over both, since windows that ended ``slack`` ms before a marker are behind for good. ``ends`` is
+    room for the number of the first window behind each marker that is taken.
     """
-    taken = set(out.of_marker.values())
-    ends: list[int] = []  # for each marker the number of the first window behind it that is taken
-    limit = len(out.windows)
-    for t in reversed(markers):
-        limit = out.of_marker.get(int(t["marker_offset"]), limit)
-        ends.append(limit)
+    limit = len(windows)
+    for k in range(len(numbers) - 1, -1, -1):
+        if numbers[k] >= 0:
+            limit = numbers[k]
+        ends[k] = limit
     at = 0
-    for t, end in zip(markers, reversed(ends), strict=True):
-        offset, stamp = int(t["marker_offset"]), int(t["marker_timestamp"])
-        number = out.of_marker.get(offset, -1)
-        while number < 0 and at < end and _over(out.windows[at], stamp - slack):
-            at += 1
-        for n in range(at, end):
-            if number >= 0 or not _begun(out.windows[n], stamp + slack):
-                break
-            if n not in taken and _fits(out.windows[n], t, slack):
-                number = out.of_marker[offset] = n
-        at = max(at, number + 1)
+    for k in range(len(numbers)):
+        stamp = stamps[k]
+        if numbers[k] < 0:
+            while at < ends[k] and windows[at].has_complete and windows[at].ended < stamp - slack:
+                at += 1
+            n = at
+            while n < ends[k] and (not windows[n].has_prepare or windows[n].prepared <= stamp + slack):
+                if not taken[n] and _fits(windows[n], stamp, epochs[k], commits[k], slack):
+                    numbers[k] = n
+                    break
+                n += 1
+        at = max(at, numbers[k] + 1)
 
 
-def _begun(window: Window, time: int) -> bool:
-    return window.prepare is None or window.prepare.time <= time
-
-
-def _over(window: Window, time: int) -> bool:
-    end = window.end_time
-    return end is not None and end < time
-
-
-def _pair_repeats(out: Matching, markers: list[np.void], slack: int) -> None:
+@kernel
+def _pair_repeats(windows, stamps, epochs, commits, firsts, slack, numbers):  # type: ignore[no-untyped-def]
     """A marker that was sent again closes nothing and belongs to the window of the one before it."""
     before = -1
-    for t in markers:
-        offset = int(t["marker_offset"])
-        lone = t["first_offset"] < 0 and offset not in out.of_marker and before >= 0
-        if lone and _fits(out.windows[before], t, slack):
-            out.of_marker[offset] = before
-        before = out.of_marker.get(offset, before)
+    for k in range(len(numbers)):
+        lone = firsts[k] < 0 and numbers[k] < 0 and before >= 0
+        if lone and _fits(windows[before], stamps[k], epochs[k], commits[k], slack):
+            numbers[k] = before
+        if numbers[k] >= 0:
+            before = numbers[k]
 
 
-def _fits(window: Window, t: np.void, slack: int) -> bool:
+@kernel
+def _fits(window, stamp, epoch, commit, slack):  # type: ignore[no-untyped-def]
     """Whether a marker can be one of this window's: by epoch, result and the time between decision and completion."""
-    decision = window.decided
-    if decision is None or bool(t["commit"]) != decision.commit:
+    if window.decision == NONE or (window.decision == COMMIT) != (commit != 0):
         return False
-    return _epoch_fits(window, t) and _decided_at(window, t, slack)
+    if window.has_prepare and window.epoch != epoch:
+        return False
+    begin = window.prepared if window.has_prepare else window.begun
+    return begin - slack <= stamp and (not window.has_complete or stamp <= window.ended + slack)
 
 
-def _epoch_fits(window: Window, t: np.void) -> bool:
-    return window.prepare is None or bool(t["marker_epoch"] == window.prepare.producer_epoch)
+def _epoch_fits(windows: np.ndarray, t: np.void) -> np.ndarray:
+    return ~windows["has_prepare"] | (windows["epoch"] == t["marker_epoch"])
 
 
-def _decided_at(window: Window, t: np.void, slack: int) -> bool:
-    begin = window.prepare.time if window.prepare is not None else window.start_time
-    end = window.end_time
+def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarray:
+    begin = np.where(windows["has_prepare"], windows["prepared"], windows["begun"])
     stamp = int(t["marker_timestamp"])
-    return begin - slack <= stamp and (end is None or stamp <= end + slack)
+    return (begin - slack <= stamp) & (~windows["has_complete"] | (stamp <= windows["ended"] + slack))
+
+
+def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
+    """:func:`skew` of the coordinator partition that decided each window."""
+    partitions, which = np.unique(windows["partition"], return_inverse=True)
+    return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
 
 
 def marker_window(log: LogView, t: np.void) -> Window | None:
     """The window that sent this marker, None where none fits or the transaction is open."""
     found = matching(log, int(t["producer_id"]))
-    number = found.of_marker.get(int(t["marker_offset"]))
-    return None if number is None else found.windows[number]
+    number = found.number(int(t["marker_offset"]))
+    return None if number is None else found.window(number)
 
 
 def contradicting_window(log: LogView, t: np.void) -> Window | None:
     """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
     found = matching(log, int(t["producer_id"]))
-    if int(t["marker_offset"]) in found.of_marker:
+    if found.number(int(t["marker_offset"])) is not None:
         return None
-    for window in unmarked_behind(log, t):
-        prepare = window.prepare
-        if prepare is None or prepare.commit == bool(t["commit"]) or not _epoch_fits(window, t):
-            continue
-        if window.client_version >= 2 or _decided_at(window, t, skew(log, prepare.partition)):
-            return window
+    numbers = _unmarked_behind(log, found, t)
+    windows = found.windows[numbers]
+    denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & _epoch_fits(windows, t)
+    in_time = _decided_at(windows, t, _slacks(log, windows))
+    for number, sure in zip(numbers[denied].tolist(), in_time[denied].tolist(), strict=True):
+        if sure or found.window(number).client_version >= 2:
+            return found.window(number)
     return None
 
 
@@ -196,47 +229,52 @@ def own_window(log: LogView, t: np.void) -> Window | None:
     the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
     """
     found = matching(log, int(t["producer_id"]))
-    carried_out = {n for offset, n in found.of_marker.items() if offset < t["marker_offset"]}
-    data_time = log.time(t["first_time"])
-    for number, window in enumerate(found.windows):
-        decided = window.decided
-        if number in carried_out or (carried_out and number < max(carried_out)) or decided is None:
-            continue
-        entry = window.added.get(log.name)
-        if entry is None:  # its Ongoing records are gone; the decision may have raised the epoch (KIP-890, a time-out)
-            epochs, begun = {decided.producer_epoch, decided.producer_epoch - 1}, window.start_time
-        else:
-            epochs, begun = {entry.producer_epoch}, entry.time
-        slack = skew(log, decided.partition)
-        if int(t["producer_epoch"]) not in epochs or begun < 0:
-            continue
-        if begun <= min(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack) and data_time <= decided.time + slack:
-            return window
-    return None
+    carried_out = found.numbers[(found.markers < t["marker_offset"]) & (found.numbers >= 0)]
+    windows = found.windows
+    behind = np.arange(len(windows)) > carried_out.max(initial=-1)
+    data_time, epoch = log.time(t["first_time"]), int(t["producer_epoch"])
+    added = windows["added_row"] >= 0
+    # Where its Ongoing records are gone, the decision may have raised the epoch (KIP-890, a time-out).
+    after = (windows["decided_epoch"] == epoch) | (windows["decided_epoch"] - 1 == epoch)
+    same_epoch = np.where(added, windows["added_epoch"] == epoch, after)
+    begun = np.where(added, windows["added_time"], windows["begun"])
+    slack = _slacks(log, windows)
+    latest = np.minimum(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack)
+    fits = behind & (windows["decision"] != NONE) & same_epoch & (begun >= 0) & (begun <= latest)
+    return _first(found, fits & (data_time <= windows["decided_time"] + slack))
 
 
-def unmarked_behind(log: LogView, t: np.void) -> list[Window]:
+def _first(found: Matching, fits: np.ndarray) -> Window | None:
+    numbers = np.flatnonzero(fits)
+    return found.window(int(numbers[0])) if len(numbers) else None
+
+
+def unmarked_behind(log: LogView, t: np.void) -> Iterator[Window]:
     """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
 
     Where nobody knows whose that marker is, those remain that ended after it: the cleaner takes the markers of older
     ones away, and the coordinator's log may end before it.
     """
     found = matching(log, int(t["producer_id"]))
-    windows = [(n, found.windows[n]) for n in found.unmarked]
-    behind = found.of_marker.get(int(t["prev_marker_offset"]))
-    if behind is not None or t["prev_marker_offset"] < 0:
-        return [w for n, w in windows if behind is None or n > behind]
-    return [w for _, w in windows if _may_follow(log, w, int(t["prev_marker_time"]))]
+    return (found.window(number) for number in _unmarked_behind(log, found, t).tolist())
 
 
-def unmarked_windows(log: LogView) -> list[Window]:
+def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
+    """Their numbers."""
+    behind = found.number(int(t["prev_marker_offset"]))
+    if behind is not None:
+        return found.unmarked[found.unmarked > behind]
+    if t["prev_marker_offset"] < 0:
+        return found.unmarked
+    return found.unmarked[_may_follow(log, found.windows[found.unmarked], int(t["prev_marker_time"]))]
+
+
+def unmarked_windows(log: LogView) -> Iterator[Window]:
     """Complete windows that name this partition and of which no marker is found in the leader replica."""
-    out = []
-    for producer_id in naming(log).windows:
+    for producer_id in naming(log).producers():
         found = matching(log, producer_id)
-        windows = (found.windows[n] for n in found.unmarked)
-        out += [w for w in windows if w.complete is not None and w.prepare is not None]
-    return out
+        for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():
+            yield found.window(number)
 
 
 def window_after(log: LogView, t: np.void) -> Window | None:
@@ -247,23 +285,22 @@ def window_after(log: LogView, t: np.void) -> Window | None:
     allowed the batch: that is what the slack is for.
     """
     found = matching(log, int(t["producer_id"]))
-    before = found.of_marker.get(int(t["prev_marker_offset"]))
-    own = found.of_marker.get(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
+    before = found.number(int(t["prev_marker_offset"]))
+    own = found.number(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
     if own is not None:
-        return found.windows[own] if before is None or own > before else None
-    data_time = log.time(t["first_time"])
-    for number, window in enumerate(found.windows):
-        entry = window.added.get(log.name)
-        later = number > before if before is not None else _may_follow(log, window, int(t["prev_marker_time"]))
-        if not later or entry is None or entry.producer_epoch != t["producer_epoch"]:
-            continue
-        if entry.time <= data_time + SKEW_MS and number not in found.of_marker.values():
-            return window
-    return None
+        return found.window(own) if before is None or own > before else None
+    windows = found.windows
+    if before is not None:
+        later = np.arange(len(windows)) > before
+    else:
+        later = _may_follow(log, windows, int(t["prev_marker_time"]))
+    later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
+    later &= windows["added_time"] <= log.time(t["first_time"]) + SKEW_MS
+    later[found.numbers[found.numbers >= 0]] = False
+    return _first(found, later)
 
 
-def _may_follow(log: LogView, window: Window, marker_time: int) -> bool:
-    """Whether the window may come behind a marker of another one: it did not end before it, as far as clocks show."""
-    end = window.end_time
-    slack = skew(log, None if window.decided is None else window.decided.partition)
-    return end is None or end > marker_time - (SKEW_MS if slack > SAME_CLOCK_MS else 0)
+def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:
+    """Whether windows may come behind a marker of another one: they did not end before it, as far as clocks show."""
+    slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
+    return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)

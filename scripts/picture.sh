@@ -1,6 +1,6 @@
 #!/bin/sh
-# The pictures in the README, made from the demo with a headless Chromium: the report, and the dashboard over three runs
-# (of one topic, of all, and of all by a clock of twenty minutes later). There is none of Grafana: no package registry has it.
+# The pictures in the README, made with a headless Chromium: the report of the demo, and the dashboard over three runs
+# of a corpus (of one topic, of all, and of all by a clock of twenty minutes later). There is none of Grafana: no package registry has it.
 set -eu
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 [ -n "$browser" ] || { echo "picture: no Chromium found; install it (Debian: apt-get install chromium)" >&2; exit 1; }
@@ -9,18 +9,20 @@ server=
 trap '[ -z "$server" ] || kill "$server"; rm -r "$out"' EXIT
 
 shoot() { # URL FILE HEIGHT
-  "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1280,"$3" \
+  "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1400,"$3" \
     --screenshot="$PWD/docs/$2" "$1" >/dev/null 2>&1
   ls -l "docs/$2"
 }
 
 .venv/bin/auditor demo --quiet --out "$out/demo"
-shoot "file://$out/demo/report.html" report.png 1330
+shoot "file://$out/demo/report.html" report.png 1360
 
 keep() { # RUN-ID OPTIONS...
   run=$1; shift
-  .venv/bin/auditor audit auditor/demo/logs --quiet --fail-on never --out "$out/$run" --history "$out/kept" --run-id "$run" "$@"
+  .venv/bin/auditor audit "$out/logs" --quiet --fail-on never --out "$out/$run" --history "$out/kept" --run-id "$run" "$@"
 }
+mkdir "$out/logs"
+tar xzf tests/data/corpora/hanging-36/data.tar.gz -C "$out/logs"
 keep night --topic bank.ledger
 keep morning
 keep noon --as-of 2026-11-21T04:10:00Z

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # many more cases, wherever tests choose some
 
 # No deadline: speed is measured in bench/, never asserted. The same cases every time, but for the nightly run.
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=10_000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -54,7 +54,15 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/pipeline": (frozenset({"pyspark", "auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline"})),
     "dashboards": (
         frozenset({"pyspark", "auditor"}),
-        frozenset({"auditor.base.errors", "auditor.base.words", "auditor.dashboards"}),
+        frozenset(
+            {
+                "auditor.base.errors",
+                "auditor.base.kept_code",
+                "auditor.base.words",
+                "auditor.base.glossary",
+                "auditor.dashboards",
+            }
+        ),
     ),
     "auditor/outputs": (
         frozenset({"pyspark", "auditor"}),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MIB = 1 << 20
+OF_A_RULE = 1_000  # findings of a rule in a log
+IN_ALL = 100  # times as many in a run
 
 
 class Limits(NamedTuple):

@@ -1,6 +1,8 @@
-"""Counts in words, the same in findings and on pages."""
+"""Counts and durations in words, the same in findings and on pages."""
 
 from __future__ import annotations
+
+_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
 def plural(count: int, noun: str) -> str:
@@ -14,3 +16,19 @@ def _plural_of(noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return noun[:-1] + "ies"
     return noun + "s"
+
+
+def duration(ms: int | None) -> str:
+    """Milliseconds as the two largest units that are not zero: ``2 h 1 min``; below a second in ``ms``."""
+    if ms is None:
+        return "–"
+    parts: list[str] = []
+    rest = abs(int(ms))
+    for unit, length in _DURATIONS:
+        count, rest = divmod(rest, length)
+        if count or parts:
+            parts.append(f"{count:,} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    said = " ".join(part for part in parts if part) or f"{rest} ms"
+    return f"−{said}" if ms < 0 else said

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.limits import DEFAULT_LIMITS, IN_ALL, OF_A_RULE
+from auditor.commands.parser import add_limits
+from auditor.dashboards.output_formats import FORMATS
+from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
-from auditor.pipeline.options import LEVELS, AuditOptions, parse_time
-from auditor.rules.floods import IN_ALL, OF_A_RULE
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, parse_time
+
+NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
 
-def add_master(p: argparse.ArgumentParser) -> None:
+def add_master(p: argparse._ActionsContainer) -> None:
     """The option that says how to run."""
     p.add_argument(
         "--master", metavar="URL",
@@ -21,43 +25,122 @@ def add_master(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_audit_options(p: argparse.ArgumentParser, paths: bool = True) -> None:
-    """The options of ``audit``; ``live`` has the same but for PATH."""
+def add_remote(p: argparse.ArgumentParser) -> None:
+    """The option that says where the remote part of tiered topics is."""
+    p.add_argument(
+        "--remote", action="append", default=[], metavar="DIR",
+        help="remote part of tiered topics, as LocalTieredStorage keeps it (repeatable); found below a PATH too",
+    )  # fmt: skip
+
+
+def add_audit_options(
+    p: argparse.ArgumentParser, paths: bool = True, formats: Sequence[str] = FORMATS, clock: str = NEWEST
+) -> None:
+    """The options of ``audit``; ``live`` has the same but for PATH, ``watch`` has fewer ``formats``; ``clock`` says in
+    words which time a command goes by where none is given."""
     if paths:
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
         )
-        p.add_argument("--bootstrap-server", metavar="H:P", help="put into the commands that remedies print")
-    p.add_argument("--out", type=Path, required=True, help="where results are written")
-    p.add_argument("--policy", default=AUTO, choices=CHOICES, help="which brokers' rules the log was written under")
-    p.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
-    p.add_argument("--fail-on", default="error", choices=LEVELS, help="exit 1 at findings of this severity or above")
-    p.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
-    p.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
-    p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
-    p.add_argument(
+        add_remote(p)
+    _what_is_audited(p.add_argument_group("what is audited"), clock)
+    _what_counts(p.add_argument_group("what counts"))
+    _what_is_printed(p.add_argument_group("what is printed; results and exit status are of all"), formats, paths)
+    _what_is_written(p.add_argument_group("what is written"))
+    _how_it_runs(p.add_argument_group("how it runs"))
+
+
+def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
+    g.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
+    g.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
+    g.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
+    g.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
+    g.add_argument(
+        "--policy", default=AUTO, choices=CHOICES, metavar="NAME",
+        help=f"which brokers' rules the log was written under: {', '.join(CHOICES)} (default %(default)s)",
+    )  # fmt: skip
+    g.add_argument(
+        "--as-of", metavar="TIME",
+        help=f"clock that time-outs are judged by: ISO-8601, epoch ms or now (default: {clock})",
+    )  # fmt: skip
+
+
+def _what_counts(g: argparse._ArgumentGroup) -> None:
+    g.add_argument(
+        "--fail-on", default="error", choices=LEVELS, metavar="SEVERITY",
+        help=f"exit 1 at findings of this severity or above: {', '.join(LEVELS)} (default %(default)s)",
+    )  # fmt: skip
+    g.add_argument(
+        "--baseline", type=Path, metavar="FILE",
+        help="findings that are accepted: not printed, no alert, no failure ('auditor baseline' writes it)",
+    )  # fmt: skip
+    g.add_argument(
+        "--alert", action="append", default=[], choices=("slack", "pagerduty"), help="send alerts (repeatable)"
+    )
+    g.add_argument(
+        "--alert-on", default="error", choices=LEVELS[:-1], metavar="SEVERITY",
+        help="alert at this severity or above (default %(default)s)",
+    )  # fmt: skip
+
+
+def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstrap: bool) -> None:
+    g.add_argument(
+        "--format", default="table", choices=formats, metavar="FORMAT",
+        help=f"{', '.join(formats)} (default %(default)s); but for table, people's words go to standard error",
+    )  # fmt: skip
+    g.add_argument(
+        "--min-severity", default=LEAST, choices=LEVELS[:-1], metavar="SEVERITY",
+        help="only findings of this severity or above (default %(default)s)",
+    )  # fmt: skip
+    g.add_argument(
+        "--partition", action="append", default=[], metavar="GLOB",
+        help="only of these partitions: TOPIC-N, or N of any topic (repeatable)",
+    )  # fmt: skip
+    g.add_argument(
+        "--broker", action="append", default=[], type=int, metavar="ID", help="only of this broker (repeatable)"
+    )
+    g.add_argument(
+        "--transactional-id", action="append", default=[], metavar="GLOB", help="only of these ids (repeatable)"
+    )
+    g.add_argument("--group", action="append", default=[], metavar="GLOB", help="only of these groups (repeatable)")
+    if bootstrap:
+        g.add_argument(
+            "--bootstrap-server", metavar="H:P", help="put into the commands that remedies print (default B)"
+        )
+    g.add_argument("--verbose", action="store_true", help="every finding and every partition, not only their causes")
+    g.add_argument("--quiet", action="store_true", help="nothing but errors")
+
+
+def _what_is_written(g: argparse._ArgumentGroup) -> None:
+    g.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results are written (required)")
+    g.add_argument(
         "--max-findings", type=int, default=OF_A_RULE, metavar="N",
         help=f"of a rule in a partition (default {OF_A_RULE}; {IN_ALL} times as many in all), those beyond are summed",
     )  # fmt: skip
-    p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
-    add_master(p)
-    p.add_argument(
-        "--split-size", type=int, default=128 << 20, metavar="BYTES", help="tables: bytes of a segment a task reads"
+    g.add_argument("--tables", action="store_true", help="the decoded and derived tables as Parquet")
+    g.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
+    g.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
+    g.add_argument("--history", type=Path, metavar="DIR", help="keep this run's results under DIR ('auditor history')")
+    g.add_argument(
+        "--run-id", metavar="ID", help="what the kept run is called (default: the time); a run of that id is replaced"
     )
-    p.add_argument("--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES")
-    p.add_argument("--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N")
-    p.add_argument("--tables", action="store_true", help="write the decoded and derived tables as Parquet")
-    p.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
-    p.add_argument("--history", type=Path, metavar="DIR", help="keep this run's results under DIR ('auditor history')")
-    p.add_argument("--run-id", metavar="ID", help="what the kept run is called; a run of that id is replaced")
-    p.add_argument(
-        "--alert", action="append", default=[], choices=("slack", "pagerduty"), help="send alerts (repeatable)"
+
+
+def _how_it_runs(g: argparse._ArgumentGroup) -> None:
+    add_master(g)
+    g.add_argument(
+        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES",
+        help="tables: bytes of a segment that a task reads",
+    )  # fmt: skip
+    add_limits(g)
+
+
+def printing(args: argparse.Namespace) -> Printing:
+    """What is printed, and how."""
+    shown = Selection(
+        args.min_severity, tuple(args.partition), tuple(args.broker), tuple(args.transactional_id), tuple(args.group)
     )
-    p.add_argument("--alert-on", default="error", choices=LEVELS[:-1], help="alert at this severity or above")
-    p.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
-    p.add_argument("--format", default="table", choices=("table", "json"), help="what is printed of the findings")
-    p.add_argument("--verbose", action="store_true", help="print every finding, not only their causes")
-    p.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    return Printing(args.format, args.quiet, args.verbose, shown)
 
 
 def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOptions:
@@ -75,5 +158,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
         limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
-        args.max_findings, getattr(args, "bootstrap_server", None),
+        args.max_findings, getattr(args, "bootstrap_server", None), args.baseline, tuple(getattr(args, "remote", ())),
     )  # fmt: skip

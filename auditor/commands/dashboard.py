@@ -7,14 +7,17 @@ the next page that is asked for. A page of another site cannot read it: only cal
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import re
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from auditor.base.errors import AuditInputError
+from auditor.commands.parser import examples
 
 if TYPE_CHECKING:
     from auditor.dashboards.overview import Changes, Tally
@@ -31,15 +34,37 @@ _SHOWN = (
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("dashboard", help="the runs kept by 'audit --history DIR' as pages in a browser")
+    p = commands.add_parser(
+        "dashboard",
+        help="the runs kept by 'audit --history DIR' as pages in a browser",
+        epilog=examples(
+            "auditor dashboard /var/audits",
+        ),
+    )
     p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
     p.add_argument("--port", type=int, default=PORT, help=f"on the loopback interface (default {PORT}; 0: any)")
+    add_expected(p)
     p.set_defaults(run=run)
+
+
+def add_expected(p: argparse.ArgumentParser) -> None:
+    """The option that says how often a cluster's audit is due."""
+    p.add_argument(
+        "--expect-every", type=_period, metavar="PERIOD",
+        help="a cluster without a run for half as long again is overdue: 90min, 24h, 7d (default: as often as it was)",
+    )  # fmt: skip
+
+
+def _period(text: str) -> int:
+    found = re.fullmatch(r"([1-9]\d{0,5})\s*(min|h|d)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no period; give one such as 90min, 24h or 7d")
+    return int(found[1]) * {"min": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]]
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until it is stopped (Ctrl-C); returns its exit status."""
-    with serve(args.dir, args.port) as server:
+    with serve(args.dir, args.port, args.expect_every) as server:
         sys.stdout.write(
             f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {args.dir}; Ctrl-C ends it\n"
         )
@@ -51,12 +76,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def serve(history: Path, port: int) -> ThreadingHTTPServer:
-    """A server of the pages, ready for ``serve_forever``. Errors: :class:`AuditInputError` for a folder or port."""
+def serve(history: Path, port: int, every_ms: int | None = None) -> ThreadingHTTPServer:
+    """A server of the pages, ready for ``serve_forever``; ``every_ms``: how often a cluster is due.
+
+    Errors: :class:`AuditInputError` for a folder or port.
+    """
     from auditor.outputs import runs
 
     runs.committed(history)
-    handler = type("Handler", (_Handler,), {"history": history})
+    handler = type("Handler", (_Handler,), {"history": history, "every_ms": every_ms})
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
     except (OSError, OverflowError) as error:
@@ -64,17 +92,20 @@ def serve(history: Path, port: int) -> ThreadingHTTPServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET: ``/`` and ``/?run=ID`` with the dashboard, ``/report/ID`` with the report of a run."""
+    """Answers GET: ``/`` with the clusters, or with the latest run where there is one cluster, ``/?run=ID`` with the
+    dashboard of a run's cluster, ``/report/ID`` with the report of a run."""
 
     history: Path
+    every_ms: int | None
 
     def do_GET(self) -> None:
         if (self.headers.get("Host") or "").rsplit(":", 1)[0] not in _NAMES:
             return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
         asked = urlsplit(self.path)
+        run_id = parse_qs(asked.query).get("run", [None])[0]
         try:
             if asked.path == "/":
-                found = overview(self.history, parse_qs(asked.query).get("run", [None])[0])
+                found = (None if run_id else clusters(self.history, self.every_ms)) or overview(self.history, run_id)
             elif asked.path.startswith("/report/"):
                 found = report(self.history, unquote(asked.path.removeprefix("/report/")))
             else:
@@ -103,8 +134,28 @@ class _Handler(BaseHTTPRequestHandler):
         """Pages that were asked for are nobody's news."""
 
 
+def clusters(history: Path, every_ms: int | None = None) -> str | None:
+    """The page of the clusters; None where the runs are of no more than one."""
+    from auditor.dashboards import cluster_page as view
+    from auditor.outputs import cluster_standings as kept
+    from auditor.outputs import runs
+
+    known = runs.committed(history)
+    if len(kept.by_cluster(known)) < 2:
+        return None
+    rows = []
+    for each in kept.standings(history, known, datetime.datetime.now(datetime.UTC), every_ms):
+        last: dict[str, Any] = {
+            "run_id": each.last.run_id, "facts": each.last.facts, "published": each.last.published_at
+        }  # fmt: skip
+        names = ("name", "runs", "worst", "new", "gone", "since", "overdue", "complete", "every_ms", "silent_ms")
+        rows.append(view.Row(**last, **{name: getattr(each, name) for name in names}))
+    return view.render_clusters(rows)
+
+
 def overview(history: Path, run_id: str | None = None) -> str | None:
-    """The dashboard about a run, by default the latest; None where there is no run of that id.
+    """The dashboard about a run among those of its cluster, by default the latest; None where there is no run of that
+    id.
 
     Cost: the findings of two runs, and six columns of those of the latest 60.
     """
@@ -112,6 +163,9 @@ def overview(history: Path, run_id: str | None = None) -> str | None:
     from auditor.outputs import runs
 
     known = runs.committed(history)
+    of_all = len({runs.cluster(each) for each in known})
+    mine = next((runs.cluster(each) for each in reversed(known) if run_id in (None, each.run_id)), None)
+    known = [each for each in known if runs.cluster(each) == mine]
     steps = [view.step(each.run_id, each.facts) for each in known]
     if not known:
         return view.render_overview([], None, view.Changes(), [], []) if run_id is None else None
@@ -121,7 +175,9 @@ def overview(history: Path, run_id: str | None = None) -> str | None:
     past = known[max(0, at + 1 - view.MAX_RUNS) : at + 1]
     tallies = [_tallies(history, each) for each in past]
     changes = _changes(history, known[at - 1], known[at]) if at else view.Changes()
-    return view.render_overview(steps, steps[at], changes, *zip(*tallies, strict=True))
+    name = mine if of_all > 1 else None
+    partitions, producers = zip(*tallies, strict=True)
+    return view.render_overview(steps, steps[at], changes, partitions, producers, name)
 
 
 def _changes(history: Path, older: Run, newer: Run) -> Changes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.commands.parser import add_limits, examples
 
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
@@ -38,15 +39,21 @@ class DecodeOptions(NamedTuple):
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("decode", help="one file's content as JSON lines, without Spark")
+    p = commands.add_parser(
+        "decode",
+        help="one file's content as JSON lines, without Spark",
+        epilog=examples(
+            "auditor decode payments-7/00000000000000000000.log --format table",
+            "auditor decode __transaction_state-12/00000000000000000000.log --records",
+        ),
+    )
     p.add_argument(
         "files", nargs="+", metavar="FILE", help="segment, index, snapshot, checkpoint, text dump; or its URI"
     )
     p.add_argument("--records", action="store_true", help="records in place of batches; of internal topics, decoded")
     p.add_argument("--include-payload", action="store_true", help="with --records: keys and values too, as base64")
     p.add_argument("--format", default="json", choices=("json", "table"), help="JSON lines, or a table for people")
-    p.add_argument("--max-batch-bytes", type=int, default=DEFAULT_LIMITS.max_batch_bytes, metavar="BYTES")
-    p.add_argument("--max-batch-ratio", type=int, default=DEFAULT_LIMITS.max_batch_ratio, metavar="N")
+    add_limits(p)
     p.set_defaults(run=run)
 
 

@@ -1,4 +1,8 @@
-"""``auditor demo``: the main job on a small log directory of a real broker that comes with the project."""
+"""``auditor demo``: the main job on the small log directories of a real cluster that come with the project.
+
+Three brokers of 4.3.1, one of which was down as transactions ended: the coordinators took its partition for a deleted
+one and completed them without its marker (KAFKA-20734).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from pathlib import Path
 
 from auditor import running
 from auditor.commands.arguments import add_master
+from auditor.commands.parser import examples
+from auditor.dashboards.selection import Printing
 from auditor.pipeline.options import AuditOptions, parse_time
 
 DEMO = Path(__file__).parents[1] / "demo"
@@ -15,10 +21,16 @@ DEMO = Path(__file__).parents[1] / "demo"
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("demo", help="the main job on a small log directory of a real broker")
+    p = commands.add_parser(
+        "demo",
+        help="the main job on small log directories of a real cluster",
+        epilog=examples(
+            "auditor demo --out /tmp/demo",
+        ),
+    )
     p.add_argument("--out", type=Path, help="where results go (default: a folder in the system's temporary folder)")
     add_master(p)
-    p.add_argument("--quiet", action="store_true")
+    p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
 
 
@@ -32,4 +44,4 @@ def run(args: argparse.Namespace) -> int:
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return running.command(Audit(options, runner), quiet=args.quiet)
+        return running.command(Audit(options, runner), Printing(quiet=args.quiet))

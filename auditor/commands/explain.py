@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.base.errors import AuditInputError
+from auditor.commands.parser import examples
 from auditor.dashboards.first_lines import explained
 from auditor.outputs import runs
 from auditor.rules import registry
@@ -19,7 +20,14 @@ from auditor.rules.fingerprint import fingerprint
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("explain", help="one finding of a run with its evidence, by its fingerprint")
+    p = commands.add_parser(
+        "explain",
+        help="one finding of a run with its evidence, by its fingerprint",
+        epilog=examples(
+            "auditor explain dfe6f71ca00b --out /tmp/audit",
+            "auditor explain dfe6f7 --history /var/audits",
+        ),
+    )
     p.add_argument("fingerprint", help="as the audit prints it, or its first digits")
     p.add_argument("--out", type=Path, metavar="DIR", help="the results of an audit")
     p.add_argument("--history", type=Path, metavar="DIR", help="the runs kept under DIR; the newest that has it")
@@ -30,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     if (args.out is None) == (args.history is None):
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
-    rows = _of_audit(args.out) if args.out is not None else _of_history(args.history)
+    rows = findings_of(args.out) if args.out is not None else _of_history(args.history)
     name = str(args.fingerprint).lower()
     found = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(name)}
     if len(found) != 1 or not name:
@@ -40,11 +48,22 @@ def run(args: argparse.Namespace) -> int:
     rule = registry.load().get(row["rule"])
     page = {} if rule is None else {"Title": rule.title, **rule.sections}
     width = shutil.get_terminal_size((120, 24)).columns
-    sys.stdout.write("\n".join(explained(row, page, width)) + "\n")
+    events = _events(args.out) if args.out is not None else ()
+    sys.stdout.write("\n".join(explained(row, page, width, events)) + "\n")
     return 0
 
 
-def _of_audit(out: Path) -> Iterable[Mapping[str, Any]]:
+def _events(out: Path) -> list[dict[str, Any]]:
+    """What the cluster did, as the run's summary has it."""
+    summary: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return summary.get("cluster_events", [])
+
+
+def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:
+    """The findings in the ``--out`` of an audit, each with its ``fingerprint``, but those of rules that are no more.
+
+    Errors: :class:`AuditInputError` for a folder without results.
+    """
     try:
         summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
         lines = (out / "findings.jsonl").read_text(encoding="utf-8").splitlines()

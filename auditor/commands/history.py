@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
+import datetime
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from auditor.base.errors import AuditInputError
+from auditor.commands.dashboard import add_expected
+from auditor.commands.parser import examples
+from auditor.dashboards.output_formats import OF_LISTS, list_lines
 from auditor.rules.finding import SEVERITIES
 
 if TYPE_CHECKING:
@@ -19,13 +22,21 @@ WORDS = {"latest": -1, "previous": -2}
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("history", help="the runs kept by 'audit --history DIR': list them, compare two")
+    p = commands.add_parser(
+        "history",
+        help="the runs kept by 'audit --history DIR': list them, compare two",
+        epilog=examples("auditor history /var/audits", "auditor history /var/audits --diff previous latest"),
+    )
     p.add_argument("dir", type=Path, metavar="DIR", help="the folder that was given to --history")
     p.add_argument(
         "--diff", nargs=2, metavar=("OLD", "NEW"), help="compare the findings of two runs: ids, 'previous', 'latest'"
     )
     p.add_argument("--files", metavar="TABLE", help="print the committed files of a table of all runs, for SQL engines")
-    p.add_argument("--format", default="table", choices=("table", "json"), help="for people, or JSON lines")
+    p.add_argument("--cluster", metavar="ID", help="only the runs of one cluster, where those of several are kept")
+    add_expected(p)
+    p.add_argument(
+        "--format", default="table", choices=OF_LISTS, metavar="FORMAT", help=f"{', '.join(OF_LISTS)} (json: lines)"
+    )
     p.set_defaults(run=run)
 
 
@@ -34,19 +45,31 @@ def run(args: argparse.Namespace) -> int:
     from auditor.outputs import runs
 
     known = runs.committed(args.dir)
+    if args.cluster is not None:
+        known = [each for each in known if runs.cluster(each) == args.cluster]
+        if not known:
+            raise AuditInputError(f"no run of cluster {args.cluster!r}; 'auditor history DIR' lists the clusters")
+    several = len({runs.cluster(each) for each in known}) > 1
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.files:
         out.writelines(f"{path}\n" for each in known for path in runs.files(args.dir, each, args.files))
     elif args.diff:
+        if several and set(args.diff) & set(WORDS):
+            raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(known, name) for name in args.diff)
         found = runs.diff(runs.read(args.dir, old, "findings"), runs.read(args.dir, new, "findings"))
         rows = [{"change": kind} | row for kind in ("new", "gone", "still") for row in getattr(found, kind)]
-        out.writelines(map(_json_line if args.format == "json" else _change_line, rows))
-        if args.format == "table":
+        if args.format != "table":
+            out.writelines(list_lines(args.format, rows))
+        else:
+            out.writelines(map(_change_line, rows))
             out.write(f"{len(found.new)} new, {len(found.gone)} gone, {len(found.still)} still there\n")
-    elif args.format == "json":
-        out.writelines(_json_line({"run_id": r.run_id, "published_at": r.published_at, **r.facts}) for r in known)
+    elif args.format != "table":
+        of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in known]
+        out.writelines(list_lines(args.format, of_runs))
+    elif several:
+        _write_clusters(args, known, out)
     else:
         out.writelines(_run_line(each) for each in known)
         left = runs.uncommitted(args.dir)
@@ -54,6 +77,29 @@ def run(args: argparse.Namespace) -> int:
         if not known and not left:
             out.write("no runs\n")
     return 0
+
+
+def _write_clusters(args: argparse.Namespace, known: list[Run], out: TextIO) -> None:
+    """A line a cluster, the worst first."""
+    from auditor.base.words import duration
+    from auditor.dashboards.wording import instant, visible
+    from auditor.outputs import cluster_standings as clusters
+    from auditor.outputs import runs
+
+    for each in clusters.standings(args.dir, known, datetime.datetime.now(datetime.UTC), args.expect_every):
+        change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"
+        since = "" if each.since is None else f"; critical or error since {instant(each.since)}"
+        late = f"; OVERDUE: no run for {duration(each.silent_ms)}" if each.overdue else ""
+        partly = "" if each.complete else "; part of the input could not be read"
+        name = visible(each.name) or "no cluster id"
+        out.write(f"{name}  {_counts(each.last)}{change}{since}; last run {each.last.run_id}{late}{partly}\n")
+    left = runs.uncommitted(args.dir)
+    out.writelines(f"{name}  never committed\n" for name in left)
+    out.write(f"{len(known)} runs; --cluster ID lists those of one\n")
+
+
+def _counts(each: Run) -> str:
+    return ", ".join(f"{each.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES)
 
 
 def pick(known: list[Run], name: str) -> Run:
@@ -66,14 +112,9 @@ def pick(known: list[Run], name: str) -> Run:
     raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(known)} that are kept")
 
 
-def _json_line(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=str) + "\n"
-
-
 def _run_line(each: Run) -> str:
-    counts = ", ".join(f"{each.facts['counts'][name]} {name}" for name in SEVERITIES)
     partly = "" if each.facts["complete"] else "  part of the input could not be read"
-    return f"{each.run_id}  as of {each.facts['as_of']}  {counts}  {each.facts['batches']} batches{partly}\n"
+    return f"{each.run_id}  as of {each.facts['as_of']}  {_counts(each)}  {each.facts['batches']} batches{partly}\n"
 
 
 def _change_line(row: dict[str, Any]) -> str:

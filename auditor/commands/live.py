@@ -15,7 +15,8 @@ from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import MIB
 from auditor.base.numbers import setting_number
-from auditor.commands.arguments import add_audit_options, audit_options
+from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
+from auditor.commands.parser import examples
 from auditor.connectors.live_cluster import CONNECTION_OPTIONS, Budget, LiveCluster
 from auditor.outputs import alerts
 from auditor.pipeline.live_audit import LiveAudit
@@ -27,9 +28,16 @@ DEFAULT_MAX_BYTES, DEFAULT_RATE = 1024 * MIB, 16 * MIB
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("live", help="the same audit of a running cluster, by read-only requests")
+    p = commands.add_parser(
+        "live",
+        help="the same audit of a running cluster, by read-only requests",
+        epilog=examples(
+            "auditor live --bootstrap-server kafka:9092 --out /tmp/audit --client-config client.properties",
+            "auditor live --bootstrap-server kafka:9092 --out /tmp/audit --topic payments --from start",
+        ),
+    )
     p.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="brokers to ask first")
-    add_audit_options(p, paths=False)
+    add_audit_options(p, paths=False, clock=WALL)
     p.add_argument(
         "--from", dest="begin", default="lso", metavar="WHERE",
         help="where to read topics from: 'lso' (last stable offset: what is undecided), 'start' (all), or an offset",
@@ -61,11 +69,8 @@ def run(args: argparse.Namespace) -> int:
         running.runner(options) as runner,
     ):
         reading = Reading(cluster, options, Budget(args.max_bytes, args.max_rate), args.begin)
-        return running.command(
-            LiveAudit(reading, runner), quiet=args.quiet, as_json=args.format == "json", verbose=args.verbose,
-            alert=args.alert,
-            alert_on=args.alert_on,
-        )  # fmt: skip
+        done = LiveAudit(reading, runner)
+        return running.command(done, printing(args), alert=args.alert, alert_on=args.alert_on)
 
 
 def connection(args: argparse.Namespace) -> dict[str, Any]:

@@ -6,12 +6,21 @@ import argparse
 import sys
 
 from auditor.base.errors import AuditInputError
+from auditor.commands.parser import examples
+from auditor.dashboards.output_formats import OF_LISTS, list_lines
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("rules", help="the catalogue of rules; with an id, all about one")
-    p.add_argument("id", nargs="?", help="a rule's id")
+    p = commands.add_parser(
+        "rules",
+        help="the catalogue of rules; with an id, all about one",
+        epilog=examples("auditor rules", "auditor rules hanging-transaction", "auditor rules --format csv"),
+    )
+    p.add_argument("id", nargs="?", metavar="ID", help="a rule's id; none: a list of all")
+    p.add_argument(
+        "--format", default="table", choices=OF_LISTS, metavar="FORMAT", help=f"of the list: {', '.join(OF_LISTS)}"
+    )
     p.set_defaults(run=run)
 
 
@@ -22,7 +31,11 @@ def run(args: argparse.Namespace) -> int:
 
     known = registry.load()
     if args.id is None:
-        sys.stdout.write(catalogue(known))
+        if args.format == "table":
+            sys.stdout.write(catalogue(known))
+            return 0
+        rows = [{"id": r.id, "family": r.family, "severity": r.severity, "title": r.title} for r in known.values()]
+        sys.stdout.writelines(list_lines(args.format, rows))
         return 0
     if args.id not in known:
         raise AuditInputError(f"no rule named {args.id!r}; 'auditor rules' lists them")

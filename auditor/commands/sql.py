@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor.commands.arguments import add_master
+from auditor.commands.arguments import add_master, add_remote
+from auditor.commands.parser import examples
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("sql", help="SQL over the decoded and derived tables")
+    p = commands.add_parser(
+        "sql",
+        help="SQL over the decoded and derived tables",
+        epilog=examples(
+            "auditor sql 'SELECT producer_id, count(*) FROM batches GROUP BY 1' /var/kafka-logs",
+        ),
+    )
     p.add_argument("query", metavar="SQL", help='such as "SELECT producer_id, count(*) FROM batches GROUP BY 1"')
     p.add_argument("paths", nargs="+", metavar="PATH", help="as for audit")
     p.add_argument("--format", default="table", choices=("table", "json"), help="a table for people, or JSON lines")
@@ -27,8 +34,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--records", action="store_true", help="findings and decode_errors: look into every record too")
     p.add_argument("--include-payload", action="store_true", help="keys and values in the table records")
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601 or epoch ms")
+    add_remote(p)
     add_master(p)
-    p.add_argument("--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES")
+    p.add_argument(
+        "--split-size", type=int, default=DEFAULT_SPLIT_BYTES, metavar="BYTES", help="of a segment that a task reads"
+    )
     p.set_defaults(run=run)
 
 
@@ -41,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     options = AuditOptions(
         tuple(args.paths), Path(), records=args.records, topics=tuple(args.topic), master=args.master,
         as_of=parse_time(args.as_of) if args.as_of is not None else None, split_size=args.split_size,
-        include_payload=args.include_payload,
+        include_payload=args.include_payload, remote=tuple(args.remote),
     )  # fmt: skip
     with running.failures(), running.runner(options) as runner:
         audit = AuditWithVerdicts(options, runner)

@@ -20,7 +20,8 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_audit_options, audit_options
+from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
+from auditor.commands.parser import examples
 from auditor.outputs import alerts
 from auditor.outputs.claim import claimed, write_whole
 from auditor.outputs.journal import FOUND, Journal, key_of
@@ -29,8 +30,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
 from auditor.pipeline.runner import Copies, Runner
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.finding import iso
 
 CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too
@@ -40,9 +40,15 @@ NOT_FOR_WATCH = ("tables", "expectations", "history")
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
-    p = commands.add_parser("watch", help="the same findings from a growing log directory, each once")
-    add_audit_options(p)
-    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks (default 2)")
+    p = commands.add_parser(
+        "watch",
+        help="the same findings from a growing log directory, each once",
+        epilog=examples(
+            "auditor watch /var/kafka-logs --out /tmp/watch --min-severity error",
+        ),
+    )
+    add_audit_options(p, formats=("table", "json"), clock=WALL)
+    p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks")
     p.add_argument(
         "--until-idle", type=float, metavar="SECONDS", help="end when no file changed for so long (default: never)"
     )
@@ -59,9 +65,10 @@ def run(args: argparse.Namespace) -> int:
     alerts.check(args.alert)
     options = audit_options(args, args.paths)
     say = _quiet if args.quiet else _say_json if args.format == "json" else _say
+    shown = printing(args).selection  # what matches nothing yet may come
 
     def report(look: Look) -> None:
-        for line in look.lines:
+        for line in filter(shown.shows, look.lines):
             say(line)
         if args.alert and look.lines:
             news = alerts.news_of_watch(look.lines, look.holding, look.audit, args.alert_on)
@@ -69,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
     with running.failures() as trace_in, running.runner(options) as runner:
         first = Audit(options, runner)
-        _ = first.rule_ids
+        _ = first.rule_ids, first.baseline
         with claimed(options.out, first.spared()):
             trace_in.append(options.out)
             watch = Watch(options, runner, Journal(options.out))
@@ -203,7 +210,8 @@ def _place(task: CopyTask | TextTask) -> Place:
 
 
 def _holding(found: Audit) -> dict[str, dict[str, Any]]:
-    """The findings that hold, each with its cluster, by what makes it the same."""
+    """The findings that hold and no baseline accepts, each with its cluster, by what makes it the same."""
     prints = results.findings(found).select(["fingerprint", "cluster_id"]).to_pylist()
-    rows = ({**p, **f.to_dict()} for p, f in zip(prints, found.findings, strict=True))
+    open_now = zip(prints, found.findings, found.accepted.accepted, strict=True)
+    rows = ({**p, **f.to_dict()} for p, f, entry in open_now if entry is None)
     return {key_of(row["fingerprint"], row["severity"]): row for row in rows}

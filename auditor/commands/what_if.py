@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from auditor import running
-from auditor.commands.arguments import add_master
+from auditor.commands.arguments import add_master, add_remote
+from auditor.commands.parser import examples
 from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs.publish import WHAT_IF, as_json, publish_what_if
@@ -24,13 +25,23 @@ Row = dict[str, Any]
 
 def add_parser(commands: Any) -> None:
     """Adds the command to the command line."""
-    p = commands.add_parser("what-if", help="the same history under each broker policy: refusals, and memory")
+    p = commands.add_parser(
+        "what-if",
+        help="the same history under each broker policy: refusals, and memory",
+        epilog=examples(
+            "auditor what-if /var/kafka-logs --out /tmp/what-if",
+        ),
+    )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument("--out", type=Path, required=True, help="where results are written")
     names = [name for name in CHOICES if name != AUTO]
-    p.add_argument("--policy", action="append", default=[], choices=names, help="only this policy (repeatable)")
+    p.add_argument(
+        "--policy", action="append", default=[], choices=names, metavar="NAME",
+        help=f"only this policy: {', '.join(names)} (repeatable)",
+    )  # fmt: skip
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
+    add_remote(p)
     add_master(p)
     p.add_argument("--format", default="table", choices=("table", "json"), help="what is printed")
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -41,8 +52,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     as_of = parse_time(args.as_of) if args.as_of is not None else None
     options = AuditOptions(
-        tuple(args.paths), args.out, fail_on="never", topics=tuple(args.topic), as_of=as_of, master=args.master
-    )
+        tuple(args.paths), args.out, fail_on="never", topics=tuple(args.topic), as_of=as_of, master=args.master,
+        remote=tuple(args.remote),
+    )  # fmt: skip
     with running.runner(options) as runner:
         done = WhatIfAudit(options, runner, named(tuple(args.policy)))
         running.write(done, publish_what_if)

@@ -24,8 +24,9 @@ STATES = (
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLog.more_states
 PIECE_ROWS = 16_384
-PIECES_AT_HAND = 8  # unpacked, of a log
-SETS_AT_HAND = 65_536
+PIECES_AT_HAND = 3  # unpacked, of a log: 1.4 MB each, and there may be fifty logs
+NAMES_AT_HAND = 500_000  # partitions in sets, of a log
+PLAIN_ROWS = 4_096  # up to here the interpreter is faster than loading numba, which the driver needs for nothing else
 WHOLE_NAME = -(1 << 31)  # in place of a partition: the topic's text is all of the name
 COLUMNS = {
     "id": "i4", "partition": "i4", "offset": "i8", "record_time": "i8", "leader_epoch": "i4", "state": "i2",
@@ -105,7 +106,8 @@ def windows_of(columns: Columns) -> np.ndarray:
     ends with its Complete record.
     """
     out = np.empty(len(columns["id"]), np.int32)
-    _cut(columns["id"], columns["state"], columns["producer_id"], out)
+    cut = _cut if len(out) > PLAIN_ROWS else _cut.py_func
+    cut(columns["id"], columns["state"], columns["producer_id"], out)
     return out
 
 
@@ -172,8 +174,8 @@ class CoordinatorLog:
         return decompressed(self.named[0]), decompressed(self.named[1])
 
     @functools.cached_property
-    def _known_sets(self) -> dict[int, frozenset[str]]:
-        return {}
+    def _known_sets(self) -> tuple[dict[int, frozenset[str]], list[int]]:
+        return {}, [0]
 
     @functools.cached_property
     def _pieces_at_hand(self) -> dict[int, Columns]:
@@ -181,12 +183,14 @@ class CoordinatorLog:
 
     def partitions(self, code: int) -> frozenset[str]:
         """A set of partitions by its number."""
-        known = self._known_sets
+        known, names = self._known_sets
         if code not in known:
-            if len(known) >= SETS_AT_HAND:
-                known.clear()
             ends, elements = self.sets
             mine = elements[ends[code - 1] if code else 0 : ends[code]]
+            names[0] += len(mine) + 1
+            if names[0] > NAMES_AT_HAND:
+                known.clear()
+                names[0] = len(mine) + 1
             known[code] = frozenset(self._name(element) for element in mine.tolist())
         return known[code]
 
@@ -222,12 +226,17 @@ class CoordinatorLog:
         if number not in at_hand:
             if len(at_hand) >= PIECES_AT_HAND:
                 del at_hand[next(iter(at_hand))]
-            at_hand[number] = {name: decompressed(p).astype(COLUMNS[name]) for name, p in self.pieces[number].items()}
+            at_hand[number] = self.unpacked(number)
         return at_hand[number]
+
+    def unpacked(self, number: int) -> Columns:
+        """The columns of a piece that is looked at once: it is not kept at hand."""
+        return {name: decompressed(p).astype(COLUMNS[name]) for name, p in self.pieces[number].items()}
 
     def all_pieces(self) -> Iterator[Columns]:
         """One piece after the other."""
-        return (self.piece(number) for number in range(len(self.pieces)))
+        read = self.piece if len(self.pieces) <= PIECES_AT_HAND else self.unpacked
+        return (read(number) for number in range(len(self.pieces)))
 
     def rows_of(self, code: int) -> Iterator[tuple[Columns, slice]]:
         """The records of an id: pieces, and which rows of each."""

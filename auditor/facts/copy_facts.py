@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.blamed_records import Culprits
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import EVENT, Kind, events_of
@@ -20,6 +21,7 @@ from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.policy_outcomes import PolicyOutcomes
 from auditor.facts.producer_rows import PRODUCER
 from auditor.facts.segment_scans import SegmentScan
+from auditor.facts.share_offsets import ShareOffset
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.facts.transaction_rows import ABORTED, TRANSACTION
 from auditor.facts.watched_offsets import WatchedOffsets
@@ -46,15 +48,19 @@ class CopyFacts:
     looked. ``leader_epochs`` is the checkpoint: (epoch, start offset) each. ``sums`` are the offset accounting and
     volumes, see :data:`SUMS`.
 
+    ``log_start`` is where what is here begins to count; a tiered log whose remote part is not here begins before it, at
+    ``remote_from``, else -1. ``local_start``: where its first segment on the broker's own disk begins, -1 without any.
+
     What was never cleaned begins at ``intact_from``. ``first_time`` is time(b) of the first judged batch.
     ``unreadable`` says whether bytes could not be read, ``unreadable_at`` the offset at which the last of them lie,
     ``lost_at`` the same where they may have held batches. ``ahead`` is the producer time that nothing of a broker
     follows.
 
     ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` is what those of
-    ``__consumer_offsets`` came to. ``unreadable_records`` are records of an internal topic as (offset, position,
-    error), ``unknown_records`` the errors of those of a type that nobody knows yet. ``snapshot_producers`` are the
-    producer ids by a snapshot's offset, where replicas are compared. ``live``: from a running cluster.
+    ``__consumer_offsets`` came to, ``share_offsets`` those of ``__share_group_state``. ``unreadable_records`` are
+    records of an internal topic as (offset, position, error), ``unknown_records`` the errors of those of a type that
+    nobody knows yet. ``snapshot_producers`` are the producer ids by a snapshot's offset, where replicas are compared.
+    ``live``: from a running cluster.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
     print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain.
     """
@@ -75,6 +81,8 @@ class CopyFacts:
     indexed_segments: list[int] | None = None
     scans: list[SegmentScan] = field(default_factory=list)
     log_start: int = 0
+    remote_from: int = -1
+    local_start: int = -1
     log_end: int = 0
     log_start_known: bool = True
     high_watermark: int | None = None
@@ -101,6 +109,7 @@ class CopyFacts:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     coordinator_log: CoordinatorLog | None = None
     watched_offsets: WatchedOffsets | None = None
+    share_offsets: list[ShareOffset] = field(default_factory=list)
     digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
     snapshot_producers: dict[int, np.ndarray] = field(default_factory=dict)
     unreadable_records: list[tuple[int, int, DecodeError]] = field(default_factory=list)
@@ -112,11 +121,16 @@ class CopyFacts:
     producer_memory: ProducerMemory | None = None
     coordinator_memory: CoordinatorMemory | None = None
     notes: list[str] = field(default_factory=list)
+    culprits: dict[tuple[int, int], Culprits] = field(default_factory=dict)  # by segment number and position
     outcomes: PolicyOutcomes | None = None  # of other policies, where they were asked for
 
     def file(self, segment: int) -> str | None:
         """The name of a segment's file, null for -1."""
         return self.segments[segment] if 0 <= segment < len(self.segments) else None
+
+    def is_remote(self, segment: int) -> bool:
+        """Whether a segment lies in remote storage: what is done to a replica's folder does nothing to it."""
+        return 0 <= segment < len(self.segment_bases) and self.segment_bases[segment] < self.local_start
 
     @property
     def log_key(self) -> tuple[str, str, int]:
@@ -142,7 +156,12 @@ class CopyFacts:
         """Whether the log may have begun before its first segment: brokers raise the first leader epoch with it."""
         unknown = -1 if self.last_leader_epoch >= 0 else self.log_start
         first = self.leader_epochs[0][1] if self.leader_epochs else unknown
-        return not self.log_start_known or first < self.log_start
+        return not self.log_start_known or first < self.own_start
+
+    @property
+    def own_start(self) -> int:
+        """The log start offset that consumers see: that of a tiered log lies in remote storage."""
+        return self.remote_from if self.remote_from >= 0 else self.log_start
 
     @property
     def absent(self) -> list[tuple[int, int]]:
@@ -173,6 +192,8 @@ SUMS = (
     "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error", "batches", "records", "data_offsets",
     "marker_offsets", "hole_offsets_intact", "hole_offsets_cleaned", "producers_peak", "cached_batches_peak",
 )  # fmt: skip
+# Beside them: what a leader would have counted in the four counters of KIP-467, in the order of the KIP.
+REFUSALS = ("no_key_compacted", "invalid_magic", "invalid_checksum", "invalid_offset_or_sequence")
 
 SEQUENCE_FREE_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}

@@ -120,7 +120,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
     Kind.COORDINATOR_EPOCH_REGRESSION: ("known_coordinator_epoch", "coordinator_epoch", "known_marker_offset"),
     Kind.PLAIN_IN_TRANSACTION: ("transaction_first_offset", "previous_leader_epoch"),
-    Kind.IDLE_BEYOND_EXPIRY: ("idle_ms", "found_sequence", "previous_last_offset"),
+    Kind.IDLE_BEYOND_EXPIRY: ("idle_ms", "found_sequence", "previous_last_offset", "broker_time"),
     Kind.EPOCH_STORM: ("epochs", "first_epoch"),
     Kind.TIMESTAMP_BEHIND: ("broker_time",),
     Kind.TIMESTAMP_AHEAD: ("broker_time",),

@@ -48,22 +48,12 @@ class PackedRows:
         head = self[first][key]
         out = np.empty(head.shape, self.dtype)
         out[first] = head
-        for name in others:
+        for name in others if head.size else ():  # most rules choose none, and each column is unpacked for it
             out[name] = self[name][key]
         return out[()]
 
     def __iter__(self) -> Iterator[np.void]:
         return iter(self[:])
-
-
-def table(dtype: np.dtype, length: int, column: Callable[[str], np.ndarray]) -> np.ndarray | PackedRows:
-    """Rows made of columns, which ``column`` gives by name: a structured array, packed if it is long."""
-    if length > PACK_ABOVE:
-        return PackedRows(dtype, length, column)
-    out = np.empty(length, dtype)
-    for name in dtype.names or ():
-        out[name] = column(name)
-    return out
 
 
 def packed_column(column: np.ndarray) -> Packed:
@@ -123,6 +113,7 @@ class PackedColumns:
         self.dtypes = dtypes
         self.pieces: list[list[Packed]] = []
         self.waiting: list[np.ndarray] = []
+        self.size = 0  # bytes of the pieces
 
     def add(self, rows: np.ndarray) -> None:
         """More rows: an array with a column to each line."""
@@ -135,6 +126,7 @@ class PackedColumns:
         if not self.waiting:
             return
         self.pieces.append([packed_column(column) for column in np.concatenate(self.waiting, axis=1)])
+        self.size += sum(len(data) for *_, data in self.pieces[-1])
         self.waiting = []
 
     def __len__(self) -> int:

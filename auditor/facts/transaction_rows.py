@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 # One row a transaction of a producer in this copy, in marker order; open ones last, with marker_offset -1.
-# first_offset -1: a marker that closed nothing. first_time, last_time are time(b) of rules.md without its cap.
+# first_offset -1: a marker that closed nothing. first_time, last_time are time(b) of rules.md without its cap;
+# first_append_time: 1 where the broker stamped the first batch.
 TRANSACTION = np.dtype(
     [
         ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_epoch", "i4"), ("first_offset", "i8"),
@@ -16,6 +17,7 @@ TRANSACTION = np.dtype(
         ("marker_timestamp", "i8"), ("marker_segment", "i4"), ("marker_position", "i8"),
         ("last_stable_offset", "i8"), ("repeated", "i1"), ("prev_marker_offset", "i8"), ("prev_marker_epoch", "i4"),
         ("prev_marker_time", "i8"), ("prev_marker_commit", "i1"), ("from_snapshot", "i1"), ("second_offset", "i8"),
+        ("first_append_time", "i1"), ("marker_leader_epoch", "i4"),
     ]
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.facts.packed import Compressed, compressed, decompressed
 from auditor.model.group_story import Commit, Generation
+from auditor.model.offset_watch import Zombie
 from auditor.model.offsets import GroupPartition
 
 COLUMNS = (
@@ -61,14 +62,15 @@ class InForce:
 
 @dataclass
 class WatchedOffsets:
-    """See :class:`auditor.model.offset_watch.Rivals` and :class:`auditor.model.offset_watch.Values` for the first four.
+    """See :class:`auditor.model.offset_watch.Rivals` and :class:`auditor.model.offset_watch.Values` for the first five.
 
     ``committers``: of each group every producer's first commit in a transaction.
     ``pending``: values that wait for the end of a producer's transaction. ``groups``: all that have a record.
     """
 
-    zombies: list[tuple[Commit, Commit, Commit]]
+    zombies: list[Zombie]
     interleaved: list[tuple[Commit, Commit, Commit]]
+    handed_over: list[Zombie]
     falls: list[tuple[Commit, Commit, int]]
     skips: list[tuple[Commit, Commit, Commit]]
     committers: dict[str, dict[int, Commit]]

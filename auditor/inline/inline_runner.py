@@ -7,7 +7,7 @@ Memory: the facts of all copies, pickled, on the driver.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,7 @@ from auditor.pipeline import plan
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, read_kept
 from auditor.pipeline.runner import Audited, Copies, Judged, JudgeLog, Runner, judged_texts
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:
@@ -36,8 +35,15 @@ class InlineRunner(Runner):
     def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
         """Every copy by whoever is free, the largest first."""
         large_first = [task for tasks in plan.spread(tasks, 1) for task in tasks]
-        found = self.pool.map(large_first, read_kept)
-        return KeptCopies(row for _, rows in found for row in rows)
+        sizes = [{_name(f.name): f.size for f in plan.files(task)} for task in large_first]
+        read = ReadSoFar(sizes, self.progress)
+
+        def found() -> Iterator[KeptFacts]:
+            for number, rows in self.pool.map(large_first, read_kept, opens=read.opens):
+                read.ends(number)
+                yield from rows
+
+        return KeptCopies(found())
 
     def keep(self, rows: Sequence[KeptFacts]) -> Copies:
         """As they are."""
@@ -66,6 +72,40 @@ class InlineRunner(Runner):
         from auditor.inline import duckdb_sql
 
         return duckdb_sql.count(folder, table)
+
+
+def _name(path: str) -> str:
+    """A file's name without its folders: tasks know files below their log directory, workers know whole paths."""
+    return path.rpartition("/")[2]
+
+
+class ReadSoFar:
+    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
+    bytes of each task's files by name; ``heard`` hears the part of all bytes, from 0 to 1."""
+
+    def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None] | None) -> None:
+        self.files = files
+        self.heard = heard
+        self.total = sum(sum(sizes.values()) for sizes in files)
+        self.read = [0] * len(files)
+        self.open = [""] * len(files)
+
+    def opens(self, task: int, path: str) -> None:
+        """A task opens a file."""
+        name = _name(path)
+        if name != self.open[task]:  # several readers may open the same one
+            self.read[task] += self.files[task].get(self.open[task], 0)
+            self.open[task] = name
+            self._say()
+
+    def ends(self, task: int) -> None:
+        """A task is done."""
+        self.read[task], self.open[task] = sum(self.files[task].values()), ""
+        self._say()
+
+    def _say(self) -> None:
+        if self.heard is not None and self.total:
+            self.heard(min(1.0, sum(self.read) / self.total))
 
 
 def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: list[Log]) -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, Decod
     """Files that killed, by log directory and name."""
     for log_dir in audit.inventory.log_dirs:
         for file in log_dir.files():
-            path = f"{log_dir.place.path}/{file.name}"
+            path = f"{(file.place or log_dir.place).path}/{file.name}"
             if refused.get(path, "").startswith(KILLS):
                 yield log_dir.name, DecodeError(file.name, 0, file.size, "unreadable", refused[path])
 

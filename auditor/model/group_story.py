@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from auditor.model.group_members import Assignments
 from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
 
 CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER = 2, 3, 5  # key types of group records
 
 
 class Generation(NamedTuple):
-    """What the last group record before a commit said. ``offset``: of the first record with this ``number``.
+    """What the last group record before a commit said. ``offset`` and ``time`` (ms): of the first record with this
+    ``number``, the time -1 where it is not known.
 
     ``empty``: the group had no member then, None when the log does not show.
     """
@@ -26,6 +28,7 @@ class Generation(NamedTuple):
     number: int
     classic: bool
     empty: bool | None
+    time: int = -1
 
 
 class Commit(NamedTuple):
@@ -70,6 +73,7 @@ class Story:
     model: GroupOffsets = field(default_factory=lambda: GroupOffsets({}))
     generations: dict[str, Generation] = field(default_factory=dict)
     members: dict[str, set[str]] = field(default_factory=dict)
+    assignments: Assignments = field(default_factory=Assignments)
     commits: dict[int, Commit] = field(default_factory=dict)  # by record offset: those in force or pending
     waiting: dict[GroupPartition, deque[Commit]] = field(default_factory=dict)  # from the first undecided one on
     outcomes: dict[int, bool] = field(default_factory=dict)  # record offset -> committed, of those that wait
@@ -88,8 +92,8 @@ class Story:
         return [c for c in found if c is not None]  # two damaged records can have one offset
 
     def group_record(self, offset: int, row: tuple[Any, ...]) -> None:
-        """A classic group's generation, or a KIP-848 group's epoch or member."""
-        group, key_type, tombstone, number, members = row
+        """A classic group's generation, or a KIP-848 group's epoch or member; its value as JSON, its time in ms."""
+        group, key_type, tombstone, number, members, value, time = row
         if key_type == KIP_848_MEMBER:
             known = self.members.setdefault(group, set())
             (known.difference_update if tombstone else known.update)(members or ())
@@ -97,9 +101,12 @@ class Story:
         if number is None or (tombstone and key_type != KIP_848_MEMBER):
             return
         last = self.generations.get(group)
-        first = last.offset if last is not None and last.number == number else offset
+        same = last is not None and last.number == number
+        first, time = (last.offset, last.time) if same and last is not None else (offset, -1 if time is None else time)
         empty = not (members if key_type == CLASSIC else self.members.get(group))
-        self.generations[group] = Generation(first, number, key_type == CLASSIC, empty)
+        self.generations[group] = Generation(first, number, key_type == CLASSIC, empty, time)
+        if key_type == CLASSIC:
+            self.assignments.note(group, number, value)
 
     def regroup(self, group: str, generation: Generation | None) -> None:
         """A group's generation, as another story found it."""

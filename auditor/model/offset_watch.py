@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from auditor.model.group_members import Assignments, Member
 from auditor.model.group_story import Commit, Generation
 from auditor.model.offsets import GroupPartition
+
+HANDED_OVER = 1_000  # changes of the producer within a generation that are looked at
 
 
 def since(generation: Generation | None) -> int:
@@ -13,16 +17,35 @@ def since(generation: Generation | None) -> int:
     return -1 if generation is None else generation.offset
 
 
+class Zombie(NamedTuple):
+    """A commit by a producer that a rebalance had taken the partition from, beside its new owner's (KIP-447).
+
+    ``older``: what the producer had committed in an older generation; None where it has not, and only the times of its
+    transaction can show that it is one. ``owner_before`` and ``owner``: the members that had the partition then and in
+    the generation of both commits, where the group's records tell.
+    """
+
+    older: Commit | None
+    rival: Commit
+    late: Commit
+    owner_before: Member | None
+    owner: Member | None
+
+
 @dataclass(slots=True)
 class Rivals:
     """Watches for two producers that both believe to own a partition: zombies and interleaved ones.
 
-    ``zombies`` holds (older commit, rival's commit, zombie's commit), ``interleaved`` (p, q, p again); one each for a
-    producer, partition and generation. What a zombie explains is not reported as interleaved too.
+    ``zombies``: who committed in an older generation and came back behind the new owner; ``interleaved`` holds (p, q, p
+    again); one each for a producer, partition and generation. What a zombie explains is not reported as interleaved
+    too. ``handed_over``: the first two producers of a place in one generation of a classic group, of which neither is
+    known for a zombie by its commits; the first :data:`HANDED_OVER` of these.
     """
 
-    zombies: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
+    assignments: Assignments = field(default_factory=Assignments)
+    zombies: list[Zombie] = field(default_factory=list)
     interleaved: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
+    handed_over: list[Zombie] = field(default_factory=list)
     _turns: dict[GroupPartition, dict[int, Commit]] = field(default_factory=dict)  # this generation's last of each
     _last: dict[GroupPartition, Commit] = field(default_factory=dict)
     _first: dict[tuple[str | GroupPartition, int], Commit] = field(default_factory=dict)  # in a group, at a place
@@ -45,12 +68,28 @@ class Rivals:
         older = here or (None if self._older(last.place, last) else elsewhere)
         earlier = self._turns[c.place].get(c.producer_id)
         if older is not None:
-            self.zombies.append((older, last, c))
+            self.zombies.append(self._zombie(older, last, c))
         elif earlier is not None:
             self.interleaved.append((earlier, last, c))
         else:
+            self._note_hand_over(last, c)
             return
         self._reported[c.place] = since(c.generation)
+
+    def _note_hand_over(self, last: Commit, c: Commit) -> None:
+        """Either of the two may be the one that the partition was taken from."""
+        first = len(self._turns[c.place]) == 1 and len(self.handed_over) < HANDED_OVER
+        if first and c.generation is not None and c.generation.classic:
+            self.handed_over.append(self._zombie(None, last, c))
+
+    def _zombie(self, older: Commit | None, rival: Commit, late: Commit) -> Zombie:
+        return Zombie(older, rival, late, self._owner(late, before=True), self._owner(late))
+
+    def _owner(self, c: Commit, *, before: bool = False) -> Member | None:
+        if c.generation is None:
+            return None
+        place = (c.place.group, c.generation.number, c.topic, c.partition)
+        return self.assignments.owner(*place, before=before)
 
     def _older(self, where: str | GroupPartition, c: Commit) -> Commit | None:
         """What the producer of ``c`` committed there in an older generation of a classic group."""

@@ -63,11 +63,29 @@ NAMES_CLUSTER: Version = (2, 4)  # from here on meta.properties has a cluster.id
 NAMES_DIRECTORY: Version = (3, 7)  # and from here on a directory.id (KIP-858)
 
 
+class Defect(NamedTuple):
+    """A defect of Kafka itself: its issue, the releases that have it, and those as a range [since, below)."""
+
+    issue: str
+    releases: str
+    since: Version
+    below: Version
+
+
+# TransactionMarkerChannelManager takes a partition whose leader is not alive for one that was deleted (KAFKA-17573
+# brought it): it logs "likely deleted already and hence can be skipped" and completes. Up to 4.2.1 it waits.
+SKIPS_MARKERS = Defect("KAFKA-20734", "4.3.0, 4.3.1 and 4.4.0", (4, 3), (4, 5))
+
+
 class Shown(NamedTuple):
     """What an input shows of a broker's release: at least ``least`` and, where that is known, below ``below``."""
 
     least: Version = OLDEST_RELEASE
     below: Version | None = None
+
+    def may_have(self, defect: Defect) -> bool:
+        """Whether a broker that shows this may have a defect."""
+        return self.least < defect.below and (self.below is None or self.below > defect.since)
 
     @property
     def rows(self) -> tuple[Release, ...]:

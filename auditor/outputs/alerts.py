@@ -16,8 +16,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import pyarrow as pa
 
 from auditor.base.errors import AuditInputError
 from auditor.outputs import runs
@@ -92,15 +95,27 @@ def wrong_address(url: str) -> str:
 
 
 def news(audit: Audit, least: str) -> News:
-    """What an audit found at or above a severity, against the run before where a history is kept."""
+    """What an audit found at or above a severity, against the run before where a history is kept.
+
+    What a baseline accepts counts in neither: it is gone when it is accepted, and new when it comes back.
+    """
     options = audit.options
-    found = results.findings(audit)
+    found = results.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
     before = None
     if options.history is not None and options.run_id is not None:
-        before = runs.before(options.history, options.run_id)
-    old = runs.read(options.history, before, "findings") if before and options.history else found.slice(0, 0)
+        before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
+    old = _open_then(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
     return _news_of(change.new, change.gone, change.still, audit, least)
+
+
+def _open_then(history: Path, before: runs.Run) -> pa.Table:
+    """The findings of a kept run without those that its baseline accepted."""
+    table = runs.read(history, before, "findings")
+    summary = json.loads(runs.read(history, before, "runs")["summary"][0].as_py())
+    accepted = frozenset((summary.get("baseline") or {}).get("accepted", ()))
+    names = table.column("fingerprint").to_pylist()
+    return table.filter(pa.array([name not in accepted for name in names], pa.bool_()))
 
 
 def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:

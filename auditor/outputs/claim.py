@@ -32,6 +32,10 @@ def outside_of(folder: Path, inventory: Inventory | None, option: str = "--out")
         only_texts = log_dir.meta is None and not log_dir.copies and not log_dir.small_files
         if not place.uri and not only_texts and folder.resolve().is_relative_to(Path(place.path).resolve()):
             raise AuditInputError(f"{folder} is in the log directory {place.shown}; choose an {option} outside of it")
+    for remote in () if inventory is None else inventory.remote:
+        for file in (file for segment in remote.segments[:1] for file in segment.files[:1]):
+            if file.place and not file.place.uri and folder.resolve().is_relative_to(Path(file.place.path).resolve()):
+                raise AuditInputError(f"{folder} is in the remote storage {file.place.shown}; choose another {option}")
 
 
 @contextlib.contextmanager

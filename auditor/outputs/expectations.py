@@ -24,13 +24,14 @@ EXPECTATIONS = pa.schema(
     + [("success", pa.bool_()), ("rows", pa.int64()), ("broken", pa.int64())]
     + [("where", pa.string()), ("error", pa.string())]
 )  # fmt: skip
+SHOWN = ("severity", "suite", "says", "rows", "broken", "where", "error")
 DRIFT_LEAST = 100  # counts below it say nothing of a drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
 
 
 def judge(audit: Audit, summary: Mapping[str, Any], folder: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Runs the suites, writes ``tables/expectations`` and ``data_docs/`` into a folder; the results, and what the
-    summary says of them.
+    """Runs the suites, writes ``tables/expectations`` into a folder; the results, and what the summary says of
+    them: how many, how many failed, those first, and the others by name.
 
     Decoded and derived tables are judged when ``--tables`` wrote them, findings, logs and the run always.
     """
@@ -39,7 +40,7 @@ def judge(audit: Audit, summary: Mapping[str, Any], folder: Path) -> tuple[pa.Ta
     tables = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
     judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
     judged |= _of_tables(audit, folder / "tables") if audit.options.tables else {}
-    rows = gx_run.run(judged, folder / "data_docs")
+    rows = gx_run.run(judged)
     table = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
     written(table, folder / "tables" / "expectations")
     failed = [row for row in rows if not row["success"]]
@@ -47,7 +48,8 @@ def judge(audit: Audit, summary: Mapping[str, Any], folder: Path) -> tuple[pa.Ta
         "evaluated": len(rows),
         "failed": len(failed),
         "by_severity": dict(sorted(Counter(row["severity"] for row in failed).items())),
-        "failing": [f"{row['suite']}: {row['says']}" for row in failed],
+        "failing": [{name: row[name] for name in SHOWN} for row in failed],
+        "passing": [f"{row['suite']}: {row['says']}" for row in rows if row["success"]],
     }
 
 
@@ -71,7 +73,9 @@ def logs(audit: Audit) -> pd.DataFrame:
     """The logs with how their counts compare with the run before: null where that is not known or was small."""
     frame: pd.DataFrame = results.logs(audit).to_pandas()
     options = audit.options
-    before = runs.before(options.history, options.run_id) if options.history is not None else None
+    before = None
+    if options.history is not None:
+        before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
     names = ["batches", "producers"]
     if before is None or options.history is None:
         return frame.assign(**{f"{name}_ratio": float("nan") for name in names})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import json
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
 from auditor.rules.finding import SEVERITIES, Finding, iso
+from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
 
@@ -43,15 +46,24 @@ def publish(audit: Audit, folder: Path) -> None:
         from auditor.outputs import expectations
 
         judged, summary["expectations"] = expectations.judge(audit, summary, folder)
-    rows = [f.to_dict() for f in findings]
     write_findings(findings, folder)
-    described = registry.described(rows)
+    described = described_findings(audit)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
     write_whole(folder / "report.html", page)
     write_metrics(folder / "metrics.prom", described, summary)
     if options.history is not None:
         keep(audit, summary, judged)
     write_whole(folder / SUMMARY, as_json(summary))
+
+
+def described_findings(audit: Audit) -> list[dict[str, Any]]:
+    """The findings as pages and the terminal take them: with what their rules declare, their fingerprints and, under
+    ``accepted``, the entry of the baseline that accepts them (null: none)."""
+    prints, entries = audit.fingerprints, audit.accepted.accepted
+    return registry.described(
+        f.to_dict() | {"fingerprint": name, "accepted": None if entry is None else entry.row()}
+        for f, name, entry in zip(audit.findings, prints, entries, strict=True)
+    )
 
 
 def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
@@ -98,33 +110,31 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],
+        "clusters": results.cluster_ids(audit),
     }
     runs.publish(options.history, run_id, tables, facts)
 
 
 def summarise(audit: Audit) -> dict[str, Any]:
     """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
-    severities, rules = Counter(f.severity for f in audit.findings), Counter(f.rule for f in audit.findings)
     logs = audit.judged["log"]
-    clocks = [c.as_of for c in audit.clusters.values()]
     return {
         "tool": {"name": "auditor", "version": version("kafka-log-auditor")},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
-        "as_of": iso(max(clocks, default=0)),
+        "as_of": iso(audit.as_of),
         "as_of_given": audit.options.as_of is not None,
         "newest": iso(max((c.newest_time for c in audit.clusters.values()), default=-1)),
         "complete": not audit.incomplete(),
         "policy": [c._asdict() for c in audit.choices],
-        "counts": {
-            "by_severity": {s: severities.get(s, 0) for s in SEVERITIES},
-            "by_rule": dict(sorted(rules.items())),
-        },
+        "counts": counts(audit.open_findings),
+        "baseline": _baseline(audit),
         "inputs": _inputs(audit),
         "bytes": _bytes(audit),
         "batches": sum(row["sums"]["batches"] for row in logs),
         "records": sum(row["sums"]["records"] for row in logs),
         "records_decoded": audit.options.records,
+        "validation_failures": _validation_failures(audit),
         "skipped": _skipped(audit),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
         "notes": [*audit.inventory.notes, *_notes(audit)],
@@ -132,11 +142,55 @@ def summarise(audit: Audit) -> dict[str, Any]:
             {k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs
         ],
         "blocked": audit.blocked,
+        "cluster_events": audit.cluster_events,
         "open_transactions": dict(sorted(_open(audit).items())),
         "recovery": _recovery(audit),
         "timings": audit.timings,
+        "ran": _ran(audit),
         **audit.of_summary(),
     }
+
+
+def _validation_failures(audit: Audit) -> dict[str, int | None]:
+    """What leaders would have counted had they been given what is stored, by KIP-467's counters; each log once.
+
+    None where only ``--records`` would show any.
+    """
+    logs = [row["sums"] for row in audit.judged["log"] if row["leader_copy"]]
+    counted = {name: sum(sums.get(name, 0) for sums in logs) for name in METRICS}
+    return {
+        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else counted[name]
+        for name, metric in METRICS.items()
+    }
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
+    """How many findings there are of each severity, zeros too, and of each rule."""
+    listed = list(findings)
+    severities, rules = Counter(f.severity for f in listed), Counter(f.rule for f in listed)
+    return {"by_severity": {s: severities[s] for s in SEVERITIES}, "by_rule": dict(sorted(rules.items()))}
+
+
+def _baseline(audit: Audit) -> dict[str, Any] | None:
+    """What the baseline accepts, counted apart; its entries that do not hold any more, and those that match nothing."""
+    if audit.options.baseline is None:
+        return None
+    held = audit.accepted
+    accepted = [f for f, entry in zip(audit.findings, held.accepted, strict=True) if entry is not None]
+    return {
+        "file": audit.baseline.file,
+        "entries": len(audit.baseline.entries),
+        "counts": counts(accepted),
+        "accepted": sorted({entry.fingerprint for entry in held.accepted if entry is not None}),
+        "back": [entry.row() | {"why": why} for entry, why in held.back],
+        "gone": [entry.row() for entry in held.gone],
+    }
+
+
+def _ran(audit: Audit) -> dict[str, Any]:
+    """When the run began by the clock on the wall, and how long it has taken so far."""
+    taken = datetime.datetime.now(datetime.UTC) - audit.began
+    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(taken.total_seconds(), 3)}
 
 
 def version(package: str) -> str:

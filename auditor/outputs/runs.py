@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,13 +147,22 @@ def uncommitted(history: Path) -> list[str]:
     return sorted(unquote(name.removeprefix("run_id=")) for name in names)
 
 
-def before(history: Path, run_id: str | None) -> Run | None:
-    """The run made before ``run_id``, the latest when that is new or None; None where there is none."""
+def cluster(run: Run) -> str:
+    """The cluster that a run looked at: its id, several with commas between; empty where none is known."""
+    return ",".join(run.facts.get("clusters") or ())
+
+
+def before(history: Path, run_id: str | None, clusters: Sequence[str] = ()) -> Run | None:
+    """The run made before ``run_id``, the latest when that is new or None; None where there is none.
+
+    Of runs of the same ``clusters`` (sorted ids) alone; runs kept before these were are taken as such.
+    """
     earlier: list[Run] = []
     for run in committed(history) if history.is_dir() else []:
         if run.run_id == run_id:
             break
-        earlier.append(run)
+        if list(run.facts.get("clusters", clusters)) == list(clusters):
+            earlier.append(run)
     return earlier[-1] if earlier else None
 
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.base.numbers import setting_number
-from auditor.connectors import schema
+from auditor.base.remote_segments import RemoteLogs
+from auditor.connectors import remote_log, schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
 from auditor.connectors.files import Copy, Inventory, LogDir
@@ -24,9 +25,10 @@ from auditor.connectors.storage import Place
 from auditor.model import releases
 from auditor.model.releases import Shown
 from auditor.pipeline.isolation import Pool
-from auditor.rules.elections import RECOVERING, Election, Elections
+from auditor.rules.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
 METADATA_TOPIC = "__cluster_metadata"
+TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
 
 # Broker-level names of topic settings (formats 10.2); the rest have the same name at both levels.
 BROKER_NAMES = {
@@ -47,7 +49,7 @@ class ClusterSettings:
     """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
 
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
-    read.
+    read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage.
     """
 
     metadata: ClusterMetadata | None = None
@@ -55,14 +57,20 @@ class ClusterSettings:
     source: LogDir | None = None
     newest_time: int = -1
     elections: Elections = field(default_factory=dict)
+    leaderless: Leaderless = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
+    remote: RemoteLogs = field(default_factory=RemoteLogs)
 
     @property
     def levels(self) -> dict[str, int]:
         """The levels of features in the metadata."""
         return {name: f.level for name, f in self.metadata.features.items()} if self.metadata is not None else {}
+
+    def is_tiered(self, topic: str) -> bool:
+        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        return self.topic_setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
     def expiration_ms(self, broker_id: int | None) -> int:
         """How long a broker remembers an idle producer, ms, by its settings and the release that the input shows."""
@@ -106,7 +114,8 @@ class MetadataTask(NamedTuple):
 class MetadataRead(NamedTuple):
     """What a copy of it says: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
 
-    ``elections``: the leaders that it shows, by partition, also of topics that are gone.
+    ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
+    led.
     """
 
     metadata: ClusterMetadata
@@ -114,6 +123,7 @@ class MetadataRead(NamedTuple):
     newest_time: int
     errors: list[DecodeError]
     elections: Elections
+    leaderless: Leaderless
 
 
 def read_settings(
@@ -131,6 +141,8 @@ def read_settings(
     for (log_dir, _), read in zip(found, reads, strict=True):
         _take(clusters[log_dir.join_key], log_dir, read)
         errors += [(log_dir.name, error) for error in read.errors]
+    for join_key, remote in _remote(inventory, limits, pool).items():
+        clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
         known = clusters[log_dir.join_key].releases
@@ -139,12 +151,23 @@ def read_settings(
     return clusters, errors
 
 
+def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:
+    """What is known of tiered storage, by join key."""
+    found = remote_log.tasks(inventory, limits)
+    if pool is None:
+        return remote_log.read_all(found)
+    read = pool.all([task for _, task in found], remote_log.read_remote_log)
+    return remote_log.joined(zip((join_key for join_key, _ in found), read, strict=True))
+
+
 def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:
     if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
         topics = read.metadata.topics  # one that was recreated under its name has another past
         of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
         cluster.elections = {at: some for at, some in of_now.items() if some}
+        gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
+        cluster.leaderless = {at: some for at, some in gaps.items() if some}
         cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole
 
 
@@ -153,12 +176,31 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     reading = MetadataLog(*task)
     snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
     elections: Elections = {}
+    leaderless: Leaderless = {}
+
+    def take(change: Change) -> None:
+        elected(change, elections)
+        deserted(change, leaderless)
+
     earlier, changes = beginning(reading)
     for change in changes:
-        elected(change, elections)
-    earlier.on_change = lambda change: elected(change, elections)
+        take(change)
+    earlier.on_change = take
     metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
-    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors, elections)
+    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors, elections, leaderless)
+
+
+def deserted(change: Change, leaderless: Leaderless) -> None:
+    """Takes note of when a partition loses its leader, and gets one again; the last times of each."""
+    state, before = change.partition, change.before
+    if state is None or change.timestamp is None or before is None or (state.leader < 0) == (before.leader < 0):
+        return
+    known = leaderless.setdefault((state.topic, state.partition), [])
+    if state.leader < 0:
+        known.append(WithoutLeader(state.topic_id, change.timestamp))
+        del known[:-TIMES_WITHOUT_LEADER]
+    elif known and known[-1].until is None:
+        known[-1] = known[-1]._replace(until=change.timestamp)
 
 
 def elected(change: Change, elections: Elections) -> None:

@@ -45,7 +45,7 @@ def brief(facts: CopyFacts) -> Brief:
     """The brief of a copy."""
     copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
     bounds = Bounds(
-        facts.log_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown and not facts.cut_short,
+        facts.own_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown and not facts.cut_short,
         facts.topic_id, facts.broker_id, facts.starts_late,
     )  # fmt: skip
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
@@ -96,7 +96,7 @@ def build(
 def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool) -> Cluster:
     cluster = Cluster(as_of, newest, records=records)
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
-    cluster.releases = settings.releases
+    cluster.releases, cluster.remote = settings.releases, settings.remote
     metadata = settings.metadata
     if metadata is not None:
         cluster.has_metadata = settings.whole
@@ -104,7 +104,7 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
             cluster.leaders[(state.topic, state.partition)] = state.leader
             cluster.in_sync[(state.topic, state.partition)] = state.isr
         cluster.made_anew = dict(metadata.made_anew)
-        cluster.elections = settings.elections
+        cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
         # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
         if any(not (b.fenced or b.in_controlled_shutdown) for b in metadata.brokers.values()):
             away = (p for p in metadata.partitions.values() if _away(metadata, p))

@@ -12,6 +12,7 @@ a script that starts an audit) gets into them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import pickle
@@ -35,9 +36,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 KILLS = "reading it "  # how the reason of a refused file begins
-LOADED = ("auditor.pipeline.read_step", "auditor.pipeline.cluster_settings", "auditor.pipeline.judge",
-          "auditor.pipeline.derived_tables", "auditor.connectors.rows")  # fmt: skip
+LOADED = ("auditor.base.machine_code", "auditor.replay.copy_reader", "auditor.pipeline.read_step",
+          "auditor.pipeline.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
 _FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
 
 
@@ -162,15 +164,16 @@ class Pool:
 
     def map(
         self, tasks: Sequence[Task], work: Callable[[Task], Result], *, patience_s: float = PATIENCE_S,
-        refused: dict[str, str] | None = None, reads: bool = True,
+        refused: dict[str, str] | None = None, reads: bool = True, opens: Callable[[int, str], None] | None = None,
     ) -> Iterator[tuple[int, Result]]:  # fmt: skip
         """``(number, work(task))`` of every task as they end; one worker gives them in order.
 
         What kills a worker is an ``unreadable`` file to the next. ``work`` is a function of a module, or a partial of
         one; ``patience_s``: seconds for one file; ``refused``: paths of files not to be opened, and why; those that
-        killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing.
+        killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing;
+        ``opens``: hears which task opens which file.
         Memory: what ``size`` tasks give. Errors: ``RuntimeError`` where a worker dies with nothing left to refuse, or
-        raises where it does not read.
+        raises where it does not read; ``OSError`` where it finds a disk full.
         """
         job = _Job(pickle.dumps((work, patience_s, reads), 5), patience_s, {} if refused is None else refused)
         todo = deque(range(len(tasks)))
@@ -189,6 +192,8 @@ class Pool:
                         message = worker.hear()
                         if message is not None and message[0] == "opens":
                             worker.opened = message[1]
+                            if opens is not None:
+                                opens(worker.task, message[1])
                             continue
                         waiting.unregister(worker.line.pipe)
                         del busy[worker.pid]
@@ -199,6 +204,8 @@ class Pool:
                         self._idle.append(worker)
                         if message[0] == "raised":
                             raise RuntimeError("\n".join(message[1]))
+                        if message[0] == "full":
+                            raise OSError(*message[1])
                         yield worker.task, message[1]
         finally:
             for worker in busy.values():  # nobody wants the rest
@@ -309,9 +316,12 @@ def _serve(line: _Line) -> None:
         try:
             with gate.guarded(refused, lambda path: line.say(("opens", path)), patience_s):
                 result = work(task)  # type: ignore[misc]
-        except Exception:
-            if reads:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
+                line.say(("full", (error.errno, os.strerror(error.errno))))
+            elif reads:
                 raise
-            line.say(("raised", (repr(sys.exc_info()[1]), traceback.format_exc())))
+            else:
+                line.say(("raised", (repr(error), traceback.format_exc())))
         else:
             line.say(("done", result))

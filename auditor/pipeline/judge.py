@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from auditor.base.errors import DecodeError, is_unread
+from auditor.base.limits import OF_A_RULE
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.rules import blocking, crash_recovery, registry, safety
 from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
-from auditor.rules.floods import OF_A_RULE, judge_bounded
+from auditor.rules.floods import judge_bounded
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView
@@ -55,7 +56,8 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "topic": copy.topic,
         "partition": copy.partition,
         "leader_copy": copy is log.leader,
-        "log_start": copy.log_start,
+        "log_start": copy.own_start,
+        "local_log_start": max(copy.local_start, copy.own_start) if copy.local_start >= 0 else None,
         "log_end": copy.log_end,
         "high_watermark": copy.high_watermark,
         "hw": hw,
@@ -112,12 +114,13 @@ def _left_out(log: LogView, opened: int) -> list[str]:
 
 
 def accounting(copy: CopyFacts) -> dict[str, int]:
-    """Every offset of [log start, log end): data, marker, aborted, compacted away, unreadable or missing."""
+    """Every offset of [log start, log end): data, marker, aborted, compacted away, unreadable, missing, or remote: in
+    tiered storage and not read."""
     t = copy.transactions
     aborted = t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= copy.log_start)]
     records = int(aborted["records"].sum()) if len(aborted) else 0
     s = copy.sums
-    total = copy.log_end - copy.log_start
+    total = copy.log_end - copy.own_start
     out = {
         "data": s["data_offsets"] - min(records, s["data_offsets"]),
         "aborted": min(records, s["data_offsets"]),
@@ -125,6 +128,7 @@ def accounting(copy: CopyFacts) -> dict[str, int]:
         "compacted": s["hole_offsets_cleaned"],
         "unreadable": s["unreadable_offsets"],
         "missing": s["hole_offsets_intact"],
+        "remote": copy.log_start - copy.own_start,
     }
     rest = total - sum(out.values())
     out["not_reached"] = rest  # behind the last whole batch: an empty or damaged end, never negative in a sound log
@@ -169,7 +173,7 @@ def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
         "in_flight": t.in_flight,
         "first_offset": int(t.row["first_offset"]),
         "last_offset": int(t.row["last_offset"]),
-        "since": iso(blocking.since(log, t)),
+        **blocking.dated(log, t),
         "age_ms": blocking.age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms,

@@ -35,7 +35,7 @@ from auditor.model.hashing import partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.live_copy import LiveReader, LiveTask
-from auditor.rules.coordinator_history import SKEW_MS
+from auditor.rules.named import SKEW_MS
 from auditor.rules.view import is_compacted
 
 PIECE = MIB  # of a log, asked for at a time

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS, Limits
+from auditor.base.limits import DEFAULT_LIMITS, OF_A_RULE, Limits
 from auditor.base.numbers import parse_int
 from auditor.model.policies import AUTO, CHOICES
-from auditor.rules.floods import OF_A_RULE
 
 LEVELS = ("critical", "error", "warning", "info", "never")
 DEFAULT_SPLIT_BYTES = 128 << 20
@@ -23,7 +22,8 @@ class AuditOptions:
     """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
 
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
-    ``bootstrap``: ``host:port`` that commands of remedies are given.
+    ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
+    ``remote``: folders with the remote part of tiered topics.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -46,6 +46,13 @@ class AuditOptions:
     run_id: str | None = None
     max_findings: int = OF_A_RULE
     bootstrap: str | None = None
+    baseline: Path | None = None
+    remote: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """All that is listed: the paths, and where remote segments are."""
+        return (*self.paths, *self.remote)
 
     def __post_init__(self) -> None:
         if self.policy not in CHOICES:

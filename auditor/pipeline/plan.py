@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import SegmentTask
-from auditor.replay.copy_task import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import is_compacted
 
 AnyTask = CopyTask | TextTask | SegmentTask
@@ -59,6 +58,7 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         d.join_key,
         d.clean_shutdown,
         at.get("log-start"),
+        remote_from(c, cluster, at.get("log-start")),
         at.get("high-watermark"),
         at.get("recovery-point"),
         at.get("cleaner"),
@@ -71,6 +71,21 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         digests=replicated,
         limits=options.limits,
     )
+
+
+def remote_from(c: Copy, cluster: ClusterSettings, log_start: int | None) -> int | None:
+    """Where a tiered log begins if that is below its first segment here, else None. ``log_start``: its checkpoint.
+
+    Without a checkpoint it is the first segment that was copied and not deleted. Source: KIP-405, log start offset and
+    local log start offset.
+    """
+    if not c.segments or not cluster.is_tiered(c.topic or ""):
+        return None
+    remote = cluster.remote.of(c.topic or "", c.partition or 0, c.topic_id)
+    if remote is not None:
+        first = min((s.start_offset for s in remote.finished()), default=None)
+        log_start = first if log_start is None else remote.start_from(log_start)
+    return log_start if log_start is not None and log_start < c.segments[0].base_offset else None
 
 
 def split_from(tasks: Sequence[AnyTask], slots: int) -> int:
@@ -108,8 +123,12 @@ def size(task: AnyTask) -> int:
     """Bytes that the task reads, and a little for opening its files."""
     if isinstance(task, SegmentTask):
         return task.size + OPENING_BYTES
-    files = task.texts if isinstance(task, TextTask) else task.copy.files()
-    return sum(f.size for f in files) + OPENING_BYTES
+    return sum(f.size for f in files(task)) + OPENING_BYTES
+
+
+def files(task: CopyTask | TextTask) -> Sequence[DataFile | TextFile]:
+    """The files that a task reads."""
+    return task.texts if isinstance(task, TextTask) else task.copy.files()
 
 
 def _name(task: AnyTask) -> tuple[str, str, int]:

@@ -1,4 +1,7 @@
-"""The read step: from a task to the facts of its copies, and facts at rest, one pickled row a copy."""
+"""The read step: from a task to the facts of its copies, and facts at rest, one pickled row a copy.
+
+Readers are loaded by who reads: the driver names this step and never takes it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import pickle
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from auditor.facts.at_rest import at_rest
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.context import Brief, brief
-from auditor.replay.copy_reader import CopyTask, read_copy
-from auditor.replay.text_copy import TextTask, read_text_copies
+from auditor.replay.copy_task import CopyTask, TextTask
 
 
 class KeptFacts(NamedTuple):
@@ -25,7 +28,13 @@ class KeptFacts(NamedTuple):
 
 def read_task(task: CopyTask | TextTask) -> list[CopyFacts]:
     """The facts of a task's copies."""
-    return read_text_copies(task) if isinstance(task, TextTask) else [read_copy(task)]
+    if isinstance(task, TextTask):
+        from auditor.replay.text_copy import read_text_copies
+
+        return read_text_copies(task)
+    from auditor.replay.copy_reader import read_copy
+
+    return [read_copy(task)]
 
 
 def read_kept(task: CopyTask | TextTask) -> list[KeptFacts]:
@@ -36,7 +45,9 @@ def read_kept(task: CopyTask | TextTask) -> list[KeptFacts]:
 def kept(facts: CopyFacts) -> KeptFacts:
     """The row of one copy."""
     key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
-    return KeptFacts(*key, pickle.dumps(brief(facts), 5), pickle.dumps(facts, 5))
+    little = at_rest(brief(facts))
+    facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
+    return KeptFacts(*key, little, at_rest(facts))
 
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:

@@ -21,7 +21,7 @@ INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": 
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
 FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
 FINDINGS = pa.schema([pa.field("fingerprint", pa.string()), pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
-OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "not_reached", "total")
+OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "not_reached", "total")
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
 # One row a copy of a partition; offsets_*: how many offsets of [log_start, log_end) are of each kind.
@@ -65,6 +65,11 @@ def _table(rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
 def fingerprints(audit: Audited) -> list[str]:
     """The fingerprint of each finding, in their order."""
     return [fingerprint(f.to_dict(), id) for f, id in zip(audit.findings, _clusters_of(audit), strict=True)]
+
+
+def cluster_ids(audit: Audited) -> list[str]:
+    """The ids of the clusters that were looked at, as far as they are known, sorted."""
+    return sorted({id for id in _cluster_ids(audit).values() if id})
 
 
 def _clusters_of(audit: Audited) -> list[str | None]:

@@ -20,8 +20,7 @@ from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 
@@ -100,10 +99,12 @@ class Runner(ABC):
     """A way to run. ``pool``: processes of the driver's machine for what is read before all else.
 
     ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
+    ``progress``: hears, while copies are read, which part of their bytes has been read, from 0 to 1.
     """
 
     name: str
     input_bytes = 0
+    progress: Callable[[float], None] | None = None
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

@@ -14,8 +14,7 @@ from auditor.model.policies import COMPARED, DRAFT
 from auditor.pipeline import plan, verdicts, what_if_numbers, what_if_plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.finding import Finding, iso
 from auditor.rules.resolve import resolve_each

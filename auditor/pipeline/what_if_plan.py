@@ -11,9 +11,8 @@ from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expirat
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.policy_choice import candidates
-from auditor.replay.copy_task import CopyTask, PolicySettings
+from auditor.replay.copy_task import CopyTask, PolicySettings, TextTask
 from auditor.replay.log_checks import AHEAD_MS
-from auditor.replay.text_copy import TextTask
 from auditor.rules.view import Cluster
 
 RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}

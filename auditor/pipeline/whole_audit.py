@@ -7,6 +7,7 @@ what it needs. Nothing is done before it is asked for, and nothing twice.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fnmatch
 import time
 from collections.abc import Callable, Iterator
@@ -18,15 +19,25 @@ from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
-from auditor.pipeline import cluster_settings, context, derived_tables, plan, policy_choice, results
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.connectors.tiered import with_remote
+from auditor.pipeline import (
+    accepted_findings,
+    cluster_events,
+    cluster_settings,
+    context,
+    derived_tables,
+    plan,
+    policy_choice,
+    results,
+)
+from auditor.pipeline.accepted_findings import Baseline, Verdicts
+from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import Kept
@@ -49,8 +60,8 @@ def nobody(text: str) -> None:
 class Audit:
     """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
 
-    ``timings``: seconds of each step so far. ``fatal``: files that kill who reads them for a table, with their log
-    directory. Errors, where the input is first asked for: :class:`AuditInputError`.
+    ``timings``: seconds of each step so far; ``began``: when it was opened. ``fatal``: files that kill who reads them
+    for a table, with their log directory. Errors, where the input is first asked for: :class:`AuditInputError`.
     """
 
     def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
@@ -58,6 +69,7 @@ class Audit:
         self.runner = runner
         self.say = say
         self.timings: dict[str, float] = {}
+        self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
         self._steps: list[str] = []
         self._since = 0.0
@@ -65,14 +77,24 @@ class Audit:
     # open
 
     @cached_property
-    def inventory(self) -> Inventory:
-        """What there is below the paths."""
+    def _found(self) -> Inventory:
+        """What there is below the paths, the remote parts of logs for themselves."""
         with self.step("open"):
-            return discover(list(self.options.paths), self.options.limits)
+            found = discover(list(self.options.inputs), self.options.limits)
+        if self.options.remote and not found.remote:
+            raise AuditInputError(f"no remote segments below {', '.join(self.options.remote)}; check --remote")
+        return found
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """What there is below the paths, tiered logs with their remote part."""
+        if not self._found.remote:
+            return self._found
+        return with_remote(self._found, {key: known.remote for key, known in self.settings.items()})
 
     @cached_property
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
-        inventory = self.inventory
+        inventory = self._found
         with self.step("open"):
             return cluster_settings.read_settings(inventory, self.options.limits, self.runner.pool)
 
@@ -98,7 +120,17 @@ class Audit:
         """The facts of every copy, where the runner has them."""
         tasks = self.tasks
         self.ready()
+        self.runner.progress = None if self.say is nobody else self._say_read
         return self.runner.read(tasks)
+
+    @cached_property
+    def _planned_mb(self) -> float:
+        return sum(f.size for task in self.tasks for f in plan.files(task)) / 1e6
+
+    def _say_read(self, part: float) -> None:
+        mb = self._planned_mb
+        copies = plural(len(self.tasks), "partition copy")
+        self.say(f"reading {copies}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
 
     def ready(self) -> None:
         """Waits until the runner has started."""
@@ -109,9 +141,9 @@ class Audit:
     @cached_property
     def briefs(self) -> list[Brief]:
         """Of every copy the little that is known everywhere."""
-        tasks, copies = self.tasks, self.copies
+        copies = self.copies
         with self.step("read and replay"):
-            self.say(f"reading {plural(len(tasks), 'replica')}, {sum(map(plan.size, tasks)) / 1e6:.0f} MB")
+            self._say_read(0.0)
             found = copies.briefs()
         for glob in self.options.topics:
             if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
@@ -196,6 +228,55 @@ class Audit:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
         return found
 
+    @cached_property
+    def cluster_events(self) -> list[dict[str, Any]]:
+        """What the controller did to the partitions that findings above info name: rows of
+        :func:`auditor.pipeline.cluster_events.read_events`, in the order of the findings."""
+        tasks = []
+        by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
+        for key, known in self.settings.items():
+            named = (
+                f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
+            )
+            at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
+            wanted, source = tuple(at)[: cluster_events.MAX_PARTITIONS], known.source
+            if source is None or not wanted:
+                continue
+            for copy in (c for c in source.copies if c.topic == METADATA_TOPIC):
+                tasks.append(cluster_events.EventsTask(source.place, copy, wanted, self.options.limits))
+        with self.step("what the cluster did"):
+            return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
+
+    @cached_property
+    def baseline(self) -> Baseline:
+        """The accepted findings. Errors: :class:`AuditInputError` for a file that is none."""
+        file = self.options.baseline
+        return Baseline() if file is None else accepted_findings.read(file)
+
+    @cached_property
+    def accepted(self) -> Verdicts:
+        """The baseline compared with the findings, by the audit's own clock."""
+        if not self.baseline.entries:
+            return Verdicts([None] * len(self.findings))
+        options = self.options
+        found = zip(self.fingerprints, (f.severity for f in self.findings), strict=True)
+        return accepted_findings.judge(self.baseline, found, self.as_of, None if options.topics else self.rule_ids)
+
+    @cached_property
+    def fingerprints(self) -> list[str]:
+        """The fingerprint of each finding, in their order."""
+        return results.fingerprints(self)
+
+    @property
+    def open_findings(self) -> list[Finding]:
+        """The findings that the baseline does not accept."""
+        return [f for f, entry in zip(self.findings, self.accepted.accepted, strict=True) if entry is None]
+
+    @property
+    def as_of(self) -> int:
+        """The clock that the audit goes by, in ms; 0 where the input tells no time."""
+        return max((c.as_of for c in self.clusters.values()), default=0)
+
     # tables
 
     def held(self, table: str) -> pa.Table | None:
@@ -221,8 +302,10 @@ class Audit:
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
         places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
-        found = [(places[name], e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
-        return {f"{place.path}/{error.file}": error.detail for place, error in found}
+        found = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
+        copies = [(d.name, c) for d in self.inventory.log_dirs for c in d.copies] if found else []
+        remote = {(name, f.name): f.place for name, c in copies for f in c.files() if f.place is not None}
+        return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
 
     def _rows_so_far(self) -> list[Any]:
         return list(self.__dict__.get("judged", {}).get("log", []))
@@ -232,12 +315,12 @@ class Audit:
         return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:
-        """0, 1 or 3 as the contract says; 3 goes before 1."""
+        """0, 1 or 3 as the contract says; 3 goes before 1. What the baseline accepts does not count."""
         if self.incomplete():
             return 3
         level = self.options.fail_on
         failing = () if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
-        return int(any(f.severity in failing for f in self.findings))
+        return int(any(f.severity in failing for f in self.open_findings))
 
     def spared(self) -> Inventory | None:
         """The input that results must not be written into; None where it is no folder."""

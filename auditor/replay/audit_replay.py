@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.facts.events import EVENT
-from auditor.facts.transaction_rows import TRANSACTION
 from auditor.replay import finish
 from auditor.replay import state as st
 from auditor.replay.batch_records import as_records
@@ -115,11 +113,12 @@ class AuditReplay:
         facts, progress = self.facts, self.replay.progress
         facts.log_end = max(int(progress["expected_offset"]), facts.log_start, last_base, 0)
         self.chain.finish(self.replay, progress["unreadable_ordinal"] < 0, facts.log_end)
-        events = np.concatenate([np.empty(0, EVENT), *self.events])
-        facts.events = events[np.lexsort((events["kind"], events["position"], events["segment"]))]
-        facts.transactions = np.concatenate(
-            [np.empty(0, TRANSACTION), *self.transactions, finish.open_rows(self.replay)]
-        )
+        if self.events:
+            events = np.concatenate(self.events)
+            facts.events = events[np.lexsort((events["kind"], events["position"], events["segment"]))]
+        facts.transactions = finish.open_rows(self.replay)
+        if self.transactions:
+            facts.transactions = np.concatenate([*self.transactions, facts.transactions])
         facts.snapshots = self.chain.links
         finish.add_snapshot_knowledge(facts, self.replay, self.stored)
         facts.sums = finish.sums(self.replay)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.batch_columns import BATCH_DTYPES, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.segment import Chunk, read_segment
+from auditor.connectors.codec.segment import Chunk, before, read_segment
 from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file
@@ -43,7 +43,8 @@ class SegmentTask:
 
 def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
     """The chunks of a copy's segment, of which there is at least one, or why its file could not be opened."""
-    f = open_file(task.place, task.copy.segments[number].name)
+    segment = task.copy.segments[number]
+    f = open_file(segment.place or task.place, segment.name)
     return f if isinstance(f, DecodeError) else _chunks(f, task, number)
 
 
@@ -51,10 +52,13 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
     segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
     offsets = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
     with contextlib.closing(f):
-        yield from read_segment(
+        chunks = read_segment(
             f, segment.size, file=segment.name, limits=task.limits, records=task.records, offsets=offsets,
             held=task.copy.topic in PACKED, raw=task.has_internal_rows and task.copy.topic not in PACKED,
         )  # fmt: skip
+        # Remote segments of different leaders overlap; a broker's own never do where they are sound.
+        remote = segment.place is not None and behind
+        yield from before(chunks, behind[0].base_offset) if remote else chunks
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:

@@ -1,7 +1,7 @@
 """The records of ``__transaction_state`` while a copy is read: columns in, a packed log out.
 
 Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
-:data:`DICTIONARY_BYTES` and :data:`SETS_BYTES`.
+:data:`MOST_RECORDS`, :data:`PACKED_BYTES`, :data:`DICTIONARY_BYTES` and :data:`SETS_BYTES`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from auditor.facts.packed import PackedColumns
 
 DICTIONARY_BYTES = 128 * MIB
 SETS_BYTES = 32 * MIB  # 8 a partition of a set: what a rule looks at becomes Python's text, ten times as large
+MOST_RECORDS = 16 << 20  # of a copy: a broker's cleaner leaves a hundredth of that
+PACKED_BYTES = 256 * MIB  # of them, however odd they are: sound ones take 15 bytes each
 UNREADABLE = FULL - 1  # in place of a set
 UNKNOWN = len(STATES)  # the first of the states that have no name
 
@@ -107,8 +109,11 @@ class PartitionSets:
 class CoordinatorReader(RecordProblems):
     """Takes the chunks of one copy of ``__transaction_state`` (read with ``raw``) and packs their records."""
 
-    def __init__(self, partition: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES) -> None:
+    def __init__(
+        self, partition: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES, most: int = MOST_RECORDS
+    ) -> None:
         super().__init__()
+        self.most = most
         self.partition = partition
         self.limits = limits
         self.dictionary_bytes = dictionary_bytes
@@ -156,6 +161,8 @@ class CoordinatorReader(RecordProblems):
             if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in at.items()}):
                 at["id"][k], at["set"][k] = 0, UNREADABLE
         left = (at["set"] == FULL) | (at["id"] == FULL)
+        if self.count + len(left) > self.most or self.rows.size > PACKED_BYTES:
+            left[max(0, self.most - self.count) if self.rows.size <= PACKED_BYTES else 0 :] = True
         kept = np.flatnonzero(~left & (at["set"] >= 0))
         self.rows.add(out[:, kept] if len(kept) < len(chosen) else out)
         self.count += len(kept)
@@ -210,15 +217,17 @@ class CoordinatorReader(RecordProblems):
         return True
 
     def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
-        """Notes records that the dictionaries have no room for; one error stands for all."""
+        """Notes records that there is no room for; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
         self.broken_at = max(self.broken_at, int(at["offset"][left].max()))
         row = int(np.flatnonzero(left)[0])
-        detail = (
-            f"from the record at offset {at['offset'][row]} on, transactional ids and lists of partitions that are new "
-            f"are left out: those before take {self.dictionary_bytes >> 20} MiB"
-        )
+        behind = f"from the record at offset {at['offset'][row]} on, "
+        if FULL in (at["set"][row], at["id"][row]):
+            new = "transactional ids and lists of partitions that are new are left out"
+            detail = f"{behind}{new}: those before take {self.dictionary_bytes >> 20} MiB"
+        else:
+            detail = f"{behind}records are left out: {self.count} are before it, as many as there is room for"
         return [DecodeError(file, int(at["position"][row]), -1, "limit", detail)] if first else []
 
     def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:

@@ -11,6 +11,7 @@ batches once. Nothing raises on bad bytes: what cannot be read is among ``CopyFa
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.storage import read_file, read_head
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
 from auditor.facts.transaction_rows import ABORTED
@@ -34,6 +35,7 @@ from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import read_chunks
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.index_checks import IndexChecks, OffsetCheck, TimeCheck
 from auditor.replay.internal_readers import reader_of
 from auditor.replay.policy_replay import PolicyReplay
@@ -99,7 +101,10 @@ class CopyReader:
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.facts.log_start = self.bounds.log_start
+        self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
+        self.facts.local_start = copy.local_start
         self.bytes = dict.fromkeys(("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error"), 0)
+        self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.aborted: list[np.ndarray] = []
         self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         if copy.segments:
@@ -160,7 +165,11 @@ class CopyReader:
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = np.concatenate([np.empty(0, ABORTED), *self.aborted])
         self._book_unreadable_records()
-        facts.sums = self.bytes | facts.sums
+        facts.sums = self.bytes | facts.sums | self.refusals
+        if self.task.records:
+            facts.culprits = culprits_of(
+                facts, self._read_again, self.task.before_ms, compacted=self.task.compacted, limits=self.task.limits
+            )
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
@@ -180,7 +189,7 @@ class CopyReader:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
+        data = read_file(file.place or self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
@@ -245,32 +254,32 @@ class CopyReader:
         """The segment's batches; returns the byte after the last whole one. ``after``: where the next one begins."""
         self.bytes["bytes_total"] += segment.size
         chunks = self.chunks(number)
-        scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, self._reader(segment))
+        again = functools.partial(self._read_again, number)
+        scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
         self.facts.scans.append(scan.scan)
         if isinstance(chunks, DecodeError):
             scan.scan.undecided = "the file could not be opened"
             self._error(chunks._replace(file=segment.name, position=0, length=segment.size))
             self._note_unreadable(lost=True, until=after - 1 if after >= 0 else segment.base_offset)
             return 0
-        end = 0
+        end, accounted = 0, segment.size
         for chunk in chunks:
+            accounted = chunk.end
             if len(chunk.rows):
                 end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
             scan.take(chunk)
             self._chunk(segment, chunk, checks)
         scan.finish()
+        self.bytes["bytes_skipped"] += segment.size - accounted  # of a remote segment, what the next one has too
         return end
 
-    def _reader(self, segment: SegmentFile) -> Callable[[int, int], bytes | None]:
+    def _read_again(self, number: int, position: int, length: int) -> bytes | None:
         """Reads a stretch of a segment once more, no more than the largest batch."""
-
-        def read(position: int, length: int) -> bytes | None:
-            if length > self.task.limits.max_batch_bytes:
-                return None
-            data = read_head(self.task.place, segment.name, length, start=position)
-            return None if isinstance(data, DecodeError) else data
-
-        return read
+        if length > self.task.limits.max_batch_bytes:
+            return None
+        segment = self.task.copy.segments[number]
+        data = read_head(segment.place or self.task.place, segment.name, length, start=position)
+        return None if isinstance(data, DecodeError) else data
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk, checks: IndexChecks) -> None:
         self.bytes["bytes_decoded"] += int(chunk.rows[:, walking.SIZE].sum())
@@ -280,8 +289,12 @@ class CopyReader:
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
         found: list[np.ndarray] = []
+        at = records.Bounds(
+            self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment, bool(self.bounds.sequences)
+        )
+        if chunk.summary is not None or chunk.rows[:, walking.FLAWS].any():
+            self.refusals += records.refusals(chunk.batches, chunk.summary, at, compacted=self.task.compacted)
         if chunk.summary is not None:
-            at = records.Bounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
             found = records.check(chunk.batches, chunk.summary, at, self.task)
             self.audit.keep(found)
         checks.take(chunk.rows, [events for events in found if events["kind"][0] == Kind.BATCH_TIMESTAMP])

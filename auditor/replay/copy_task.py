@@ -1,4 +1,4 @@
-"""What a worker is given to read one copy of a partition."""
+"""What a worker is given to read one copy of a partition, or a folder of text dumps. Loads no reader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows
-from auditor.connectors.files import Copy
+from auditor.connectors.files import Copy, TextFile
 from auditor.connectors.storage import Place
 from auditor.model.policies import Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
@@ -32,11 +32,12 @@ class PolicySettings(NamedTuple):
 class CopyTask:
     """All that a worker needs to read one copy. Offsets are those of the checkpoints, None where they do not say.
 
-    ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else, for want
-    of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file say whether
-    the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for a row a
-    batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and ``newest_time``
-    (ms) is what no producer's clock is believed beyond there.
+    ``remote_from``: where the log begins if that is below the first segment here, the offsets between being in remote
+    storage. ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else,
+    for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
+    say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
+    a row a batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and
+    ``newest_time`` (ms) is what no producer's clock is believed beyond there.
     """
 
     place: Place
@@ -46,6 +47,7 @@ class CopyTask:
     join_key: str
     clean_shutdown: bool
     log_start: int | None = None
+    remote_from: int | None = None
     high_watermark: int | None = None
     recovery_point: int | None = None
     cleaner_offset: int | None = None
@@ -69,3 +71,17 @@ class CopyTask:
     def has_internal_rows(self) -> bool:
         """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
         return self.copy.topic in internal_rows.TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class TextTask:
+    """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
+
+    place: Place
+    log_dir: str
+    join_key: str
+    cluster_id: str | None
+    broker_id: int | None
+    texts: tuple[TextFile, ...]
+    expiration_ms: int = DAY_MS
+    limits: Limits = field(default=DEFAULT_LIMITS)

@@ -6,19 +6,23 @@ import numpy as np
 
 from auditor.facts.copy_facts import Ahead, CopyFacts
 from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, Kind
-from auditor.facts.packed import table
+from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.producer_rows import PRODUCER, blank_producers
 from auditor.facts.transaction_rows import TRANSACTION
 from auditor.model import producers as model
 from auditor.replay import first_batches
-from auditor.replay.producer_columns import column
+from auditor.replay.producer_columns import column, rows_of_producers
 from auditor.replay.snapshot_chain import Known, Stored
 from auditor.replay.state import Replay
+
+_NOBODY = blank_producers(0)
 
 
 def open_rows(replay: Replay) -> np.ndarray:
     """The transactions still open, by first offset."""
     slots = replay.queue["slot"][: replay.progress["open"]]
+    if not len(slots):
+        return np.empty(0, TRANSACTION)
     return np.sort(replay.open[slots], order="first_offset")
 
 
@@ -53,19 +57,32 @@ def add_snapshot_knowledge(facts: CopyFacts, replay: Replay, stored: list[Stored
     first_batches.judge(facts, replay, sound)
     others = _only_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
     below = _data_in_snapshots(replay, [s for s in sound if s.offset <= facts.log_end])
-    facts.producers = table(
-        PRODUCER,
-        int(replay.producers.meta[0]) + len(others),
-        lambda name: np.concatenate([below.get(name, column(replay, name)), others[name]]),
-    )
+    facts.producers = _producers(replay, below, others)
     if sound and sound[-1].offset <= facts.log_end:
         ghosts = _ghosts(facts, replay, sound[-1])
         if ghosts:
             facts.transactions = np.concatenate([facts.transactions, *ghosts])
 
 
+def _producers(replay: Replay, below: dict[str, np.ndarray], others: np.ndarray) -> np.ndarray | PackedRows:
+    """The producers of the log with what snapshots say of some, and behind them ``others``. Many are packed."""
+    used = int(replay.producers.meta[0])
+    if used + len(others) > PACK_ABOVE:
+        return PackedRows(
+            PRODUCER,
+            used + len(others),
+            lambda name: np.concatenate([below.get(name, column(replay, name)), others[name]]),
+        )
+    rows = rows_of_producers(replay)
+    for name, said in below.items():
+        rows[name] = said
+    return np.concatenate([rows, others]) if len(others) else rows
+
+
 def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:
     """Asks the snapshots at or below each FIRST_NONZERO event whether they know its producer."""
+    if not len(facts.events):
+        return
     first = np.flatnonzero(facts.events["kind"] == Kind.FIRST_NONZERO)
     ids, offsets = facts.events["producer_id"][first], facts.events["base_offset"][first]
     flags = np.zeros(len(first), np.int64)
@@ -78,10 +95,12 @@ def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:
 
 def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:
     """PRODUCER rows of those that the log does not show, as the newest snapshot that knows each has them."""
+    if not sound:
+        return _NOBODY
     ids = np.concatenate([np.empty(0, np.int64), *(s.entries.producer_id for s in sound)])
     unknown = np.flatnonzero(~np.isin(ids, column(replay, "producer_id")))
     if not len(unknown):
-        return blank_producers(0)
+        return _NOBODY
     first = np.unique(ids[unknown], return_index=True)[1]
     last = len(unknown) - 1 - np.unique(ids[unknown][::-1], return_index=True)[1]
     rows = unknown[last[np.argsort(first, kind="stable")]]
@@ -96,6 +115,8 @@ def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:
 
 def _data_in_snapshots(replay: Replay, sound: list[Stored]) -> dict[str, np.ndarray]:
     """Columns below_* with what snapshots say of producers of which the log has markers alone; empty if none is."""
+    if not sound:
+        return {}
     bare = np.flatnonzero(
         (replay.live[: int(replay.producers.meta[0])]["batches"] == 0) & (column(replay, "below_batches") == 0)
     )

@@ -43,6 +43,8 @@ def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
         return
     if replay.progress["unreadable_ordinal"] >= 0 or not facts.segment_bases:
         return
+    if not _anything_known(facts, replay, sound):
+        return
     rows, known, by_snapshot = _known(facts, replay, sound)
     first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
     ids = column(replay, "producer_id")[rows]
@@ -60,6 +62,17 @@ def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
     explained = (facts.events["kind"] == Kind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
     events = np.concatenate([facts.events[~explained], *said])
     facts.events = events[np.lexsort((events["position"], events["segment"]))]
+
+
+def _anything_known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> bool:
+    """Whether something may be known from before a first batch: from batches below the log start, or by a snapshot
+    that is not newer than all first batches. Of most copies nothing is."""
+    if replay.progress["below"]:
+        return True
+    used = int(replay.producers.meta[0])
+    judged = replay.born["first_offset"][:used][replay.live["batches"][:used] > 0]
+    newest = min(int(judged.max(initial=-1)), facts.log_end)
+    return any(facts.segment_bases[0] <= snapshot.offset <= newest for snapshot in sound)
 
 
 def _known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:

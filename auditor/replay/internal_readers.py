@@ -6,11 +6,12 @@ from typing import Protocol
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE, InternalRows
+from auditor.connectors.internal_rows import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, InternalRows
 from auditor.facts.copy_facts import CopyFacts
 from auditor.replay.coordinator_reader import CoordinatorReader
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.offsets_reader import OffsetsReader
+from auditor.replay.share_reader import ShareReader
 
 
 class InternalReader(Protocol):
@@ -46,4 +47,6 @@ def reader_of(task: CopyTask, log_start: int) -> InternalReader | None:
         return CoordinatorReader(task.copy.partition or 0, task.limits)
     if task.copy.topic == CONSUMER_OFFSETS:
         return OffsetsReader(log_start, task.limits)
+    if task.copy.topic == SHARE_GROUP_STATE:
+        return ShareReader(log_start, task.limits)
     return CheckedRecords(task.copy.topic or "", task.limits) if task.has_internal_rows else None

@@ -107,6 +107,10 @@ class LiveReader(CopyReader):
         self.bytes["bytes_total"] += len(whole)
         return self.next_offset > before
 
+    def _read_again(self, number: int, position: int, length: int) -> bytes | None:
+        """What was fetched is not kept."""
+        return None
+
     def _placed(self, chunk: Chunk) -> Chunk:
         """The chunk with positions counted from the first byte that was read of the log."""
 

@@ -39,6 +39,7 @@ from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
+from auditor.model.group_members import Assignments
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
@@ -146,8 +147,9 @@ class OffsetsReader(RecordProblems):
         self.generations: dict[Generation, int] = {}
         self.known_generations: list[Generation] = []
         self.names: dict[int, str] = {}  # of groups that the story knows
-        self.committers, self.rivals, self.watch = Committers(), Rivals(), Values()
-        self.story = Story((self.committers, self.rivals, self.watch))
+        assignments = Assignments()
+        self.committers, self.rivals, self.watch = Committers(), Rivals(assignments), Values()
+        self.story = Story((self.committers, self.rivals, self.watch), assignments=assignments)
         self.files: list[str] = []
         self.markers: list[tuple[int, int, bool]] = []  # of the chunk at hand: offset, producer id, commit
         self.batch_bytes = np.empty(0, np.int64)  # of the chunk being read
@@ -270,7 +272,8 @@ class OffsetsReader(RecordProblems):
             self._make_room()
             name = self._name(group)
             self._end_transactions(offset)
-            self.story.group_record(offset, (name, row.key_type, row.tombstone, row.generation, row.member_ids))
+            of_group = (name, row.key_type, row.tombstone, row.generation, row.member_ids, row.value)
+            self.story.group_record(offset, (*of_group, int(record[R_TIME])))
             self.generation_of[group] = self._number(self.story.generations.get(name))
         return False
 
@@ -348,7 +351,7 @@ class OffsetsReader(RecordProblems):
         table = np.concatenate([table, in_story], axis=1)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         return WatchedOffsets(
-            self.rivals.zombies, self.rivals.interleaved, self.watch.falls(), self.watch.skips,
+            self.rivals.zombies, self.rivals.interleaved, self.rivals.handed_over, self.watch.falls(), self.watch.skips,
             self.committers.first, pending, in_force(table, groups, topics, self.files, self.known_generations), groups,
         )  # fmt: skip
 

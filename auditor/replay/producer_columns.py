@@ -1,9 +1,12 @@
-"""What a replay knows of its producers, one column at a time and in the order of its rows."""
+"""What a replay knows of its producers, in the order of its rows: one column at a time, or all of them at once."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from auditor.base.compiled import kernel
+from auditor.facts.producer_rows import PRODUCER
+from auditor.model.producers import Producers
 from auditor.replay.state import Replay
 
 NEWEST = frozenset({"last_sequence", "last_offset", "offset_delta"})
@@ -43,3 +46,84 @@ def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
     there = np.flatnonzero(rows >= 0)
     out[there] = table[name][rows[there]]
     return out
+
+
+def rows_of_producers(replay: Replay) -> np.ndarray:
+    """All columns of PRODUCER as rows: what :func:`column` gives, in one pass. Few producers cost no more than one."""
+    out = np.empty(int(replay.producers.meta[0]), PRODUCER)
+    if len(out):
+        _fill(out, replay.producers, replay.live, replay.born, replay.marked, replay.below)
+    return out
+
+
+@kernel
+def _fill(
+    out: np.ndarray, p: Producers, live: np.ndarray, born: np.ndarray, marked: np.ndarray, below: np.ndarray
+) -> None:  # fmt: skip
+    for row in range(len(out)):
+        o, known = out[row], live[row]
+        o["producer_id"], o["producer_epoch"] = p.producer_id[row], p.epoch[row]
+        o["coordinator_epoch"], o["last_timestamp"] = p.coordinator_epoch[row], p.last_timestamp[row]
+        o["txn_first_offset"] = p.txn_first_offset[row]
+        o["last_sequence"], o["last_offset"], o["offset_delta"] = -1, -1, 0
+        if p.cached[row] > 0:
+            at = p.newest[row]
+            o["last_sequence"], o["last_offset"] = p.last_sequence[row, at], p.last_offset[row, at]
+            o["offset_delta"] = p.offset_delta[row, at]
+        o["batches"] = known["batches"]
+        o["records"] = known["records"]
+        o["max_epoch"] = known["max_epoch"]
+        o["data_epoch"] = known["data_epoch"]
+        o["data_last_sequence"] = known["data_last_sequence"]
+        o["data_last_offset"] = known["data_last_offset"]
+        o["data_timestamp"] = known["data_timestamp"]
+        o["data_time"] = known["data_time"]
+        o["idle_count"] = known["idle_count"]
+        o["max_idle_ms"] = known["max_idle_ms"]
+        o["transactional"] = known["transactional"]
+        o["max_data_epoch"] = known["max_data_epoch"]
+        _fill_first(o, known, born[row])
+        _fill_beside(o, known, marked, below)
+
+
+@kernel
+def _fill_first(o: np.void, known: np.void, born: np.void) -> None:
+    """What a first batch and a new epoch left."""
+    if known["batches"] > 0:
+        o["first_offset"] = born["first_offset"]
+        o["first_sequence"] = born["first_sequence"]
+        o["first_epoch"] = born["first_epoch"]
+        o["first_segment"] = born["first_segment"]
+        o["first_position"] = born["first_position"]
+        o["first_timestamp"] = born["first_timestamp"]
+        o["first_time"] = born["first_time"]
+    else:
+        o["first_offset"] = -1
+        o["first_sequence"] = -1
+        o["first_epoch"] = -1
+        o["first_segment"] = -1
+        o["first_position"] = -1
+        o["first_timestamp"] = -1
+        o["first_time"] = -1
+    o["max_data_epoch_offset"], o["max_data_epoch_time"] = -1, -1
+    if known["max_data_epoch"] >= 0:
+        o["max_data_epoch_offset"] = born["max_data_epoch_offset"]
+        o["max_data_epoch_time"] = born["max_data_epoch_time"]
+
+
+@kernel
+def _fill_beside(o: np.void, known: np.void, marked: np.ndarray, below: np.ndarray) -> None:
+    """What only some producers have a row for."""
+    o["markers"], o["marker_time"] = 0, -1
+    if known["marked"] >= 0:
+        m = marked[known["marked"]]
+        o["markers"], o["marker_time"] = m["markers"], m["time"]
+    o["below_in_snapshot"], o["below_batches"] = 0, 0
+    if known["below"] >= 0:
+        b = below[known["below"]]
+        o["below_batches"], o["below_last_offset"] = b["batches"], b["last_offset"]
+        o["below_last_sequence"], o["below_epoch"] = b["last_sequence"], b["epoch"]
+        o["below_timestamp"] = b["timestamp"]
+    else:
+        o["below_last_offset"], o["below_last_sequence"] = -1, -1
+        o["below_epoch"], o["below_timestamp"] = -1, -1

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
+from auditor.connectors.codec.batch_columns import (
+    FLAW_COUNT_ABOVE_SPAN,
+    FLAW_COUNT_BELOW_SPAN,
+    FLAW_CRC,
+    FLAW_NEGATIVE_SPAN,
+    FLAW_PRODUCER_SEQUENCE,
+    RECORD_COUNT_MISMATCH,
+    RECORD_INNER_CRC,
+    RECORD_INNER_MAGIC,
+    RECORD_OFFSET_DELTA,
+    BatchColumns,
+    RecordSummary,
+)
+from auditor.facts.copy_facts import REFUSALS
 from auditor.facts.events import Kind, blank_events
 from auditor.replay.copy_task import CopyTask
 
 APPEND_TIME, CONTROL, HORIZON = 0x08, 0x20, 0x40
 TOLERANCE_MS = 300_000
+IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 _NEVER = 1 << 62  # Long.MAX_VALUE, the setting's default, would leave what 64 bits hold
 
 
 class Bounds(NamedTuple):
-    """Where the chunk lies: the log start, the first offset never cleaned, the last broker-written time before it."""
+    """Where the chunk lies: the log start, the first offset never cleaned, the last broker-written time before it.
+
+    ``has_sequences``: whether sequences mean something in this log.
+    """
 
     log_start: int
     intact_from: int
     broker_time: int
     segment: int
+    has_sequences: bool = True
 
 
 def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list[np.ndarray]:
@@ -49,14 +67,43 @@ def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list
     before = np.maximum(np.maximum.accumulate(np.where(stamped, b.max_timestamp, -1)), at.broker_time)
     odd = judged & create_time & data & (s.present > 0) & (s.min_timestamp < -1)
     if task.before_ms is not None:
-        oldest = before - min(task.before_ms, _NEVER) - TOLERANCE_MS
-        old = (before >= 0) & (s.min_timestamp != -1) & (s.min_timestamp < oldest)
+        old = (before >= 0) & (s.min_timestamp != -1) & (s.min_timestamp < oldest(before, task.before_ms))
         odd |= judged & create_time & data & (s.present > 0) & old
     out.append(_events(Kind.RECORD_TIMESTAMP, odd, b, at.segment, {
         "min_timestamp": s.min_timestamp, "max_timestamp": s.max_timestamp,
         "broker_time": before,
     }))  # fmt: skip
     return [events for events in out if len(events)]
+
+
+def oldest(broker_time: IntOrArray, before_ms: int) -> IntOrArray:
+    """The earliest stamp that a leader takes by its clock (ms) under ``message.timestamp.before.max.ms``, with grace
+    for the time between that clock's reading and the append."""
+    return broker_time - min(before_ms, _NEVER) - TOLERANCE_MS
+
+
+def refusals(b: BatchColumns, s: RecordSummary | None, at: Bounds, *, compacted: bool) -> dict[str, int]:
+    """What a leader would have counted of a chunk in the counters of KIP-467, by the names in ``CopyFacts.sums``.
+
+    As brokers count: a record without key each; else one a batch, since a batch is refused at the first such thing.
+    ``s``: None where records were not read. Sequences mean something in ``at.has_sequences`` logs alone.
+    """
+    judged = b.last_offset >= at.log_start
+    sound = judged & (b.flaws & FLAW_CRC == 0)
+    cleaned = b.last_offset < at.intact_from
+    wrong = b.flaws & (FLAW_COUNT_ABOVE_SPAN | FLAW_NEGATIVE_SPAN) != 0
+    wrong |= ~cleaned & (b.flaws & FLAW_COUNT_BELOW_SPAN != 0)
+    if at.has_sequences:
+        wrong |= b.flaws & FLAW_PRODUCER_SEQUENCE != 0
+    crc, magic, keys = judged & (b.flaws & FLAW_CRC != 0), np.zeros(len(judged), bool), 0
+    if s is not None:
+        wrong |= s.flaws & (RECORD_OFFSET_DELTA | RECORD_COUNT_MISMATCH) != 0
+        crc |= sound & (s.flaws & RECORD_INNER_CRC != 0)
+        magic = sound & (s.flaws & RECORD_INNER_MAGIC != 0)
+        data = (b.attributes & CONTROL == 0) | (b.magic < 2)
+        keys = int(s.null_keys[sound & data].sum()) if compacted else 0
+    counts = (keys, magic.sum(), crc.sum(), (sound & wrong).sum())
+    return dict(zip(REFUSALS, map(int, counts), strict=True))
 
 
 def _events(kind: Kind, where: np.ndarray, b: BatchColumns, segment: int, columns: dict[str, np.ndarray]) -> np.ndarray:

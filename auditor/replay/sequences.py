@@ -251,6 +251,7 @@ def check_idle(log: Log, batch: np.record, live: np.record, time: int) -> None:
     if idle >= limit and same and first == model.next_sequence(live.data_last_sequence):
         event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
         event.idle_ms = idle
+        event.broker_time = log.progress[0].broker_time
         event.found_sequence = first
         event.previous_last_offset = live.data_last_offset
 

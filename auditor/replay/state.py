@@ -175,6 +175,8 @@ def _free_slots(first: int, behind: int) -> np.ndarray:
 def ensure_room(replay: Replay, rows: int) -> Replay:
     """The same replay with room for ``rows`` more producers, open transactions and runs."""
     table, progress = replay.producers, replay.progress
+    if _has_room(replay, progress, rows):
+        return replay
     if int(table.meta[0]) + rows > len(table.producer_id):
         table = model.grow(table, _capacity(int(table.meta[0]) + rows))
     capacity = len(table.producer_id)
@@ -191,6 +193,20 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
         free = _free_slots(len(replay.queue), len(replay.open))
         replay = replay._replace(queue=np.concatenate([replay.queue, free]))
     return replay
+
+
+def _has_room(replay: Replay, progress: np.void, rows: int) -> bool:
+    """Whether nothing has to grow, as for nearly every chunk."""
+    capacity = len(replay.producers.producer_id)
+    return (
+        int(replay.producers.meta[0]) + rows <= capacity
+        and len(replay.live) >= capacity
+        and len(replay.born) >= capacity
+        and int(progress["marked"]) + rows <= len(replay.marked)
+        and int(progress["below"]) + rows <= len(replay.below)
+        and int(progress["open"]) + rows <= len(replay.open)
+        and int(progress["runs"]) + rows <= len(replay.runs)
+    )
 
 
 def take_rows(replay: Replay) -> tuple[np.ndarray, np.ndarray]:

@@ -6,46 +6,28 @@ holes counts as cleaned, and one whose dump breaks off has no end that anything 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.batch import rows_of
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex
-from auditor.connectors.files import Copy, SegmentFile, TextFile
-from auditor.connectors.storage import Place
+from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.text.folder import read_texts
 from auditor.connectors.text.logs import TextCopy, TextIndex
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.transaction_rows import ABORTED
-from auditor.model.releases import DAY_MS
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.copy_reader import CopyReader
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.replay.index_checks import OffsetCheck, TimeCheck
 from auditor.replay.snapshot_chain import Stored
 
 UNKNOWN_LOG = "(unknown)"
-
-
-@dataclass(frozen=True, slots=True)
-class TextTask:
-    """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
-
-    place: Place
-    log_dir: str
-    join_key: str
-    cluster_id: str | None
-    broker_id: int | None
-    texts: tuple[TextFile, ...]
-    expiration_ms: int = DAY_MS
-    limits: Limits = field(default=DEFAULT_LIMITS)
 
 
 def read_text_copies(task: TextTask) -> list[CopyFacts]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.replay.state import Replay
+from auditor.replay.state import ATTR_APPEND_TIME, Replay
 
 
 @kernel
@@ -80,6 +80,7 @@ def open_transaction(replay: Replay, batch: np.record, live: np.record, time: in
     transaction.first_timestamp = batch.max_timestamp
     transaction.first_time = time
     transaction.first_leader_epoch = batch.partition_leader_epoch
+    transaction.first_append_time = 1 if batch.attributes & ATTR_APPEND_TIME else 0
     transaction.batches = 0
     transaction.records = 0
     transaction.bytes = 0
@@ -93,6 +94,7 @@ def open_transaction(replay: Replay, batch: np.record, live: np.record, time: in
     transaction.marker_timestamp = -1
     transaction.marker_segment = -1
     transaction.marker_position = -1
+    transaction.marker_leader_epoch = -1
     transaction.last_stable_offset = -1
     transaction.repeated = 0
     transaction.from_snapshot = 0
@@ -154,6 +156,7 @@ def close_transaction(replay: Replay, batch: np.record, live: np.record) -> None
     transaction.marker_timestamp = batch.max_timestamp
     transaction.marker_segment = replay.log.progress[0].segment
     transaction.marker_position = batch.position
+    transaction.marker_leader_epoch = batch.partition_leader_epoch
 
 
 @kernel
@@ -169,6 +172,7 @@ def _lone_marker(table: np.ndarray, batch: np.record, live: np.record, transacti
     transaction.last_timestamp = -1
     transaction.last_time = -1
     transaction.first_leader_epoch = -1
+    transaction.first_append_time = 0
     transaction.last_leader_epoch = batch.partition_leader_epoch
     transaction.batches = 0
     transaction.records = 0

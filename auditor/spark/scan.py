@@ -18,8 +18,7 @@ import pyarrow as pa
 from auditor.pipeline.plan import divide, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_texts
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.spark.retries import read_each
 from auditor.spark.split import read_parts, replay_parts
 from auditor.spark.streams import LOG, Row, by_log, in_batches, logs

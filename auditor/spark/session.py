@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
-from auditor.spark import jvm
+from auditor.spark import jvm, jvm_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +105,8 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
         ours |= {"spark.driver.memory": f"{heap_bytes(machine_bytes(), input_bytes) >> 20}m"}
     for key, value in (NEEDED | ours | (conf or {})).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with contextlib.nullcontext() if submitted else jvm_words.filtered():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

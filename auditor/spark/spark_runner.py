@@ -11,9 +11,9 @@ from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import Cluster
+from auditor.spark.progress import watched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +28,14 @@ COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
 class SparkCopies(Copies):
     """Facts in a frame, see :data:`auditor.spark.scan.FACTS`."""
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, frame: DataFrame, progress: Callable[[float], None] | None = None) -> None:
         self.frame = frame
+        self.progress = progress
 
     def briefs(self) -> list[Brief]:
-        """The briefs of all copies. Runs the first job."""
-        return briefs_of(self.frame.select("brief").toArrow().column("brief").to_pylist())
+        """The briefs of all copies. Runs the first job, whose tasks have about as many bytes each."""
+        with watched(self.frame.sparkSession, self.progress):
+            return briefs_of(self.frame.select("brief").toArrow().column("brief").to_pylist())
 
     def rows(self) -> list[KeptFacts]:
         """All facts, on the driver."""
@@ -71,7 +73,7 @@ class SparkRunner(Runner):
         """Plans the first job."""
         from auditor.spark import scan
 
-        return SparkCopies(scan.read_copies(self.spark, tasks))
+        return SparkCopies(scan.read_copies(self.spark, tasks), self.progress)
 
     def keep(self, rows: Sequence[KeptFacts]) -> SparkCopies:
         """Facts that the driver has, as a frame."""

@@ -44,7 +44,7 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     source = next(source for source in SOURCES if source.table == table)
     spark.dataSource.register(source)
     reader = spark.read.format(source.format).options(
-        paths=json.dumps([*options.paths]),
+        paths=json.dumps([*options.inputs]),
         topics=json.dumps([*options.topics]),
         splitSize=str(options.split_size),
         includePayload=str(options.include_payload),

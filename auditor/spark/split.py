@@ -22,7 +22,8 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.plan import segment_tasks, spread
 from auditor.replay.chunks import PackedRow, SegmentTask, read_packed, unpacked
-from auditor.replay.copy_reader import CopyReader, CopyTask, read_copy
+from auditor.replay.copy_reader import CopyReader, read_copy
+from auditor.replay.copy_task import CopyTask
 from auditor.spark.retries import died_before, read_each
 from auditor.spark.streams import in_batches
 

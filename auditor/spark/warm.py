@@ -21,8 +21,8 @@ from auditor.model.policies import POLICIES
 from auditor.pipeline import cluster_settings
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import copy_tasks
-from auditor.replay.copy_reader import CopyTask, read_copy
-from auditor.replay.copy_task import PolicySettings
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask, PolicySettings
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 

@@ -10,12 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic
 
-from auditor.base.compiled import kernel
+from auditor.base.compiled import ChosenKernel, instruction, kernel
 from auditor.connectors.codec.primitives import le64
 
 CASTAGNOLI = 0x82F63B78
@@ -51,19 +47,20 @@ _ZLIB = _slices(ZLIB)
 _SHIFTS = _shifts(2 * STREAM_WORDS)
 
 
-def _has_instructions() -> bool:
+def has_instructions() -> bool:
     """Whether numba compiles for a processor with the CRC-32C and the carry-less multiplication instruction."""
+    from numba.core.registry import cpu_target
+
     _triple, _cpu, features = cpu_target.target_context.codegen().magic_tuple()
     enabled = set(features.split(","))
     return bool({"+sse4.2", "+crc32"} & enabled) and "-crc32" not in enabled and "+pclmul" in enabled
 
 
-HARDWARE = _has_instructions()
-
-
-@intrinsic
+@instruction
 def _crc64(_context: Any, state: Any, word: Any) -> Any:
     """One step of CRC-32C over 8 bytes."""
+    from llvmlite import ir
+    from numba import types
 
     def codegen(_c: Any, builder: Any, _signature: Any, args: Any) -> Any:
         i64 = ir.IntType(64)
@@ -73,9 +70,11 @@ def _crc64(_context: Any, state: Any, word: Any) -> Any:
     return types.int64(types.int64, types.int64), codegen
 
 
-@intrinsic
+@instruction
 def _crc8(_context: Any, state: Any, byte: Any) -> Any:
     """One step of CRC-32C over a byte."""
+    from llvmlite import ir
+    from numba import types
 
     def codegen(_c: Any, builder: Any, _signature: Any, args: Any) -> Any:
         i32, i8 = ir.IntType(32), ir.IntType(8)
@@ -85,9 +84,11 @@ def _crc8(_context: Any, state: Any, byte: Any) -> Any:
     return types.uint32(types.uint32, types.uint8), codegen
 
 
-@intrinsic
+@instruction
 def _multiply(_context: Any, left: Any, right: Any) -> Any:
     """The low 64 bits of the carry-less product."""
+    from llvmlite import ir
+    from numba import types
 
     def codegen(_c: Any, builder: Any, _signature: Any, args: Any) -> Any:
         vector = ir.VectorType(ir.IntType(64), 2)
@@ -145,11 +146,18 @@ def _streams(buf: np.ndarray, index: int, end: int) -> np.uint32:
 
 
 @kernel
+def _by_tables(buf: np.ndarray, index: int, end: int) -> np.uint32:
+    """CRC-32C's state after the bytes from ``index`` to ``end``, by any processor."""
+    return _sliced(_CASTAGNOLI, buf, index, end, ONES)
+
+
+_state = ChosenKernel(lambda: _streams if has_instructions() else _by_tables)
+
+
+@kernel
 def crc32c(buf: np.ndarray, start: int, end: int) -> np.uint32:
     """CRC-32C (RFC 3720) of ``buf[start:end]``, a uint8 array. The caller proves 0 <= start <= end <= size."""
-    if HARDWARE:
-        return _streams(buf, start, end) ^ ONES
-    return _sliced(_CASTAGNOLI, buf, start, end, ONES) ^ ONES
+    return _state(buf, start, end) ^ ONES
 
 
 @kernel

@@ -9,21 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
 
-from auditor.base.compiled import kernel
-
-CHECKED = bool(config.BOUNDSCHECK)
+from auditor.base.compiled import CHECKED, instruction, kernel
 
 
 def _loader(bits: int, big_endian: bool) -> Any:
     """An unaligned load of a signed integer from a uint8 array."""
-    result = types.Integer.from_bitwidth(bits, signed=True)
 
-    @intrinsic
+    @instruction
     def load(_context: Any, buf: Any, index: Any) -> Any:
+        from llvmlite import ir
+        from numba import types
+
+        result = types.Integer.from_bitwidth(bits, signed=True)
+
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
             address = builder.gep(data, [args[1]])

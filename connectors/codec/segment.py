@@ -7,7 +7,7 @@ does not hide the sound batches behind it, at which no broker would look.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -126,6 +126,27 @@ class _Building:
         self.rows = self.bytes = 0
         self.errors, self.body_errors = [], []
         return done
+
+
+def before(chunks: Iterator[Chunk], offset: int) -> Iterator[Chunk]:
+    """The chunks of a segment up to its first batch at or above an offset, where the last one then ends."""
+    for chunk in chunks:
+        beyond = np.flatnonzero(chunk.rows[:, walking.BASE_OFFSET] >= offset)
+        if not len(beyond):
+            yield chunk
+            continue
+        rows = int(beyond[0])
+        end = int(chunk.rows[rows, walking.POSITION])
+        yield replace(
+            chunk,
+            rows=chunk.rows[:rows],
+            errors=[e for e in chunk.errors if e.position < end],
+            body_errors=[e for e in chunk.body_errors if e.position < end],
+            summary=None if chunk.summary is None else RecordSummary(*(c[:rows] for c in chunk.summary)),
+            raw=None if chunk.raw is None else chunk.raw[:rows],
+            end=end,
+        )
+        return
 
 
 def read_segment(

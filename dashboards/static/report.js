@@ -32,24 +32,77 @@
   const boxes = all("input[data-severity]");
   const groups = all("details.rule").map((group) => ({
     group,
-    rows: all("tbody > tr", group).map((row) => ({ row, severity: row.dataset.severity, text: null })),
+    causes: all("details.cause", group),
+    rows: all("tbody > tr", group).map((row) => ({
+      row, cause: row.closest("details.cause"), severity: row.dataset.severity, text: null,
+    })),
   }));
+  // Findings that have no row: a line each, below a line that begins with ">" and says what they share.
+  const unshown = document.getElementById("unshown");
+  let lines = null;
+  const elsewhere = (words, wanted) => {
+    if (!unshown) return 0;
+    const panel = document.getElementById("elsewhere");
+    panel.hidden = true;
+    if (!words.length) return 0;
+    lines ??= unshown.textContent.split("\n");
+    const body = panel.querySelector("tbody");
+    body.replaceChildren();
+    let found = 0, severity, rule, where, who;
+    for (const line of lines) {
+      if (line[0] === ">") {
+        [severity, rule] = line.slice(1).split("\t");
+        continue;
+      }
+      const [place, span, owner, print] = line.split("\t");
+      if (place !== "=") where = place;
+      if (owner !== "=") who = owner;
+      const text = `${rule} ${where} ${who} ${print}`.toLowerCase();
+      if (!wanted.has(severity) || !words.every((word) => text.includes(word))) continue;
+      found += 1;
+      if (found > 200) continue;
+      const row = body.insertRow();
+      for (const [label, said] of [
+        ["Severity", severity], ["Rule", rule], ["Where", span ? `${where} at ${span}` : where], ["Who", who],
+        ["Fingerprint", print],
+      ]) {
+        const cell = row.insertCell();
+        cell.dataset.label = label;
+        cell.textContent = said || "–";
+      }
+    }
+    const left = Number(unshown.dataset.left);
+    panel.hidden = !found && !left;
+    body.parentElement.hidden = !found;
+    document.getElementById("elsewhere-count").textContent =
+      `${found.toLocaleString("en")} fit${found > 200 ? ", the first 200 here" : ""}; by where, who, rule and fingerprint` +
+      (left ? `. ${left.toLocaleString("en")} more findings are only in findings.jsonl: they were not searched` : "") + ".";
+    return found;
+  };
   const filter = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = new Set(boxes.filter((box) => box.checked).map((box) => box.dataset.severity));
     let shown = 0;
-    for (const { group, rows } of groups) {
+    for (const { group, causes, rows } of groups) {
+      const hit = new Set();
       let here = 0;
       for (const entry of rows) {
         if (words.length) entry.text ??= (group.dataset.rule + " " + entry.row.textContent).toLowerCase();
         const fits = wanted.has(entry.severity) && words.every((word) => entry.text.includes(word));
         entry.row.hidden = !fits;
         here += fits;
+        if (fits) hit.add(entry.cause);
       }
+      for (const cause of causes) {
+        cause.hidden = !hit.has(cause);
+        if (words.length && hit.has(cause) && rows.length < 50) cause.open = true;
+      }
+      if (words.length && here) group.open = true;
       group.hidden = here === 0;
       shown += here;
     }
-    counted.textContent = `${shown.toLocaleString("en")} shown`;
+    const more = elsewhere(words, wanted);
+    counted.textContent = `${shown.toLocaleString("en")} shown` + (more ? `, ${more.toLocaleString("en")} more below` : "");
   };
   if (search) {
     let due = 0;
@@ -68,7 +121,8 @@
   window.addEventListener("beforeprint", () => all("details.rule, details.more").forEach((part) => { part.open = true; }));
 
   const select = (node) => window.getSelection().selectAllChildren(node);
-  all(".command").forEach((command) => {
+  const button = (command) => {
+    if (command.querySelector("button")) return;
     const button = document.createElement("button");
     const code = command.querySelector("code");
     button.type = "button";
@@ -80,5 +134,8 @@
       setTimeout(() => { button.textContent = "Copy"; }, 1500);
     });
     command.append(button);
-  });
+  };
+  // What stands in a folded part gets its button when it is unfolded: there may be thousands.
+  all(".command").filter((command) => !command.closest("details:not([open])")).forEach(button);
+  document.addEventListener("toggle", (event) => all(".command", event.target).forEach(button), true);
 })();

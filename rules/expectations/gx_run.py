@@ -1,10 +1,11 @@
-"""Running the suites over small tables: a checkpoint a table, the Data Docs of all, and the results as rows."""
+"""Running the suites over small tables: a checkpoint a table, and the results as rows.
+
+No Data Docs are written: they ask other sites for their scripts and show nothing without them (docs/decisions/004).
+"""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import great_expectations as gx
@@ -16,16 +17,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")
-SITE = "audit"
 SHOWN = 5  # of the rows that break an expectation
 
 
 def run(
-    tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], docs: Path | None, spark: SparkSession | None = None
+    tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], spark: SparkSession | None = None
 ) -> list[dict[str, Any]]:
     """Judges each table by its suite; one row an expectation.
 
-    ``docs``: where the Data Docs are written, None for nowhere. ``spark``: judge Spark frames in place of pandas ones.
+    ``spark``: judge Spark frames in place of pandas ones.
     Columns: suite, expectation, column, says, severity, success, rows, broken, where (the first logs that break it),
     error (what went wrong in the judging, then success is false). Errors: AssertionError when fewer expectations were
     evaluated than were built, as happens to custom ones that are not known. Cost: about 10 ms an expectation on pandas,
@@ -33,8 +33,6 @@ def run(
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    if docs is not None:
-        context.add_data_docs_site(site_name=SITE, site_config=_site(docs))
     data_sources = context.data_sources
     source = data_sources.add_pandas("results") if spark is None else data_sources.add_spark("results", persist=False)
     rows: list[dict[str, Any]] = []
@@ -51,38 +49,7 @@ def run(
         if len(evaluated) != len(wanted):
             raise AssertionError(f"suite {name}: {len(wanted)} expectations built, {len(evaluated)} evaluated")
         rows += [_row(name, each) for each in evaluated]
-        if docs is not None:
-            _make_inert(context, result.run_results)
-    if docs is not None:
-        context.build_data_docs(site_names=[SITE])
     return rows
-
-
-def _make_inert(context: Any, kept: Mapping[Any, Any]) -> None:
-    """Escapes what the kept results show of the data: great-expectations writes it into its pages as it is."""
-    for identifier, validation in kept.items():
-        for each in validation.results:
-            each.result = _escaped(each.result)
-            each.exception_info = _escaped(each.exception_info)
-        context.validation_results_store.set(identifier, validation)
-
-
-def _escaped(value: Any) -> Any:
-    """``value`` with every string in it escaped for HTML; results nest a few levels, by their format."""
-    if isinstance(value, str):
-        return html.escape(value)
-    if isinstance(value, Mapping):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _site(docs: Path) -> dict[str, Any]:
-    store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs.absolute())}
-    return {
-        "class_name": "SiteBuilder",
-        "store_backend": store,
-        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-    }
 
 
 def _format(frame: pd.DataFrame) -> dict[str, Any]:

@@ -31,8 +31,10 @@ def submits(dag: Any, context: dict[str, Any]) -> bool:
     """Whether the audit's task goes as far as submitting a job."""
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+    audit = dag.get_task("audit")
+    audit.application_args = context["args"]
     with mock.patch.object(SparkSubmitOperator, "execute") as submit:
-        dag.get_task("audit").execute(context)
+        audit.execute(context)
     return bool(submit.called)
 
 
@@ -50,7 +52,10 @@ def main() -> None:
         print("\n" + json.dumps({"submitted": submits(dag, json.loads(sys.argv[2]))}))
         return
     run = dag.test(run_conf=json.loads(sys.argv[2]))
-    states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+    found = run.get_task_instances()
+    many = max(instance.map_index for instance in found) > 0
+    names = {id(each): f"{each.task_id}[{each.map_index}]" if many else each.task_id for each in found}
+    states = {names[id(each)]: str(each.state) for each in found}
     print("\n" + json.dumps({"run_id": run.run_id, "state": str(run.state), "tasks": states}))
 
 

@@ -89,9 +89,13 @@ def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str])
     found = json.loads(airflow(env, str(SCRIPT), "import").splitlines()[-1])
     assert found == {
         "outlets": {
-            "inventory": [], "audit": ["kafka_log_audit_results"], "judge": [], "publish": ["kafka_log_audit_report"],
+            "clusters": [], "inventory": [], "audit": ["kafka_log_audit_results"], "judge": [],
+            "publish": ["kafka_log_audit_report"],
         },
-        "below": {"inventory": ["audit"], "audit": ["judge", "publish"], "judge": [], "publish": []},
+        "below": {
+            "clusters": ["inventory", "judge", "publish"], "inventory": ["audit"], "audit": ["judge", "publish"],
+            "judge": [], "publish": [],
+        },
         "catchup": False,
     }  # fmt: skip
 
@@ -99,7 +103,8 @@ def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str])
 def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path: Path) -> None:
     paths = [str(corpora.unpack("hanging-36"))]
     found = run_dag(env, paths=paths, out=str(tmp_path), severity="critical", records=True)
-    assert found["tasks"] == {"inventory": "success", "audit": "success", "judge": "failed", "publish": "success"}
+    good = dict.fromkeys(("clusters", "inventory", "audit", "publish"), "success")
+    assert found["tasks"] == {**good, "judge": "failed"}
     assert found["state"] == "failed"
     assert b'"rule":"hanging-transaction"' in findings(tmp_path)
     assert (tmp_path / "latest" / "report.html").read_text().startswith("<!")
@@ -125,9 +130,23 @@ def test_a_retry_submits_only_what_is_not_done(
     folder.mkdir(parents=True)
     if complete is not None:
         (folder / "summary.json").write_text(json.dumps({"complete": complete}))
-    context = {"params": {"out": str(tmp_path)}, "run_id": "by+hand"}
+    context = {"args": ["--out", str(folder), "--", "path"]}
     found = json.loads(airflow(env, str(SCRIPT), "retry", json.dumps(context)).splitlines()[-1])
     assert found == {"submitted": submitted}
+
+
+def test_every_cluster_is_audited_by_itself_and_one_that_fails_stands_alone(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    clusters = {"berlin": [str(corpora.unpack("healthy-41"))], "oslo": [str(tmp_path / "gone")]}
+    found = run_dag(env, clusters=clusters, out=str(tmp_path), severity="warning")
+    assert found["state"] == "failed"
+    assert {found["tasks"][f"{name}[0]"] for name in ("inventory", "audit", "judge", "publish")} == {"success"}
+    assert found["tasks"]["inventory[1]"] == "failed"
+    assert found["tasks"]["publish[1]"] == "failed"
+    assert (tmp_path / "latest" / "berlin" / "report.html").is_file()
+    (kept,) = runs.committed(tmp_path / "history")
+    assert kept.run_id == f"{found['run_id']} berlin"
 
 
 def test_a_path_that_is_not_there_ends_in_the_inventory(env: dict[str, str], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.fuzz.targets import TARGETS
 
 # Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
 SHARES = {"segment": 4, "__transaction_state": 3, "__consumer_offsets": 3, "__cluster_metadata": 3, "dump": 3,
-          "console": 3, "snapshot": 4}  # fmt: skip
+          "console": 3, "snapshot": 4, "__share_group_state": 2, "__remote_log_metadata": 2}  # fmt: skip
 SLOW_S = 1.0  # processor time for a mutant; all are below 64 KiB
 
 

@@ -95,7 +95,7 @@ def without_instructions() -> None:
 
     np.seterr(over="ignore")  # kernels count on numbers that wrap
     primitives.CHECKED = True
-    crc32c.HARDWARE = False
+    crc32c._state = crc32c._by_tables
     for name, form in {"be16": ">h", "be32": ">i", "be64": ">q", "le64": "<q"}.items():
         setattr(primitives, f"_load_{name}", loader(form))
 

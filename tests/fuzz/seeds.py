@@ -8,13 +8,14 @@ from pathlib import Path
 from auditor.connectors import names
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.text.sniff import sniff
-from tests import corpora
+from tests import corpora, formats
 from tests.segments import batch, chunks, message, record, simple, wrapper
 
 LARGEST = 4096  # bytes of a seed: decoders have no state that only long files reach, and short ones mutate faster
 FEW = 40  # seeds of one kind from one corpus
 SMALL_FILES = (*names.CHECKPOINT_KINDS, names.META, "partition.metadata", "leader-epoch-checkpoint", "quorum-state")
-INTERNAL = ("__transaction_state", "__consumer_offsets", "__cluster_metadata")
+NEWER = ("__share_group_state", "__remote_log_metadata")  # in the corpora of formats alone
+INTERNAL = ("__transaction_state", "__consumer_offsets", "__cluster_metadata", *NEWER)
 
 
 def _made() -> list[bytes]:
@@ -95,6 +96,10 @@ def by_kind() -> dict[str, list[bytes]]:
                 seeds[kind].add(_head_of_text(path.read_bytes()))
         _take(seeds, all_seeds)
     all_seeds["segment"] += _made()
+    for topic in NEWER:
+        _take({topic: {seed for _, folder, _ in formats.printed(topic) for seed in _internal(folder)}}, all_seeds)
+    all_seeds["transactions as read"] = all_seeds["__transaction_state"]
+    all_seeds["offsets as read"] = all_seeds["__consumer_offsets"]
     return {kind: found for kind, found in all_seeds.items() if found}
 
 

@@ -12,18 +12,25 @@ from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.batch_rows import batch_rows
 from auditor.connectors.codec import checkpoint, index, text_lines
-from auditor.connectors.codec.cluster_metadata import ClusterMetadata, MetadataEntry
+from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, MetadataEntry
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
 from auditor.connectors.codec.metadata_records import decode_control_record
 from auditor.connectors.codec.records import decode_records, records_of
+from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec.share_group_state import decode_share_group_state
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.connectors.internal_rows import InternalRows
+from auditor.connectors.metadata_history import row_of
 from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.folder import _Gathered
 from auditor.connectors.text.sniff import normalise, sniff
-from tests.segments import accounted, chunks
+from auditor.replay.coordinator_reader import CoordinatorReader
+from auditor.replay.offsets_reader import OffsetsReader
+from auditor.rules.named import naming
+from tests.segments import accounted, batch, chunks, record
 
 LIMITS = Limits(max_batch_bytes=64 * MIB)
 KEY = (None, 1, "logs", "t", 0)
@@ -91,11 +98,55 @@ def offsets(data: bytes) -> None:
 
 def metadata(data: bytes) -> None:
     key, value = _parts(data)
-    state = ClusterMetadata()
+    changes: list[Change] = []
+    state = ClusterMetadata(0, changes.append)
     for offset, control in enumerate((False, True, False)):
         state.log_entry(MetadataEntry("f", 0, len(data), control, offset, 0, key, value))
     state.snapshot_entry(MetadataEntry("f", 0, len(data), False, 0, 0, key, value))
     decode_control_record(key, value)
+    from_rows(schema.METADATA_HISTORY, KEY[:3], [row_of(change, None) for change in changes])
+
+
+def share_state(data: bytes) -> None:
+    row, problem = decode_share_group_state(*_parts(data))
+    assert problem is None or problem.reason in REASONS
+    if row is not None:
+        from_rows(schema.DECODED["share_group_state"], KEY, [("f", 0, 0, 0, *row)])
+
+
+def remote_metadata(data: bytes) -> None:
+    row, problem = decode_remote_log_metadata(_parts(data)[1])
+    assert problem is None or problem.reason in REASONS
+    if row is not None:
+        from_rows(schema.DECODED["remote_log_metadata"], KEY, [("f", 0, 0, 0, *row)])
+
+
+def _log_of(data: bytes) -> list[Chunk]:
+    """A log in which a record comes in three batches, as the readers of internal topics get it."""
+    one = record(0, *_parts(data))
+    return chunks(b"".join(batch(one, 1, base_offset=offset) for offset in range(3)), held=True, limits=LIMITS)
+
+
+def transactions_read(data: bytes) -> None:
+    reader = CoordinatorReader(0, LIMITS)
+    for chunk in _log_of(data):
+        reported(1 << 32, reader.take("f", chunk))
+    reported(1 << 32, reader.errors())
+    log = reader.finish()
+    entries = [entry for code in range(log.id_count) for entry in log.entries_of(code)]
+    assert len(entries) == log.count
+    for name in {name for entry in entries for name in list(entry.partitions)[:2]}:
+        named = naming([(log, np.ones(log.id_count, bool))], name)
+        for row in range(len(named.rows)):
+            assert named.window(row).producer_id == named.rows["producer_id"][row]
+
+
+def offsets_read(data: bytes) -> None:
+    reader = OffsetsReader(0, LIMITS)
+    for chunk in _log_of(data):
+        reported(1 << 32, reader.take("f", chunk))
+    reported(1 << 32, reader.errors())
+    reader.finish()
 
 
 def dump(data: bytes) -> None:
@@ -127,6 +178,10 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "__transaction_state": transaction,
     "__consumer_offsets": offsets,
     "__cluster_metadata": metadata,
+    "__share_group_state": share_state,
+    "__remote_log_metadata": remote_metadata,
+    "transactions as read": transactions_read,
+    "offsets as read": offsets_read,
     "dump": dump,
     "console": console,
     "meta.properties": small(checkpoint.decode_meta_properties),

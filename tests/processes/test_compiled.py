@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BASE = ("__init__", "base/__init__", "base/compiled")
+BASE = ("__init__", "base/__init__", "base/compiled", "base/kept_code", "base/machine_code")
 CONSTANTS = "STEP = 1\n"
 KERNEL = """from auditor.base.compiled import kernel
 from auditor.constants import STEP
@@ -22,7 +22,8 @@ def add(x):
     return x + STEP
 """
 SHOW = """from auditor.kernels import add
-print(add(1), len(add.stats.cache_hits), len(add.stats.cache_misses), add.stats.cache_path)
+result, stats = add(1), add.dispatcher.stats
+print(result, len(stats.cache_hits), len(stats.cache_misses), stats.cache_path)
 """
 # Ends after the index of the kernel is written and before its code is.
 KILLED = """import os
@@ -149,7 +150,13 @@ def test_this_numba_has_what_is_taken_from_its_inside() -> None:
     assert any(s.operator in ("<", "<=") for s in wanted.specifier), "numba has no upper bound"
     for name, methods in {
         "CompileResultCacheImpl": ("_locator_classes",),
-        "FunctionCache": ("_impl_class", "load_overload", "save_overload"),
+        "FunctionCache": (
+            "_impl_class",
+            "load_overload",
+            "save_overload",
+            "_load_overload",
+            "_guard_against_spurious_io_errors",
+        ),
         "_CacheLocator": ("get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"),
         "IndexDataCacheFile": ("_save_index", "_save_data"),
     }.items():

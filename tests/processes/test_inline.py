@@ -71,10 +71,11 @@ def test_a_file_that_kills_is_named_and_all_else_is_audited(how: str, ending: st
     assert [line for line in lines(tmp_path / "out") if json.loads(line)["topic"] != log["topic"]] == others
 
 
-def test_no_spark_is_loaded(tmp_path: Path) -> None:
+def test_neither_spark_nor_a_compiler_is_loaded(tmp_path: Path) -> None:
     call = (
         "import sys; from auditor.cli import main; status = main(sys.argv[1:]);"
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'pyspark', 'py4j', 'pandas', 'kafka'}), status)"
+        "loaded = {name.split('.')[0] for name in sys.modules};"
+        "print(sorted(loaded & {'pyspark', 'py4j', 'pandas', 'kafka', 'numba'}), status)"
     )
     words = ["demo", "--master", "inline[1]", "--out", str(tmp_path / "out"), "--quiet"]
     ran = subprocess.run(

@@ -12,7 +12,7 @@ from auditor.pipeline import plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
-from auditor.replay.copy_reader import CopyTask
+from auditor.replay.copy_task import CopyTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 
@@ -79,3 +79,15 @@ def test_what_kills_without_any_file_ends_with_an_error() -> None:
     task = replace(tasks()[0], copy=None)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="exit status 1"):
         list(read_apart([task], read_task))
+
+
+def fill(path: str) -> None:
+    """Writes where there is no room."""
+    with open(path, "w") as f:
+        f.write("x" * 10_000)
+
+
+def test_a_full_disk_is_no_files_doing() -> None:
+    """A table is written while files are read: none of those may be named for a disk that is full."""
+    with pytest.raises(OSError, match="No space left on device"):
+        list(read_apart(["/dev/full"], fill))

@@ -57,6 +57,12 @@ def test_rows_are_those_of_the_readers(source, load) -> None:  # type: ignore[no
     assert found.num_rows or source.table == "decode_errors"
 
 
+def test_a_tiered_log_is_whole(load) -> None:  # type: ignore[no-untyped-def]
+    """The remote segments, which lie outside of the log directory, come before the local ones."""
+    rows = load("kafka_log_batches", corpora.unpack("tiered-43")).where("topic = 'plain'")
+    assert rows.selectExpr("min(base_offset)", "sum(record_count)").first() == (0, 1260)
+
+
 def test_split_sizes_change_no_row(load, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     path = big(tmp_path / "broker-1", b"")
     for name in ("kafka_log_batches", "kafka_log_records", "kafka_decode_errors"):

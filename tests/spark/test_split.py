@@ -12,11 +12,11 @@ from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import segment_tasks
 from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.copy_reader import CopyTask
-from auditor.replay.text_copy import TextTask
+from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.spark import scan
 from auditor.spark.split import read_parts
 from tests import corpora
+from tests.audited import published
 from tests.whole.test_split import in_parts, tasks_below
 
 if TYPE_CHECKING:
@@ -33,10 +33,14 @@ def divide_all(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
     return large, [t for t in tasks if t not in large]
 
 
-def audited(name: str, out: Path, spark: SparkSession, *, tables: bool = False) -> Path:
+def audited(name: str, out: Path, spark: SparkSession | None = None, *, tables: bool = False) -> Path:
+    """What an audit leaves: on Spark, or in this process."""
     as_of = corpora.manifest(name)["copied_at"]
-    path = (str(corpora.unpack(name)),)
-    running.audit(AuditOptions(path, out, records=True, as_of=as_of, tables=tables), lambda _: None, spark)
+    options = AuditOptions((str(corpora.unpack(name)),), out, records=True, as_of=as_of, tables=tables)
+    if spark is None:
+        published(options)
+    else:
+        running.audit(options, spark=spark)
     return out
 
 
@@ -45,7 +49,7 @@ def results(out: Path) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    summary.pop("timings", None)
+    del summary["timings"], summary["ran"]
     tables = {p.name: sorted(map(str, pq.read_table(p).to_pylist())) for p in sorted(out.glob("tables/*"))}
     return {"findings": (out / "findings.jsonl").read_bytes(), "summary": summary, "tables": tables}
 
@@ -54,7 +58,7 @@ def test_results_are_the_same_bytes_in_parts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tables too; the findings of every corpus in parts are in ``test_every_corpus``."""
-    whole = results(audited("altered-41", tmp_path / "whole", spark, tables=True))
+    whole = results(audited("altered-41", tmp_path / "whole", tables=True))
     monkeypatch.setattr(scan, "divide", divide_all)
     parts = results(audited("altered-41", tmp_path / "parts", spark, tables=True))
     assert parts["summary"] == whole["summary"]

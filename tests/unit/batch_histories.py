@@ -21,7 +21,8 @@ from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.facts.copy_facts import CopyFacts
-from auditor.replay.copy_reader import CopyReader, CopyTask
+from auditor.replay.copy_reader import CopyReader
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.snapshot_chain import Stored
 from tests.made import batches, data, marker
 

@@ -104,7 +104,11 @@ def hostile() -> Report:
         logs=[{**place, "log_start": 0, "log_end": 20, "hw": 20, "lso": 5, "offsets": accounting, "chain": chain}],
         recovery=[{"log_dir": name, "starts": False, "truncates": [{name: name}], "poison": [name], "says": name}],
         capacity={name: name, "rows": [{name: name}], "map": {name: name}},
-        expectations={name: [name], "suites": [{"name": name, "success": False}]},
+        expectations={
+            "evaluated": 2, "failed": 1, "passing": [name],
+            "failing": [{"severity": "error", "suite": name, "says": name, "rows": 1, "broken": 1, "where": name,
+                         "error": name}],
+        },
         timings={name: 1.0},
     )  # fmt: skip
     return findings, summary, transactions, timelines

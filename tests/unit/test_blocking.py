@@ -12,7 +12,8 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import report, report_shapes, terminal, verdict
-from auditor.outputs.publish import summarise
+from auditor.dashboards.wording import instant
+from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
@@ -52,6 +53,29 @@ def test_every_held_partition_is_named_whatever_its_age() -> None:
     assert max(row["age_ms"] for row in audit.blocked) < 60_000
     assert said(audit) == ("4 PARTITIONS ARE BLOCKED", "4 partitions are blocked")
     assert audit.exit_code() == 1
+
+
+def test_a_start_that_the_producers_clock_denies_is_a_range() -> None:
+    """The steps of the run say when each late batch was sent, and that it was stamped two hours earlier."""
+    truth = corpora.manifest("hanging-36")
+    sent = {
+        (step["topic"], step["partition"], step["baseOffset"]): (step["at"], step["timestamp"])
+        for step in truth["steps"]
+        if "late transactional batch" in step.get("what", "")
+    }
+    rows = opened(corpora.unpack("hanging-36"), as_of=truth["copied_at"]).blocked
+    late = [row for row in rows if row["standing"] == "stuck"]
+    assert len(late) == 4
+    for row in late:
+        began, stamp = sent[row["topic"], row["partition"], row["first_offset"]]
+        assert abs(stamp - parse_time(row["since_by_producer"])) < 1000
+        assert parse_time(row["since_not_before"]) <= began
+        assert row["since_not_after"] is None or began <= parse_time(row["since_not_after"])
+        text = verdict.begun(row)
+        assert instant(row["since_not_before"]) in text
+        assert instant(row["since_by_producer"]) in text
+    (calm,) = (row for row in rows if row not in late)
+    assert verdict.begun(calm) == instant(calm["since"])
 
 
 def test_a_partition_alone_is_neither_red_nor_green(tmp_path: Path) -> None:
@@ -152,3 +176,19 @@ def test_the_groups_that_read_a_blocked_topic_are_named() -> None:
     """One commit of group g in t-0, made by hand: see ``test_rules_offsets``."""
     log = log_of([commit(4, 20)])
     assert readers(log) == [{"topic": "t", "partition": 0, "groups": ["g"], "more": 0}]
+
+
+def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() -> None:
+    """Its newest time is that of the transaction itself: nothing can be said of how long it is open."""
+    alone = next(corpora.unpack("hanging-36").glob("**/bank.ledger-0"))
+    audit = opened(alone, as_of=None)
+    summary = summarise(audit)
+    out = io.StringIO()
+    terminal.print_findings(described_findings(audit), summary, out, 200)
+    text = out.getvalue()
+    assert text.startswith("1 partition is held by an open transaction, and nothing shows for how long\n")
+    line = "bank.ledger-0 at offset 71, by producer 1 epoch 0, for an unknown time: nothing in the input shows how long"
+    assert line in text
+    assert "0 ms" not in text
+    assert "for 0 s" not in text
+    assert audit.exit_code() == 0

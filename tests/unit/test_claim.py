@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -144,6 +147,24 @@ def test_a_full_disk_is_a_failure_with_its_log_and_no_result(tmp_path: Path, mon
     monkeypatch.undo()
     running.write(audit_into(tmp_path))
     assert not (tmp_path / "failure.log").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only who may mount a disk can fill one")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    with pytest.raises(AuditFailure, match="No space left on device; make room"):
+        running.write(audit_into(small_disk / "out"))
+    assert sorted(p.name for p in (small_disk / "out").iterdir()) == [".lock", "failure.log"]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ValueError("a bug\nof two lines")])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from auditor import cli
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
 from auditor.connectors.files import Inventory
@@ -104,3 +107,32 @@ def test_local_masters_retry_like_clusters() -> None:
     assert local_with_retries("local[*]") == "local[*,4]"
     assert local_with_retries("local") == "local[1,4]"
     assert local_with_retries("spark://host:7077") == "spark://host:7077"
+
+
+def test_the_help_lists_every_command_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    for name in cli.parsers()[1]:
+        assert len(re.findall(rf"^  {name} ", said, re.M)) == 1
+
+
+@pytest.mark.parametrize("command", list(cli.parsers()[1]))
+def test_a_commands_help_has_examples_and_says_of_every_option_what_it_does_and_its_default(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert "examples:\n  " in said
+    prose = said.partition("examples:")[0]
+    assert max(map(len, prose.splitlines())) <= 80
+    words = "".join(said.split())  # long words are cut at their hyphens
+    for action in cli.parsers(command)[1][command]._actions:
+        assert action.help, action.dest
+        given = action.default not in (None, False, argparse.SUPPRESS) and action.default != []
+        if action.option_strings and given:
+            assert re.search(rf"\(default:?{re.escape(str(action.default).replace(' ', ''))}[;,)]", words), action.dest

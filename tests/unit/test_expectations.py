@@ -53,7 +53,7 @@ BREAKS: list[tuple[str, dict[str, Any], set[str]]] = [
 
 
 def judged(suite: str, frame: pd.DataFrame, columns: str = "") -> list[dict[str, Any]]:
-    return gx_run.run({suite: (frame, suites.expectations(suite, columns))}, None)
+    return gx_run.run({suite: (frame, suites.expectations(suite, columns))})
 
 
 @pytest.mark.parametrize(("suite", "change", "failing"), BREAKS)

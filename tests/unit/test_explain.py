@@ -24,10 +24,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finding_is_explained_by_its_fingerprint(
     out: Path, where: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from auditor.commands.explain import _of_audit
+    from auditor.commands.explain import findings_of
 
     monkeypatch.setenv("COLUMNS", "80")
-    row = next(row for row in _of_audit(out / "out") if row["topic"] == "bank.ledger" and row["partition"] == 0)
+    row = next(row for row in findings_of(out / "out") if row["topic"] == "bank.ledger" and row["partition"] == 0)
     folder = out / ("out" if where == "--out" else "kept")
     assert cli.main(["explain", row["fingerprint"][:12], where, str(folder)]) == 0
     said = capsys.readouterr().out

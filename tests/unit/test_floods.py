@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from auditor.connectors import internal_rows
 from auditor.rules import floods, registry
 from auditor.rules.finding import Finding
 from auditor.rules.resolve import resolve
@@ -54,6 +55,17 @@ def test_errors_on_the_way_to_the_driver_are_few(tmp_path: Path) -> None:
     errors = opened(bomb(tmp_path / "broker-1", 3_000), records=True).judged["log"][0]["errors"]
     assert len(errors) == 1_001
     assert errors[-1]["detail"].endswith("(2000 such errors from here on)")
+
+
+def test_what_a_reader_keeps_of_records_that_cannot_be_decoded_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 50 records 10 are named, and one more that stands for the other 40."""
+    monkeypatch.setattr(internal_rows, "MOST_NAMED", 10)
+    found = audit_folder(bomb(tmp_path / "broker-1", 50), None)
+    mine = [f for f in found if f.rule == "unreadable-transaction-record"]
+    assert [f.offset for f in mine] == [*range(10), 49]
+    assert "40 more such records, the last at offset 49" in mine[-1].message
 
 
 def rule_of(*found: Finding) -> registry.Rule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards.metrics import write_metrics
+from auditor.dashboards.metrics import OTHERS, write_metrics
+from auditor.outputs.publish import summarise
+from tests import corpora
+from tests.facts import opened
 from tests.unit import report_samples as samples
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +45,11 @@ def board() -> dict[str, Any]:
 
 
 def queries() -> list[str]:
-    return [target["expr"].replace("$instance", ".*") for panel in board()["panels"] for target in panel["targets"]]
+    return [
+        target["expr"].replace("$instance", ".*").replace("$cluster", ".*")
+        for panel in board()["panels"]
+        for target in panel["targets"]
+    ]
 
 
 @needs_promtool
@@ -63,8 +71,20 @@ def test_the_queries_of_the_dashboard_parse(tmp_path: Path) -> None:
     assert f"{len(rules)} rules found" in promtool("check", "rules", str(path))
 
 
+def test_the_dashboard_is_what_grafanas_builders_make() -> None:
+    pytest.importorskip("grafana_foundation_sdk", reason="NOT TESTED, no grafana-foundation-sdk (group dev)")
+    spec = importlib.util.spec_from_file_location("grafana_board", ROOT / "scripts" / "grafana.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert made.text() == (GRAFANA / "dashboard.json").read_text(encoding="utf-8")
+
+
 def test_dashboard_and_alerts_ask_for_series_that_the_file_has(tmp_path: Path) -> None:
-    text = metrics(tmp_path, "hanging")
+    audit = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"])
+    write_metrics(tmp_path / "metrics.prom", [f.to_dict() for f in audit.findings], summarise(audit))
+    text = (tmp_path / "metrics.prom").read_text(encoding="utf-8")
     have = set(re.findall(r"^(kafka_audit_\w+)", text, re.MULTILINE))
     labels = set(re.findall(r'[{,](\w+)="', text)) | {"instance"}  # instance: Prometheus adds it
     values = set(re.findall(r'="([^"]*)"', text))
@@ -73,7 +93,7 @@ def test_dashboard_and_alerts_ask_for_series_that_the_file_has(tmp_path: Path) -
         assert set(re.findall(r"\b(kafka_audit_\w+)", asked)) <= have
         for label, value in re.findall(r'(\w+)=~?"([^"]*)"', asked):
             assert label in labels
-            assert label == "instance" or set(value.split("|")) <= values
+            assert label in ("instance", "cluster") or set(value.split("|")) <= values | {OTHERS}
     assert len(re.findall(r"kafka_audit_", alerts)) > 5
 
 

@@ -13,7 +13,7 @@ import pytest
 from auditor.base.limits import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.internal_rows import InternalRows
-from auditor.facts.coordinator_log import CoordinatorLog, Entry, pack
+from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, pack, windows_of
 from auditor.facts.watched_offsets import WatchedOffsets
 from auditor.pipeline.context import entries
 from auditor.replay.coordinator_reader import CoordinatorReader
@@ -139,7 +139,8 @@ def offsets_log(chance: random.Random) -> tuple[bytes, list[dict[str, int]]]:
 def reported(seen: WatchedOffsets) -> dict[str, object]:
     """All of it, in an order of its own."""
     return {
-        "zombies": sorted(seen.zombies), "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
+        "zombies": sorted(seen.zombies), "handed_over": sorted(seen.handed_over),
+        "interleaved": sorted(seen.interleaved), "skips": sorted(seen.skips),
         "falls": sorted(seen.falls), "pending": {p: sorted(c) for p, c in seen.pending.items() if c},
         "in_force": sorted(seen.in_force.rows(np.arange(seen.in_force.columns["value"][2]))),
         "groups": sorted(seen.groups),
@@ -175,3 +176,27 @@ def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() ->
     assert [error.reason for error in errors] == ["limit"]
     log = reader.finish()
     assert (log.id_count, log.count, log.broken_at) == (10, 20, 79)
+
+
+def test_more_records_than_the_limit_are_an_error_and_those_before_are_read() -> None:
+    stored = struct.pack(">hqhibiqq", 0, 5, 0, 60_000, 1, 0, 5, 5)
+    data = b"".join(batch(record(0, b"\0\0\0\1a", stored), 1, base_offset=offset) for offset in range(9))
+    reader = CoordinatorReader(0, LIMITS, most=5)
+    errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
+    log = reader.finish()
+    assert [(e.reason, "5 are before it" in e.detail) for e in errors] == [("limit", True)]
+    assert (log.count, log.broken_at, [e.offset for e in log.entries_of(0)]) == (5, 8, [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_transactions_of_few_and_of_many_records_are_cut_alike(seed: int) -> None:
+    """Few are cut by the interpreter, many by machine code: the few at the front of many, where no id goes on."""
+    random = np.random.default_rng(seed)
+    rows = PLAIN_ROWS + 1
+    columns = {
+        "id": np.sort(random.integers(0, rows // 8, rows)).astype(np.int32),
+        "state": random.integers(-1, 8, rows).astype(np.int16),
+        "producer_id": random.integers(0, 3, rows),
+    }
+    few = {name: column[:PLAIN_ROWS] for name, column in columns.items()}
+    assert windows_of(few).tolist() == windows_of(columns)[:PLAIN_ROWS].tolist()

@@ -21,7 +21,8 @@ from auditor.pipeline import cluster_settings
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import copy_tasks
-from auditor.replay.copy_reader import CopyTask, read_copy
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask
 from auditor.rules.view import Cluster
 from tests import segments
 from tests.segments import record

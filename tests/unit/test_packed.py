@@ -7,7 +7,9 @@ import pickle
 import numpy as np
 import pytest
 
-from auditor.facts.packed import PACK_ABOVE, PIECE, PackedColumns, PackedRows, table
+from auditor.facts.at_rest import ROWS as ROWS_AT_REST
+from auditor.facts.at_rest import at_rest
+from auditor.facts.packed import PACK_ABOVE, PIECE, PackedColumns, PackedRows
 from auditor.facts.producer_rows import PRODUCER
 
 ROWS = PACK_ABOVE + 1
@@ -29,16 +31,19 @@ def plain() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def packed(plain: np.ndarray) -> PackedRows:
-    made = table(PRODUCER, ROWS, lambda name: plain[name])
-    assert isinstance(made, PackedRows)
-    return made
+    return PackedRows(PRODUCER, ROWS, lambda name: plain[name])
 
 
-def test_short_tables_stay_arrays(plain: np.ndarray) -> None:
-    short = plain[:PACK_ABOVE]
-    made = table(PRODUCER, PACK_ABOVE, lambda name: short[name])
-    assert isinstance(made, np.ndarray)
-    assert np.array_equal(made, short)
+@pytest.mark.parametrize("dtype", [*ROWS_AT_REST.values(), np.dtype([("other", "i4"), ("one", "i8")])])
+def test_rows_at_rest_are_the_same_and_name_their_type(dtype: np.dtype) -> None:
+    """Also where numpy made their type anew, as it does for rows that were put together."""
+    rows = np.frombuffer(np.random.default_rng(7).bytes(9 * dtype.itemsize), dtype)
+    for made in (rows, np.concatenate([rows[:4], rows[4:]]), rows[:0]):
+        found = pickle.loads(at_rest({"rows": made}))["rows"]
+        assert found.dtype == made.dtype
+        assert found.tobytes() == made.tobytes()
+    plain = pickle.dumps({"rows": rows[:0]}, 5)
+    assert (len(at_rest({"rows": rows[:0]})) < len(plain) / 2) == (dtype in ROWS_AT_REST.values())
 
 
 def test_columns(plain: np.ndarray, packed: PackedRows) -> None:

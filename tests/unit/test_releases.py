@@ -71,6 +71,20 @@ def test_every_release_has_a_policy_and_the_table_is_in_order() -> None:
     assert all(Shown(r.since).rows[0] is r for r in releases.RELEASES)
 
 
+@pytest.mark.parametrize(
+    ("shown", "error"),
+    [
+        (Shown((0, 11), (1, 0)), policies.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (Shown((1, 0), (2, 4)), policies.UNKNOWN_PRODUCER_ID),
+        (Shown((0, 11), (2, 4)), policies.UNKNOWN_PRODUCER_ID),  # undecided: as most of its releases do
+        (Shown((4, 0)), policies.UNKNOWN_PRODUCER_ID),  # none of its releases
+    ],
+)
+def test_what_an_unknown_producer_is_answered(shown: Shown, error: int) -> None:
+    """0.11 had no UNKNOWN_PRODUCER_ID, as its brokers show."""
+    assert releases.policy_at("pre-kip-360", shown).unknown_error == error
+
+
 def test_names_stand_for_policies() -> None:
     assert policies.CHOICES == (
         "auto", "pre-kip-360", "kip-360", "kip-890", "latest-batch-only", "kip-360-text", "kip-890-p1", "kip-890-p2",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from pathlib import Path
 
 import pytest
+from jinja2 import Environment
 
-from auditor.dashboards import finding_groups
+from auditor.dashboards import finding_groups, page
 from auditor.dashboards.report import MAX_TIMELINES, render_report
 from tests import corpora
 from tests.unit import report_samples as samples
@@ -116,6 +118,22 @@ def test_lone_surrogates_can_be_written() -> None:
     assert "a\\ud800b-0" in Page(render_report(findings, samples.empty_summary(), [], []).encode().decode()).text
 
 
+def test_templates_are_kept_and_give_the_same_page(
+    sources: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "folder_for", lambda *_: tmp_path)
+    name = next(iter(CASES))
+    for _ in "compiled", "kept":
+        page._environment.cache_clear()
+        assert render_report(*CASES[name]()) == sources[name]
+    kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    monkeypatch.setattr(Environment, "_compile", lambda *_: pytest.fail("a kept template is compiled again"))
+    page._environment.cache_clear()
+    assert render_report(*CASES[name]()) == sources[name]
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == kept
+    page._environment.cache_clear()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_same_input_same_bytes(sources: dict[str, str], name: str) -> None:
     assert render_report(*CASES[name]()) == sources[name]
@@ -132,14 +150,12 @@ def test_nothing_found_is_not_all_clear_when_part_was_unreadable() -> None:
 
 def test_hundred_thousand_findings_fit_and_nothing_is_hidden_silently() -> None:
     rules = {"sequence-gap": 99_998, "batch-crc-mismatch": 1, "torn-tail": 1}
-    findings = [
-        samples.finding(
-            rule=rule, topic=f"t{n % 50}", partition=n % 7, offset=n, producer_id=n, message=f"{rule} number {n}",
-            evidence={"expected": n, "found": n + 1, "log_dir": "b1"}, remedy="Compare replicas " * 10,
-        )
-        for rule, count in rules.items()
-        for n in range(count)
-    ]  # fmt: skip
+    findings = []
+    for rule, count in rules.items():
+        row = samples.finding(rule=rule, evidence={"log_dir": "b1"}, remedy="Compare replicas " * 10)
+        for n in range(count):
+            about = {"topic": f"t{n % 50}", "partition": n % 7, "offset": n, "producer_id": n}
+            findings.append({**row, **about, "message": f"{rule} number {n}", "fingerprint": f"{n:064x}"})
     source = render_report(findings, samples.empty_summary(counts={"by_rule": rules}), [], [])
     assert len(source.encode()) < 20_000_000
     text = Page(source).text
@@ -148,6 +164,8 @@ def test_hundred_thousand_findings_fit_and_nothing_is_hidden_silently() -> None:
     )
     assert "batch-crc-mismatch number 0" in text
     assert "torn-tail number 0" in text
+    # Those without a row have a line for the search: where, offset, and what 'auditor explain' asks for.
+    assert "\nt47-2\t99997\tproducer 99997\t000000000000" in source
 
 
 def test_oversized_evidence_cannot_swell_the_page() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -421,3 +422,56 @@ def test_kinds_in_different_groups_are_not_mixed() -> None:
     commits = [commit(1, 10, pid=1), commit(2, 20, pid=2, group_id="h")]
     view = log_of(commits, ends=[ended(1, 8), ended(2, 9)], coordinator=committers(TASK, THREAD))
     assert said(view, "mixed-processing-guarantees") == []
+
+
+# --- the five steps of KIP-447 --------------------------------------------------------------------------------------
+
+
+def assigned(offset: int, number: int, time: int, **members: str | None) -> Row:
+    """A generation whose only members, by id, have ``group.instance.id`` as given; the first one has t-0."""
+    said = [
+        {"memberId": name, "groupInstanceId": instance, "clientId": "c",
+         "assignment": {"assignedPartitions": [{"topic": "t", "partitions": [k]}], "userData": None}}
+        for k, (name, instance) in enumerate(members.items())
+    ]  # fmt: skip
+    value = json.dumps({"protocolType": "consumer", "generation": number, "members": said})
+    return generation(offset, number, *members, value=value, record_timestamp=time)
+
+
+def ongoing(offset: int, pid: int, begun: int) -> Entry:
+    partitions = frozenset({"__consumer_offsets-0"})
+    return Entry(0, offset, begun, 0, f"tx-{pid}", "Ongoing", pid, 0, 60_000, partitions, False, begun, begun, 0,
+                 "0.log", 0, 0)  # fmt: skip
+
+
+@pytest.mark.parametrize("zombie_last", [True, False])
+def test_a_zombie_that_had_never_committed_is_known_by_its_transaction(zombie_last: bool) -> None:
+    """Step 1 of the KIP: A has not got the chance to commit. Its transaction began before the rebalance at 200 s."""
+    order = ((5, 2), (6, 1)) if zombie_last else ((5, 1), (6, 2))
+    commits = [commit(k, 10 * k, pid=pid, record_timestamp=300_000 + k) for k, pid in order]
+    groups = [assigned(1, 1, 50_000, a="x"), assigned(4, 2, 200_000, b="y")]
+    history = build_history(1, [ongoing(0, 1, 100_000), ongoing(1, 2, 299_000)])
+    log = log_of(commits, groups, [ended(1, 8), ended(2, 9)], coordinator=history)
+    (f,) = found(log, "zombie-offset-commit")
+    assert (f.producer_id, f.severity, f.evidence["rival_producer_id"]) == (1, "error", 2)
+    assert [step[0] for step in f.evidence["steps"]] == list("12345")
+    assert (f.evidence["owner_before"]["instance_id"], f.evidence["owner"]["instance_id"]) == ("x", "y")
+    assert f.message.endswith("static members: x, y")
+
+
+def test_two_processes_with_one_instance_id_are_named() -> None:
+    commits = [commit(2, 10, pid=1), commit(6, 30, pid=2), commit(8, 20, pid=1)]
+    groups = [assigned(1, 1, 1_000, a="x"), assigned(4, 2, 2_000, b="x")]
+    log = log_of(commits, groups, [ended(1, 3), ended(2, 7), ended(1, 9)])
+    (f,) = found(log, "zombie-offset-commit")
+    assert f.message.endswith("two processes run with the group.instance.id x")
+    assert f.evidence["owner"] == {"member_id": "b", "instance_id": "x", "client_id": "c"}
+
+
+@pytest.mark.parametrize("begun", [201_000, 199_500])
+def test_a_producer_that_follows_another_in_one_generation_is_no_zombie(begun: int) -> None:
+    """A static member that restarts: its new producer begins later. Clocks of two brokers may differ by 30 s."""
+    commits = [commit(5, 10, pid=1, record_timestamp=300_000), commit(6, 20, pid=2, record_timestamp=300_500)]
+    history = build_history(1, [ongoing(0, 1, begun), ongoing(1, 2, 300_100)])
+    log = log_of(commits, [assigned(4, 2, 200_000, a="x")], [ended(1, 8), ended(2, 9)], coordinator=history)
+    assert said(log, "zombie-offset-commit") == []

@@ -16,7 +16,8 @@ from auditor.connectors.files import Copy, DataFile, SegmentFile
 from auditor.connectors.storage import place
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.segment_scans import SegmentScan
-from auditor.replay.copy_reader import CopyTask, read_copy
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.rules.crash_recovery import both_runs, directory, dry_run
 from tests import corpora

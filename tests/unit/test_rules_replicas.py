@@ -228,6 +228,19 @@ def test_a_follower_that_starts_below_the_leader_copy(trio: Trio) -> None:
     ]
 
 
+@pytest.mark.parametrize(("start", "went_back"), [(100, True), (0, False)])
+def test_a_log_start_that_went_back_at_a_failover(trio: Trio, start: int, went_back: bool) -> None:
+    """KIP-360's second problem: broker 2 was told of a DeleteRecords, of which the leader now knows nothing."""
+    trio.checkpoint(2, "log-start-offset-checkpoint", start)
+    expected = [("replica-state-differs", "info", 1, 0, start - 1)] if went_back else []
+    assert reported(trio.findings()) == expected
+
+
+def test_a_log_start_at_a_segments_begin_may_be_retention(trio: Trio) -> None:
+    trio.checkpoint(2, "log-start-offset-checkpoint", int(SECOND))
+    assert not trio.findings()
+
+
 def test_cleaned_regions_are_not_compared(trio: Trio) -> None:
     for broker in (1, 2, 3):
         trio.checkpoint(broker, "cleaner-offset-checkpoint", 250)

@@ -10,8 +10,9 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind, blank_events
 from auditor.rules import registry
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
+from auditor.rules.named import naming
 from auditor.rules.view import Cluster, LogView
-from auditor.rules.windows import matching
+from auditor.rules.windows import matching, owner_complete
 from tests import made
 
 PID, NOW = 7, 1_000_000
@@ -48,19 +49,52 @@ def closed(first: int, time: int) -> dict[str, Any]:
 def test_markers_go_to_their_own_transactions_however_much_clocks_may_differ() -> None:
     entries = [e for k in range(5) for e in transaction(3 * k, 500_000 + 40 * k)]
     view = log(entries, *(closed(10 * k, 500_015 + 40 * k) for k in (2, 3, 4)))  # the first two are gone
-    assert matching(view, PID).of_marker == {21: 2, 31: 3, 41: 4}
+    assert matching(view, PID).of_markers() == {21: 2, 31: 3, 41: 4}
 
 
 def test_a_marker_that_was_sent_again_belongs_to_the_transaction_before_it() -> None:
     entries = [*transaction(0, 500_000), *transaction(3, 501_000)]
     again = {**closed(-1, 500_018), "marker_offset": 12, "repeated": 1}
     view = log(entries, closed(10, 500_015), again, closed(20, 501_015))
-    assert matching(view, PID).of_marker == {11: 0, 12: 0, 21: 1}
+    assert matching(view, PID).of_markers() == {11: 0, 12: 0, 21: 1}
 
 
 def test_a_clock_that_is_seconds_off_still_pairs_in_order() -> None:
     entries = [*transaction(0, 500_000), *transaction(3, 600_000)]
-    assert matching(log(entries, closed(10, 495_000), closed(20, 595_000)), PID).of_marker == {11: 0, 21: 1}
+    assert matching(log(entries, closed(10, 495_000), closed(20, 595_000)), PID).of_markers() == {11: 0, 21: 1}
+
+
+def test_what_a_task_holds_of_transactions_has_a_bound_and_nothing_is_concluded_beyond_it() -> None:
+    """Two logs with a transaction of three records each that names the partition, and room for three records."""
+    logs = [build_history(1, transaction(offset, time)) for offset, time in ((0, 500_000), (9, 700_000))]
+    sources = [source for history in logs for source in history.sources]
+    whole, cut = naming(sources, "t-0"), naming(sources, "t-0", 3)
+    assert ([len(n.rows) for n in (whole, cut)], [n.left_out for n in (whole, cut)]) == ([2, 1], [False, True])
+    assert [whole.window(k).end_time for k in range(2)] == [500_020, 700_020]
+    view = log(transaction(0, 500_000), closed(10, 500_015))
+    assert owner_complete(view, PID)
+    view.cache["naming"] = cut
+    assert not owner_complete(view, PID)
+
+
+def test_a_transaction_in_columns_is_what_its_entries_say() -> None:
+    entries = [
+        *transaction(0, 500_000),
+        *transaction(3, 600_000)[:2],
+        *transaction(5, 700_000)[1:],
+        entry(9, "Empty", 1),
+    ]
+    found = naming(build_history(1, entries).sources, "t-0")
+    for number, row in enumerate(found.rows):
+        window = found.window(number)
+        assert row["begun"] == window.start_time
+        assert row["ended"] == (-1 if window.end_time is None else window.end_time)
+        assert (row["has_prepare"], row["has_complete"]) == (window.prepare is not None, window.complete is not None)
+        assert row["decided_time"] == window.decided.time if window.decided else row["decision"] == -1
+        assert (row["added_row"] >= 0) == (window.added is not None)
+    assert found.rows["begun"].tolist() == [500_000, 600_000, 700_000]
+    assert found.rows["ended"].tolist() == [500_020, -1, 700_020]
+    assert found.rows["added_time"][:2].tolist() == [500_000, 600_000]
 
 
 def findings(rule: str, view: LogView) -> list[str]:
@@ -160,17 +194,13 @@ def test_a_minute_is_too_long_for_an_id_that_commits_offsets(timeout: int, expec
     assert findings("transaction-timeout-too-large", view) == ["info"] * expected
 
 
-@pytest.mark.parametrize(("stamped", "same_broker", "expected"), [
-    ("LogAppendTime", True, ["critical"]), ("LogAppendTime", False, []), ("CreateTime", True, [])])  # fmt: skip
-def test_data_of_two_transactions_seconds_apart_by_one_brokers_clock(
-    stamped: str, same_broker: bool, expected: list[str]
-) -> None:  # fmt: skip
-    """The first batch came 5 s before its marker's transaction had the partition."""
-    row = {**closed(10, 500_015), "first_time": 495_000, "last_time": 500_005, "batches": 2, "last_offset": 14,
-           "marker_offset": 15}  # fmt: skip
-    view = log(transaction(0, 500_000), row)
+@pytest.mark.parametrize(("copied", "expected"), [(500_000, []), (700_000, ["error"])])
+def test_data_whose_stamps_are_old_came_no_later_than_its_marker(copied: int, expected: list[str]) -> None:
+    """The coordinator's file was copied before the marker was written: the record that is missed may be newer."""
+    elsewhere = entry(0, "Ongoing", 300_000, start=300_000)._replace(partitions=frozenset({"u-0"}))
+    row = {**closed(10, 600_000), "first_time": 400_000, "last_time": 400_000, "first_timestamp": 400_000}
+    view = log([elsewhere], row)
     history = view.cluster.coordinator
     assert history is not None
-    history.brokers[0] = view.leader.broker_id if same_broker else 2
-    view.cluster.topic_configs = {"t": {"message.timestamp.type": stamped}}
-    assert findings("transactions-merged-under-one-marker", view) == expected
+    history.times[0], history.clean[0] = copied, False
+    assert findings("partition-not-in-transaction", view) == expected

@@ -53,7 +53,7 @@ def test_colour_only_when_asked_and_not_against_no_color(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("width", [60, 140])
 def test_hostile_names_cannot_move_the_cursor(width: int) -> None:
     findings, summary, _, _ = samples.hostile()
-    findings[0]["message"] = "a\r\nb\x9b2Jc\u2028d"
+    findings.append(samples.finding(rule="sequence-gap", topic="t", partition=0, message="a\r\nb\x9b2Jc\u2028d"))
     said = printed(findings, summary, width, report="x\x1b]0;y\x07")
     assert not [
         sign for sign in said if (ord(sign) < 32 and sign != "\n") or 127 <= ord(sign) < 160 or sign in "\u202e\u2028"
@@ -102,3 +102,39 @@ def test_an_ascii_terminal_gets_ascii() -> None:
 )
 def test_wrap(text: str, width: int, lines: list[str]) -> None:
     assert wrap(text, width) == lines
+
+
+def thousand() -> tuple[list[dict], dict]:
+    """A thousand partitions that four producers hold, by turns."""
+    found, summary, *_ = samples.hanging()
+    whose = [
+        {"producer_id": n % 4, "transactional_id": f"app-{n % 4}", "topic": "t", "partition": n} for n in range(1000)
+    ]
+    held = {
+        "log_dir": "b", "broker_id": 1, "last_stable_offset": 71, "log_end": 500, "producer_epoch": 0,
+        "first_offset": 71, "age_ms": 3_600_000, "class": "hanging", "state": "CompleteAbort", "standing": "stuck",
+        "others": 0,
+    }  # fmt: skip
+    findings = [found[0] | each | {"fingerprint": f"{n:064x}"[::-1]} for n, each in enumerate(whose)]
+    return findings, {name: summary[name] for name in summary if name != "counts"} | {
+        "blocked": [held | each for each in whose]
+    }
+
+
+def test_what_four_producers_hold_is_four_parts_and_all_of_it_when_asked() -> None:
+    findings, summary = thousand()
+    said = printed(findings, summary, 80)
+    assert said.startswith("1,000 PARTITIONS ARE BLOCKED\n")
+    assert said.count("read_committed consumers stop") == 4
+    numbers = ", ".join(str(n) for n in range(4, 84, 4))
+    assert f"the same in 249 more partitions: t {numbers} and 229 more (--verbose" in " ".join(said.split())
+    assert said.count("hanging-transaction · 250 findings") == 4
+    assert len(said.splitlines()) < 100
+    assert printed(findings, summary, 80, verbose=True).count("read_committed consumers stop") == 1000
+
+
+def test_fingerprints_are_there_at_every_width() -> None:
+    findings, summary = thousand()
+    for width in (80, 200):
+        assert findings[7]["fingerprint"][:12] in printed(findings[:8], summary, width, verbose=True)
+    assert findings[0]["fingerprint"][:12] in printed(findings, summary, 80)

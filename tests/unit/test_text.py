@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from auditor.base import words
 from auditor.dashboards import wording
 
 
@@ -17,7 +18,7 @@ from auditor.dashboards import wording
     ],
 )  # fmt: skip
 def test_duration(ms: int | None, said: str) -> None:
-    assert wording.duration(ms) == said
+    assert words.duration(ms) == said
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from auditor.pipeline import what_if_numbers as numbers
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
 from auditor.pipeline.verdicts import judge_log
-from auditor.replay.copy_reader import CopyTask
+from auditor.replay.copy_task import CopyTask
 from auditor.rules.view import Cluster
 from tests import corpora, facts
 

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from auditor.facts.events import Kind, events_of
 from auditor.rules.coordinator_history import Entry, build_history
 from auditor.rules.finding import Finding
-from auditor.rules.view import Cluster
+from auditor.rules.view import Cluster, LogView
 from tests import corpora, made, segments
 from tests.audited import above_info, audit_folder
 from tests.facts import judge, log_of
 from tests.forge import TRANSACTIONAL, Forged, Lab, reported
+from tests.unit.batch_histories import History, facts_of
 
 DAY_MS = 86_400_000
 IDEMPOTENT = {"4.1": ("altered-41", "bay.case-0"), "2.8": ("trimmed-28", "reel.tape-6")}
@@ -382,3 +384,33 @@ def test_normal_rotation_is_not_near_exhaustion(last_id: int, policy: str, sever
     cluster.policy[log.leader.log_dir] = policy
     (f,) = judge([log], "epoch-near-exhaustion")
     assert (f.severity, f.evidence.get("next_producer_id")) == (severity, 8 if last_id == 8 else None)
+
+
+@pytest.mark.parametrize(("zeros", "severity"), [(1, "info"), (6, "info"), (8, "warning"), (200, "warning")])
+def test_a_live_copy_may_end_within_the_zeros_of_the_next_batchs_offset(
+    tmp_path: Path, zeros: int, severity: str
+) -> None:
+    """The log ends at 760: six bytes of the next offset are zeros, the seventh is 2."""
+    lab = Lab(tmp_path, "healthy-41", "shop.orders-0")
+    log = lab.log("shop.orders-0")
+    assert log.end.to_bytes(8, "big")[:7] == bytes([0] * 6 + [2])
+    log.tails[max(log.segments)] = bytes(zeros)
+    log.save()
+    lab.is_live()
+    assert [f.severity for f in of_rule(lab.findings(), "torn-tail")] == [severity]
+
+
+@pytest.mark.parametrize(("broker_time", "severity"), [(-1, "info"), (1_000, "warning")])
+def test_stamps_alone_do_not_show_that_a_producer_was_idle(broker_time: int, severity: str) -> None:
+    """A back-fill of daily data: each batch is stamped a day after the last one, all are written within minutes."""
+    rows = [made.data(10 * k, 10 * k, 10, max_timestamp=2_000 + 25 * 3_600_000 * k, producer_epoch=0) for k in range(3)]
+    if broker_time >= 0:
+        rows.insert(0, {**made.marker(0, 0, pid=9), "max_timestamp": broker_time})
+        rows[1:] = [{**r, "base_offset": r["base_offset"] + 1, "last_offset": r["last_offset"] + 1} for r in rows[1:]]
+    rows = [{**made_row, "position": 100 * k} for k, made_row in enumerate(rows)]
+    events = facts_of(History(rows)).events
+    assert [e["broker_time"] for e in events_of(events, Kind.IDLE_BEYOND_EXPIRY)] == [broker_time] * 2
+    copy = made.facts(events=events, log_end=31)
+    found = of_rule(judge([LogView([copy], Cluster(10**9, 10**9))], "producer-expired-while-active"),
+                    "producer-expired-while-active")  # fmt: skip
+    assert [f.severity for f in found] == [severity]

@@ -23,7 +23,8 @@ from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import packed, read_chunks, read_packed, unpacked
-from auditor.replay.copy_reader import CopyTask, read_copy
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.crashing_files import CrashingPlace

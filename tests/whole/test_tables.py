@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from auditor.commands import sql
+from auditor.connectors import schema
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
+from tests.audited import published
 from tests.facts import here
 
 
@@ -73,3 +75,9 @@ def test_metadata_tables() -> None:
 def test_only_what_is_named_is_computed() -> None:
     assert sql.mentioned("SELECT * FROM Batches b JOIN transactions_x t") == {"batches"}
     assert sql.mentioned("select 'findings'") == {"findings"}
+
+
+def test_without_records_all_other_tables_are_written(tmp_path: Path) -> None:
+    published(AuditOptions((str(corpora.unpack("unknown-producer-41")),), tmp_path, tables=True))
+    written = {item.name for item in (tmp_path / "tables").iterdir()}
+    assert written == {*schema.DECODED, "producer_states", "transactions", "findings"} - {"records"}

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import DecodeError
-from auditor.commands.demo import DEMO
 from auditor.model.policies import COMPARED
 from auditor.pipeline.verdicts import judge_log
 from auditor.replay import bounds
@@ -26,6 +25,7 @@ from tests.unit.test_what_if import by_log, facts_below
 
 Row = dict[str, Any]
 ALL = corpora.names() + corpora.campaigns()
+HANGING = "hanging-36"
 SOUND = [name for name in ALL if not corpora.manifest(name)["expect"]]
 
 
@@ -113,10 +113,10 @@ def answers(path: Path) -> set[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
-def test_one_flipped_byte_in_each_log_of_the_demo_adds_no_answer(share: float, tmp_path: Path) -> None:
-    sound = answers(DEMO / "logs")
+def test_one_flipped_byte_in_each_log_adds_no_answer(share: float, tmp_path: Path) -> None:
+    sound = answers(corpora.unpack(HANGING))
     assert sound
-    assert answers(damaged(DEMO / "logs", tmp_path / "logs", share)) <= sound
+    assert answers(damaged(corpora.unpack(HANGING), tmp_path / "logs", share)) <= sound
 
 
 @pytest.mark.parametrize("name", ["healthy-28", "unknown-producer-23", "lively-25"])
@@ -143,8 +143,8 @@ def test_it_would_show_if_unreadable_bytes_were_noted_behind_their_chunk(
         for _ in errors:
             self._note_unreadable(lost=True)
 
-    path = damaged(DEMO / "logs", tmp_path / "logs", 0.5)
-    sound = answers(DEMO / "logs")
+    path = damaged(corpora.unpack(HANGING), tmp_path / "logs", 0.5)
+    sound = answers(corpora.unpack(HANGING))
     monkeypatch.setattr(CopyReader, "_replay_between_errors", behind)
     wrong = answers(path) - sound
     assert {policy for *_, policy, error in wrong if error == "OUT_OF_ORDER_SEQUENCE_NUMBER"} >= set(COMPARED[:4])

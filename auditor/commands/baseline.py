@@ -1,0 +1,115 @@
+"""``auditor baseline``: accept findings of a run, with the reason, by whom and until when."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import fnmatch
+import getpass
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from auditor.base.errors import AuditInputError
+from auditor.base.words import plural
+from auditor.commands.explain import findings_of
+from auditor.commands.parser import examples
+from auditor.outputs import alerts
+from auditor.outputs.claim import write_whole
+from auditor.pipeline import accepted_findings as baseline
+from auditor.pipeline.accepted_findings import Entry
+
+FILE = Path("auditor-baseline.json")
+DAYS = 90
+NEVER, NO_REASON = "never", "no reason given"
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the console script's."""
+    p = commands.add_parser(
+        "baseline",
+        help="accept findings of a run: later ones neither print them nor fail",
+        epilog=examples(
+            "auditor baseline dfe6f71ca00b --out /tmp/audit --reason 'OPS-17, under repair' --until 2026-12-31",
+            "auditor audit /var/kafka-logs --out /tmp/audit --baseline auditor-baseline.json",
+        ),
+    )
+    p.add_argument(
+        "fingerprints", nargs="*", metavar="FINGERPRINT", help="as the audit prints it, or its first digits; none: all"
+    )
+    p.add_argument("--out", type=Path, required=True, metavar="DIR", help="the results of an audit (required)")
+    p.add_argument("--baseline", type=Path, default=FILE, metavar="FILE", help="the file to write or to add to")
+    p.add_argument("--reason", default=NO_REASON, metavar="TEXT", help="why they are accepted")
+    p.add_argument("--who", metavar="NAME", help="who accepts them (default: the name of the user)")
+    p.add_argument(
+        "--until", metavar="DAY", help=f"the last day, such as 2026-12-31, or {NEVER} (default: in {DAYS} days)"
+    )
+    p.add_argument("--rule", action="append", default=[], metavar="ID", help="only of this rule (repeatable)")
+    p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only of these topics (repeatable)")
+    p.add_argument(
+        "--prune", action="store_true", help="take entries away that no finding of the run has; alone: accept none"
+    )
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit status."""
+    rows = list(findings_of(args.out))
+    file: Path = args.baseline
+    kept = dict(baseline.read(file).entries) if file.exists() else {}
+    before = len(kept)
+    if args.prune:
+        there = {row["fingerprint"] for row in rows}
+        kept = {name: entry for name, entry in kept.items() if name in there}
+    only_prune = args.prune and not (args.fingerprints or args.rule or args.topic)
+    chosen = [] if only_prune else _chosen(rows, args)
+    if not chosen and not only_prune:
+        raise AuditInputError(f"no finding of {args.out} is chosen; look at --rule, --topic and its findings.jsonl")
+    until, who, reason = _until(args.until), args.who or _user(), args.reason.strip() or NO_REASON
+    new = [
+        Entry(row["fingerprint"], row["severity"], reason, who, until, row["rule"], alerts.where(row)) for row in chosen
+    ]
+    entries = kept | {entry.fingerprint: entry for entry in new}
+    try:
+        write_whole(file, baseline.text_of(entries.values()))
+    except OSError as error:
+        raise AuditInputError(f"cannot write {file}: {error.strerror}; give another --baseline FILE") from None
+    end = "with no end" if until is None else f"until {until.isoformat()}"
+    said = [f"{plural(len(new), 'finding')} accepted by {who} {end}: {reason}"] if new else []
+    said += [f"{plural(before - len(kept), 'entry')} taken away"] if args.prune else []
+    sys.stdout.write("\n".join([*said, f"{file} has {plural(len(entries), 'entry')}"]) + "\n")
+    return 0
+
+
+def _chosen(rows: list[Mapping[str, Any]], args: argparse.Namespace) -> list[Mapping[str, Any]]:
+    """The findings that the call names. Errors: :class:`AuditInputError` for a fingerprint of none or several."""
+    found = rows
+    if args.fingerprints:
+        found = []
+        for name in args.fingerprints:
+            mine = {row["fingerprint"]: row for row in rows if name and row["fingerprint"].startswith(name.lower())}
+            if len(mine) != 1:
+                many = f"{len(mine)} findings have" if mine else "no finding has"
+                raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
+            found += mine.values()
+    return [
+        row for row in found
+        if (not args.rule or row["rule"] in args.rule)
+        and (not args.topic or any(fnmatch.fnmatchcase(row["topic"] or "", glob) for glob in args.topic))
+    ]  # fmt: skip
+
+
+def _until(text: str | None) -> datetime.date | None:
+    if text == NEVER:
+        return None
+    if text is None:
+        return datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=DAYS)
+    return baseline.day(text, "--until")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user, as in some containers
+        raise AuditInputError("nothing tells who you are; give --who NAME") from None

@@ -1,0 +1,165 @@
+"""Options from a file: ``auditor.toml``, ``[tool.auditor]`` of pyproject.toml, or the one that ``--config`` names.
+
+What a file may say, and of which type, follows from the options as argparse has them: a key is an option's name without
+its dashes. A key at the top is for every command that has the option, one below ``[COMMAND]`` for that command alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from auditor.base.errors import AuditInputError
+
+FILE, PROJECT, OPTION = "auditor.toml", "pyproject.toml", "--config"
+_NOT_FOR_FILES = frozenset({"help", "version", "config"})
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}  # of an option's type: what TOML gives for it, and its name; every other type is made from text
+
+
+class Source(NamedTuple):
+    """A file and what it says: options, and tables of options under the names of commands."""
+
+    file: str
+    says: Mapping[str, Any]
+
+
+class Setting(NamedTuple):
+    """An option's value and the file it came from."""
+
+    file: str
+    key: str
+    value: Any
+
+
+ParserOf = Callable[[str], argparse.ArgumentParser | None]  # of a command's name; None where there is no such command
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Gives a command the option ``--config``."""
+    parser.add_argument(
+        OPTION, type=Path, metavar="FILE",
+        help=f"options from this file, in place of {FILE} and {PROJECT} of the working directory",
+    )  # fmt: skip
+
+
+def parse(
+    top: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str], parser_of: ParserOf, folder: Path
+) -> tuple[argparse.Namespace, list[Setting]]:
+    """What a call says, and for what it does not say the files; and the settings of files that count.
+
+    ``top`` parses ``words``; ``commands``: all names; ``folder``: the working directory. The command line goes before
+    the files, auditor.toml before pyproject.toml, a command's own table before what is said for all.
+    Errors: :class:`AuditInputError` with file and key.
+    """
+    mine = parser_of(words[0]) if words and words[0] in commands else None
+    if mine is None:
+        return top.parse_args(words), []
+    finder = type(top)(prog=mine.prog, add_help=False)
+    add_option(finder)
+    found = settings(sources(finder.parse_known_args(words[1:])[0].config, folder), words[0], commands, parser_of)
+    known = options(mine)
+    for key in found:
+        known[key].default, known[key].required = argparse.SUPPRESS, False
+    args = top.parse_args(words)
+    counting = [each for key, each in found.items() if not hasattr(args, known[key].dest)]
+    for each in counting:
+        setattr(args, known[each.key].dest, each.value)
+    return args, counting
+
+
+def sources(given: Path | None, folder: Path) -> list[Source]:
+    """The files that there are, the one that goes before the others first."""
+    if given is not None:
+        return [Source(str(given), _read(given))]
+    found = []
+    if (own := folder / FILE).is_file():
+        found.append(Source(FILE, _read(own)))
+    if (project := folder / PROJECT).is_file():
+        tool = _read(project).get("tool")
+        says = tool.get("auditor") if isinstance(tool, dict) else None
+        if isinstance(says, dict):
+            found.append(Source(f"{PROJECT} [tool.auditor]", says))
+        elif says is not None:
+            raise AuditInputError(f"{project}: tool.auditor is no table; write [tool.auditor]")
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AuditInputError(f"cannot read {path}: {error.strerror}; {OPTION} takes a TOML file") from None
+    except ValueError as error:  # of the encoding, or of TOML
+        raise AuditInputError(f"{path} is no TOML: {error}; mend it, or give another {OPTION} FILE") from None
+
+
+def settings(files: Sequence[Source], command: str, commands: Sequence[str], parser_of: ParserOf) -> dict[str, Setting]:
+    """What files say for a command, by key, all of it checked. Errors: :class:`AuditInputError`."""
+    known = options(parser_of(command))
+    found: dict[str, Setting] = {}
+    for file, says in reversed(files):
+        tables = {key: value for key, value in says.items() if isinstance(value, dict)}
+        for key, value in says.items():
+            if key in tables:
+                continue
+            if key in known:
+                found[key] = Setting(file, key, checked(known[key], value, f"{file}: {key}"))
+            elif not any(key in options(parser_of(name)) for name in commands):
+                raise AuditInputError(f"{file}: no command has an option named {key!r}; 'auditor COMMAND --help'")
+        for name, table in tables.items():
+            if name not in commands:
+                raise AuditInputError(f"{file}: [{name}] is no command; one of {', '.join(commands)}")
+            own = options(parser_of(name))
+            for key, value in table.items():
+                if key not in own:
+                    raise AuditInputError(f"{file}: [{name}] has no option {key!r}; 'auditor {name} --help' lists them")
+                setting = Setting(file, key, checked(own[key], value, f"{file}: [{name}] {key}"))
+                found |= {key: setting} if name == command else {}
+    return found
+
+
+def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action]:
+    """A command's options by their names without dashes. argparse has no public list of them."""
+    return {
+        action.option_strings[-1].lstrip("-"): action
+        for action in (parser._actions if parser is not None else ())
+        if action.option_strings and action.dest not in _NOT_FOR_FILES
+    }
+
+
+def checked(action: argparse.Action, value: Any, at: str) -> Any:
+    """A value from TOML as the command line would have given it. Errors: :class:`AuditInputError`, naming ``at``."""
+    if action.nargs == 0:
+        return _of_type(value, (bool,), "true or false", at)
+    many = action.nargs if isinstance(action.nargs, int) else None
+    if many is None and not isinstance(action, argparse._AppendAction):
+        return _single(action, value, at)
+    says = "a list" if many is None else f"a list of {many}"
+    values = _of_type(value, (list,), says, at)
+    if many is not None and len(values) != many:
+        raise AuditInputError(f"{at} is {says}, not of {len(values)}")
+    return [_single(action, each, at) for each in values]
+
+
+def _single(action: argparse.Action, value: Any, at: str) -> Any:
+    types, says = _KINDS.get(action.type, ((str,), "a text in quotes"))
+    _of_type(value, types, says, at)
+    try:
+        made = action.type(value) if callable(action.type) else value
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise AuditInputError(f"{at}: {error}") from None
+    if action.choices is not None and made not in action.choices:
+        raise AuditInputError(f"{at} is {value!r}; one of {', '.join(map(str, action.choices))}")
+    return made
+
+
+def _of_type(value: Any, types: tuple[type, ...], says: str, at: str) -> Any:
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise AuditInputError(f"{at} is {says}, not {value!r}")
+    return value

@@ -1,0 +1,107 @@
+"""Which records of a refused batch are to blame: the batch is read once more, and each of its records looked at.
+
+Reading sums a batch up in one row, which names the first culprit alone: few batches have any, and a list for each would
+cost every healthy one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.base.limits import Limits
+from auditor.connectors.codec.batch import OVERHEAD, columns_of, walk, walk_rows
+from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns
+from auditor.connectors.codec.legacy import open_wrappers
+from auditor.connectors.codec.records import decode_records
+from auditor.facts.blamed_records import Culprits
+from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Event, Kind, events_of
+from auditor.replay.log_checks import AHEAD_MS
+from auditor.replay.record_checks import oldest
+
+BATCHES_OF_A_KIND = 100  # the first of a copy; of those beyond, findings name the first culprit
+RECORDS_OF_A_BATCH = 10_000  # named of one batch
+BLAMED = (Kind.NULL_KEY, Kind.RECORD_FLAW, Kind.RECORD_TIMESTAMP, Kind.TIMESTAMP_AHEAD)
+Reader = Callable[[int, int, int], bytes | None]
+
+
+class Where(NamedTuple):
+    """A batch with culprits. Records stamped before ``oldest`` or after ``newest`` (ms) are; None: whatever stamp."""
+
+    segment: int
+    position: int
+    oldest: int | None = None
+    newest: int | None = None
+
+
+def culprits_of(
+    facts: CopyFacts, read: Reader, before_ms: int | None, *, compacted: bool, limits: Limits
+) -> dict[tuple[int, int], Culprits]:
+    """The culprits of a copy's batches by segment number and position.
+
+    ``read`` gives bytes of a segment by its number, position and length, None where it cannot. Cost: some hundred
+    batches at most are read again.
+    """
+    out = {}
+    for at in _batches(facts, before_ms):
+        head = read(at.segment, at.position, OVERHEAD)
+        size = OVERHEAD + int.from_bytes(head[8:], "big", signed=True) if head and len(head) == OVERHEAD else 0
+        stored = read(at.segment, at.position, size) if OVERHEAD < size <= limits.max_batch_bytes else None
+        if stored is not None and len(stored) == size:
+            found = _of_batch(stored, at, compacted, limits)
+            if found is not None:
+                out[at.segment, at.position] = found
+    return out
+
+
+def _batches(facts: CopyFacts, before_ms: int | None) -> Iterator[Where]:
+    """Every batch that an event blames a record of, once."""
+    found: dict[tuple[int, int], Where] = {}
+    for kind in BLAMED:
+        for number, e in enumerate(events_of(facts.events, kind)):
+            if number >= BATCHES_OF_A_KIND:
+                break
+            place = (int(e["segment"]), int(e["position"]))
+            before = found.get(place, Where(*place))
+            found[place] = before._replace(**_limits_of(kind, e, before_ms))
+    if facts.ahead is not None and facts.broker_time >= 0:
+        place = (facts.ahead.segment, facts.ahead.position)
+        found[place] = found.get(place, Where(*place))._replace(newest=facts.broker_time + AHEAD_MS)
+    yield from found.values()
+
+
+def _limits_of(kind: Kind, e: Event, before_ms: int | None) -> dict[str, int]:
+    if kind is Kind.RECORD_TIMESTAMP:
+        known = before_ms is not None and e["broker_time"] >= 0
+        return {"oldest": int(oldest(e["broker_time"], before_ms)) if known and before_ms is not None else -1}
+    return {"newest": int(e["broker_time"]) + AHEAD_MS} if kind is Kind.TIMESTAMP_AHEAD else {}
+
+
+def _of_batch(stored: bytes, at: Where, compacted: bool, limits: Limits) -> Culprits | None:
+    buf = np.frombuffer(bytearray(stored), np.uint8)  # kernels are compiled for arrays that can be written
+    row = walk_rows(1)
+    found, end, _why = walk(buf, 0, len(buf), 0, 1, limits.max_batch_bytes, False, 0, row, 0)
+    if found != 1 or end != len(buf):
+        return None
+    batch = columns_of(row)
+    open_wrappers(buf, 0, batch, limits)
+    for run in decode_records([stored], batch, limits=limits):
+        return _culprits(run.records, batch, at, compacted)
+    return None
+
+
+def _culprits(r: RecordColumns, batch: BatchColumns, at: Where, compacted: bool) -> Culprits:
+    stamped = r.timestamp != -1
+    old = np.zeros(len(r.index), bool) if at.oldest is None else stamped & (r.timestamp < max(at.oldest, -1))
+    ahead = np.zeros(len(r.index), bool) if at.newest is None else stamped & (r.timestamp > at.newest)
+    wanted = (r.key_size < 0) & compacted, r.flaws != 0, old, ahead
+    named = [np.flatnonzero(each)[:RECORDS_OF_A_BATCH] for each in wanted]
+    null, flawed, behind, beyond = (tuple(r.index[rows].tolist()) for rows in named)
+    return Culprits(
+        len(r.index), int(batch.record_count[0]), int(batch.base_sequence[0]), null, flawed, behind,
+        tuple(zip(beyond, r.timestamp[named[3]].tolist(), strict=True)),
+        sum(int(each.sum()) - len(rows) for each, rows in zip(wanted, named, strict=True)),
+    )  # fmt: skip

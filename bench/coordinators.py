@@ -1,0 +1,71 @@
+"""Records a second of auditing the internal topics, beside Kafka's tool that decodes the same records to be read."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import coordinator_topics, sides
+from bench.inputs import Made, space
+from bench.sizes import Plan
+from bench.table import Row, ratio
+
+TARGET = 20.0
+RECORD_BYTES = 190  # stored, of either topic, about
+THEIRS = 10  # Kafka's tool reads one record of so many: it is slow, and linear
+SMALL = 10  # the first point of each slope has one record of so many
+
+
+class Topic(NamedTuple):
+    """One of the two: how it is made, how Kafka's tool is asked to decode it."""
+
+    name: str
+    make: Callable[[Path, int], Made]
+    decoder: str
+
+
+TOPICS = (
+    Topic("__transaction_state", coordinator_topics.transactions, "--transaction-log-decoder"),
+    Topic("__consumer_offsets", coordinator_topics.commits, "--offsets-decoder"),
+)
+
+
+def measure(plan: Plan) -> list[Row]:
+    """A row a topic."""
+    return [_row(topic, plan) for topic in TOPICS]
+
+
+def _row(topic: Topic, plan: Plan) -> Row:
+    """Further records over further seconds, the start of either side aside."""
+    with space(plan.root, plan.coordinator_records * RECORD_BYTES * 5 // 4) as folder:
+        large = topic.make(folder / "large", plan.coordinator_records)
+        small = topic.make(folder / "small", plan.coordinator_records // SMALL)
+        theirs = topic.make(folder / "theirs", plan.coordinator_records // THEIRS)
+        few = topic.make(folder / "few", plan.coordinator_records // THEIRS // SMALL)
+        sides.warm([large, small, theirs, few])
+        if (seen := sides.dumped(few.logs, topic.decoder)[1]) != few.records:
+            raise RuntimeError(f"DumpLogSegments saw {seen} records of {few.records}")
+        kept: dict[str, list[sides.Audited]] = {}
+        times = sides.medians(
+            sides.in_turn(
+                {
+                    "large": sides.auditing(kept, "large", [large.folder]),
+                    "small": sides.auditing(kept, "small", [small.folder]),
+                    "theirs": lambda: sides.dump(theirs.logs, topic.decoder),
+                    "few": lambda: sides.dump(few.logs, topic.decoder),
+                },
+                plan.runs,
+            )
+        )
+    ours = (large.records - small.records) / (times["large"] - times["small"])
+    kafka = (theirs.records - few.records) / (times["theirs"] - times["few"])
+    private = statistics.median(one.private for one in kept["large"]) / (1 << 20)
+    return ratio(
+        f"`{topic.name}`, {large.records / 1e6:.3g} M records in one partition: whole audit, local[2], further records "
+        f"a second, against DumpLogSegments {topic.decoder}",
+        TARGET, ours / kafka, f"{ours / 1e3:.0f} against {kafka / 1e3:.0f} thousand/s",
+        f"the whole command {times['large']:.1f} s, a worker's private memory {private:.0f} MiB; DumpLogSegments on "
+        f"{theirs.records / 1e6:.3g} M records: {times['theirs']:.1f} s",
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""What is printed of a run: by severity, partition, broker, transactional id and group. Results have all of it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from auditor.dashboards.wording import SEVERITIES, log_name
+
+LEAST = SEVERITIES[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Of each kind any of its values will do, and every kind that has values must fit. Empty: everything.
+
+    ``partitions``: globs over ``topic-partition``, or a partition's number alone; ``transactional_ids`` and ``groups``:
+    globs; ``least``: the severity below which findings are not printed.
+    """
+
+    least: str = LEAST
+    partitions: tuple[str, ...] = ()
+    brokers: tuple[int, ...] = ()
+    transactional_ids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it leaves anything out."""
+        return self != Selection()
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Whether a finding or a partition that is held is where and whose the selection says, whatever its severity.
+
+        A held partition is a group's where the group reads it: its ``readers``.
+        """
+        groups = [row.get("group_id"), *(row.get("readers") or ())]
+        return (
+            (not self.partitions or any(is_partition(row, glob) for glob in self.partitions))
+            and (not self.brokers or row.get("broker_id") in self.brokers)
+            and (not self.transactional_ids or named([row.get("transactional_id")], self.transactional_ids))
+            and (not self.groups or named(groups, self.groups))
+        )
+
+    def shows(self, finding: Mapping[str, Any]) -> bool:
+        """Whether a finding is printed."""
+        return SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(self.least) and self.holds(finding)
+
+    def said(self) -> str:
+        """The selection in words; empty where it leaves nothing out."""
+        parts = [
+            f"{what} {' or '.join(map(str, values))}"
+            for what, values in (("partition", self.partitions), ("broker", self.brokers),
+                                 ("transactional id", self.transactional_ids), ("group", self.groups))
+            if values
+        ]  # fmt: skip
+        parts += [f"{self.least} and above"] if self.least != LEAST else []
+        return ", ".join(parts)
+
+
+ALL = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Printing:
+    """What a command prints, and how. ``format``: one of :data:`auditor.dashboards.output_formats.FORMATS`."""
+
+    format: str = "table"
+    quiet: bool = False
+    verbose: bool = False
+    selection: Selection = ALL
+
+
+def is_partition(row: Mapping[str, Any], glob: str) -> bool:
+    """Whether a row is of a partition that ``--partition`` means."""
+    if row.get("topic") is None or row.get("partition") is None:
+        return False
+    return glob == str(row["partition"]) or fits(log_name(row), glob)
+
+
+def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
+    """Whether any of the values fits any of the globs."""
+    texts = [str(value) for value in values if value is not None]
+    return any(fits(text, glob) for glob in globs for text in texts)
+
+
+def fits(text: str, glob: str) -> bool:
+    """Whether a name is the glob itself, or fits it: names may hold the signs of globs."""
+    return text == glob or fnmatch.fnmatchcase(text, glob)

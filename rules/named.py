@@ -1,0 +1,255 @@
+"""The coordinators' transactions that name one partition: a row each, an object only for those that are looked at.
+
+What a task holds of them has a bound that no file can raise: :data:`MOST_RECORDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from auditor.facts.coordinator_log import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    Columns,
+    CoordinatorLog,
+    Entry,
+    clocks,
+    windows_of,
+)
+
+SKEW_MS = 30_000  # clocks of two brokers
+DECIDING = ("PrepareCommit", "PrepareAbort")
+DECIDED = ("CompleteCommit", "CompleteAbort")
+MOST_RECORDS = 3 << 20  # of the coordinators, in the transactions that name a partition: some 120 bytes each
+WINDOWS_AT_HAND = 256
+NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
+
+# A row a transaction: where its records are (chunk, and rows of it); when it began, was prepared and complete (ms, -1
+# for not); the epoch of ``prepare``, which its marker carries; epoch, time and the coordinator's partition of what says
+# COMMIT or ABORT; when and with which epoch the partition was added (``added_row`` -1: those records are gone).
+WINDOW = np.dtype(
+    [
+        ("producer_id", "i8"), ("chunk", "i4"), ("start", "i4"), ("stop", "i4"), ("begun", "i8"), ("prepared", "i8"),
+        ("ended", "i8"), ("epoch", "i4"), ("decided_epoch", "i4"), ("decided_time", "i8"), ("partition", "i4"),
+        ("decision", "i1"), ("has_prepare", "?"), ("has_complete", "?"), ("added_row", "i4"), ("added_time", "i8"),
+        ("added_epoch", "i4"),
+    ]
+)  # fmt: skip
+STAMP = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8")])  # of an Ongoing record, ms
+Source = tuple[CoordinatorLog, np.ndarray]  # a log, and which of its ids count there
+
+
+@dataclass(slots=True)
+class Window:
+    """One transaction of an id: from its first Ongoing record to its Complete record, as far as the log shows it.
+
+    ``first`` is its first Ongoing entry, ``prepare`` and ``complete`` the deciding ones, each None when not there
+    (yet, or any more); ``added`` the first entry that names the partition which this is about. A marker carries the
+    epoch of ``prepare``.
+    """
+
+    transactional_id: str
+    producer_id: int
+    first: Entry | None = None
+    prepare: Entry | None = None
+    complete: Entry | None = None
+    last_ongoing: Entry | None = None
+    partitions: frozenset[str] = frozenset()
+    added: Entry | None = None
+
+    @property
+    def start_time(self) -> int:
+        """ms when the transaction began, -1 when its beginning is not in the log."""
+        if self.first is not None:
+            return self.first.start if self.first.start >= 0 else self.first.time
+        return self.prepare.start if self.prepare is not None else -1
+
+    @property
+    def end_time(self) -> int | None:
+        """ms when it was complete, None while it is not.
+
+        The update time of a Complete record is taken when its markers are sent, its record's time when they have come.
+        """
+        return None if self.complete is None else max(self.complete.time, self.complete.record_time)
+
+    @property
+    def decided(self) -> Entry | None:
+        """The entry that says COMMIT or ABORT."""
+        return self.prepare or self.complete
+
+    @property
+    def data_epoch(self) -> int | None:
+        """The epoch its data was written with, where an Ongoing entry shows it."""
+        entry = self.first or self.last_ongoing
+        return None if entry is None else entry.producer_epoch
+
+    @property
+    def client_version(self) -> int:
+        """transaction.version of the client: 2 where Prepare or Complete say so."""
+        return max((e.client_version for e in (self.prepare, self.complete, self.last_ongoing) if e), default=0)
+
+    def covers(self, time: int) -> bool:
+        """Whether a clock time falls into the window, give or take the skew of two brokers' clocks."""
+        end = self.end_time
+        return self.start_time - SKEW_MS <= time and (end is None or time <= end + SKEW_MS)
+
+
+def window_of(entries: Iterable[Entry], name: str) -> Window:
+    """The transaction that these entries of one id are, in the order of the log; ``name``: of the partition."""
+    out: Window | None = None
+    for entry in entries:
+        if out is None:
+            out = Window(entry.transactional_id, entry.producer_id)
+        if entry.state == "Ongoing":
+            out.first = out.first or entry
+            out.last_ongoing = entry
+            if out.added is None and name in entry.partitions:
+                out.added = entry
+        elif entry.state in DECIDING:
+            out.prepare = entry
+        else:
+            out.complete = entry
+        if not entry.partitions <= out.partitions:
+            grown = out.partitions <= entry.partitions
+            out.partitions = entry.partitions if grown else out.partitions | entry.partitions
+    assert out is not None
+    return out
+
+
+@dataclass
+class Named:
+    """What the coordinators wrote of one partition (``name``: ``topic-N``).
+
+    ``rows`` (:data:`WINDOW`): the transactions that name it, by producer id, those of one in the order of the log;
+    ``stamps`` (:data:`STAMP`): when Ongoing records did, by producer id, epoch and time. ``left_out``: whether there
+    are more than a task can hold, so that what is not here may be there all the same.
+    """
+
+    name: str = ""
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, WINDOW))
+    stamps: np.ndarray = field(default_factory=lambda: np.empty(0, STAMP))
+    chunks: list[tuple[CoordinatorLog, Columns]] = field(default_factory=list)
+    left_out: bool = False
+    at_hand: dict[int, Window] = field(default_factory=dict)
+    _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+
+    def of(self, producer_id: int) -> slice:
+        """Which rows are a producer's."""
+        return slice(*_between(self._column("rows", "producer_id"), producer_id))
+
+    def _column(self, table: str, name: str) -> np.ndarray:
+        """A column by itself: numpy would copy it for each search otherwise."""
+        if (table, name) not in self._columns:
+            self._columns[table, name] = np.ascontiguousarray(getattr(self, table)[name])
+        return self._columns[table, name]
+
+    def producers(self) -> Iterator[int]:
+        """The producer ids that have rows."""
+        ids = self.rows["producer_id"]
+        return (int(ids[at]) for at in np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)]))
+
+    def window(self, row: int) -> Window:
+        """A row as an object."""
+        if row not in self.at_hand:
+            if len(self.at_hand) >= WINDOWS_AT_HAND:
+                del self.at_hand[next(iter(self.at_hand))]
+            found = self.rows[row]
+            log, columns = self.chunks[found["chunk"]]
+            self.at_hand[row] = window_of(log.entries(columns, slice(found["start"], found["stop"])), self.name)
+        return self.at_hand[row]
+
+    def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
+        """Whether an Ongoing record with this producer id and epoch names the partition within these times (ms)."""
+        first, last = _between(self._column("stamps", "producer_id"), producer_id)
+        low, high = _between(self._column("stamps", "epoch")[first:last], epoch)
+        times = self._column("stamps", "time")[first:last][low:high]
+        at = int(np.searchsorted(times, after))
+        return at < len(times) and (until is None or bool(times[at] <= until))
+
+
+def _between(column: np.ndarray, value: int) -> tuple[int, int]:
+    return int(np.searchsorted(column, value)), int(np.searchsorted(column, value, side="right"))
+
+
+def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Named:
+    """What logs say of a partition. Cost: the pieces that name it; memory: at most ``most`` of their records."""
+    out = Named(name)
+    rows, stamps = [out.rows], [out.stamps]
+    taken = 0
+    for log, counts in sources:
+        pieces, sets = log.naming(name)
+        for number in pieces.tolist():
+            if taken >= most:
+                out.left_out = True
+                break
+            columns, found, times = _of_piece(log.unpacked(number), counts, sets)
+            found["chunk"] = len(out.chunks)
+            taken += len(columns["id"])
+            out.chunks.append((log, columns))
+            rows.append(found)
+            stamps.append(times)
+    every = np.concatenate(rows)
+    out.rows = every[np.argsort(every["producer_id"], kind="stable")]
+    times = np.concatenate(stamps)
+    out.stamps = times[np.lexsort((times["time"], times["epoch"], times["producer_id"]))]
+    return out
+
+
+def _of_piece(columns: Columns, counts: np.ndarray, sets: np.ndarray) -> tuple[Columns, np.ndarray, np.ndarray]:
+    """The records of a piece whose transactions name a partition, which the ``sets`` have; those transactions; and when
+    Ongoing records name it."""
+    naming = sets[columns["set"]] & counts[columns["id"]]
+    ongoing = np.flatnonzero(naming & (columns["state"] == ONGOING))
+    stamps = np.zeros(len(ongoing), STAMP)
+    stamps["producer_id"], stamps["epoch"] = columns["producer_id"][ongoing], columns["producer_epoch"][ongoing]
+    stamps["time"] = clocks(columns)[ongoing]
+    numbers = windows_of(columns)
+    wanted = np.zeros(int(numbers.max(initial=-1)) + 2, bool)
+    wanted[numbers[naming]] = True
+    wanted[-1] = False  # where those lie that are of no transaction
+    picked = np.flatnonzero(wanted[numbers])
+    mine = {name: column[picked] for name, column in columns.items()}
+    return mine, _rows(mine, numbers[picked], naming[picked]), stamps
+
+
+def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarray:
+    """The transactions of records that follow one another, :data:`WINDOW` but for the chunk."""
+    starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
+    out = np.zeros(len(starts), WINDOW)
+    if not len(starts):
+        return out
+    stops = np.append(starts[1:], len(numbers))
+    state, times = columns["state"], clocks(columns)
+    out["producer_id"], out["start"], out["stop"] = columns["producer_id"][starts], starts, stops
+
+    def first(mask: np.ndarray) -> np.ndarray:
+        """The first row of each transaction where the mask holds, -1 for none."""
+        rows = np.where(mask, np.arange(len(mask)), len(mask))
+        found = np.minimum.reduceat(rows, starts)
+        return np.where(found < len(mask), found, -1)
+
+    begin = first(state == ONGOING)
+    prepare = first((state == PREPARE_COMMIT) | (state == PREPARE_ABORT))
+    complete = first((state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT))
+    added = first((state == ONGOING) & naming)
+    decided = np.where(prepare >= 0, prepare, complete)
+    start = columns["start"]
+    of_first = np.where(start[begin] >= 0, start[begin], times[begin])
+    out["begun"] = np.where(begin >= 0, of_first, np.where(prepare >= 0, start[prepare], -1))
+    out["has_prepare"], out["has_complete"] = prepare >= 0, complete >= 0
+    out["prepared"] = np.where(prepare >= 0, times[prepare], -1)
+    out["ended"] = np.where(complete >= 0, np.maximum(times[complete], columns["record_time"][complete]), -1)
+    out["epoch"] = columns["producer_epoch"][prepare]
+    out["decided_epoch"], out["decided_time"] = columns["producer_epoch"][decided], times[decided]
+    out["partition"] = np.where(decided >= 0, columns["partition"][decided], -1)
+    commits = (state[decided] == PREPARE_COMMIT) | (state[decided] == COMPLETE_COMMIT)
+    out["decision"] = np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT))
+    out["added_row"], out["added_time"] = added, times[added]
+    out["added_epoch"] = columns["producer_epoch"][added]
+    return out

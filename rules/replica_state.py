@@ -1,0 +1,108 @@
+"""Where replicas of one log start, and which producers they know: legal, and said before a failover shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from auditor.rules.finding import Finding
+from auditor.rules.pairs import Pair, watermark
+from auditor.rules.pairs import pairs as replica_pairs
+from auditor.rules.registry import rule
+from auditor.rules.relations import By, from_there_on
+from auditor.rules.replicas import FAMILY, TOP
+from auditor.rules.view import LogView
+
+
+@rule(
+    "replica-state-differs",
+    family=FAMILY,
+    severity="info",
+    absorbed_by=(By("replica-divergence", from_there_on),),
+)
+def replica_state_differs(log: LogView) -> Iterator[Finding]:
+    """Replicas know different producers, or start at different offsets
+
+    Checks: a follower whose log start lies below the leader's; a leader whose log start lies below a follower's, though
+    that lies within a segment, where only a leader's DeleteRecords puts it: it went back at a failover, since brokers
+    note it once a minute. Snapshots of two replicas at the same offset that know different producers.
+    Why it matters: the next leader may know a producer that this one forgot, or the other way round: before 2.5 clients
+    then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER. Where the start went back, deleted records can be read
+    again.
+    Can be wrong: legal; each replica has its own retention, expiry and start. A running leader's start may be higher
+    than what it noted last (then it is said as in flight).
+    What to do: nothing while clients are 2.5 or newer.
+    Source: KIP-360 (problem 2, and the note on reassignment); semantics 1.12, 1.15
+    """
+    for pair in replica_pairs(log):
+        if pair.copy.segments and pair.leader.segments and pair.copy.own_start < pair.leader.own_start:
+            yield _lower_start(log, pair)
+        if _went_back(pair):
+            yield _start_back(log, pair)
+        differing = pair.snapshots()
+        if differing:
+            yield _other_producers(log, pair, differing)
+
+
+def _lower_start(log: LogView, pair: Pair) -> Finding:
+    copy, leader = pair.copy, pair.leader
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"{log.name} starts at offset {copy.own_start} on broker {copy.broker_id}, at {leader.own_start} on broker "
+        f"{leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
+        copy=copy,
+        offset=copy.own_start,
+        last_offset=leader.own_start - 1,
+        evidence={"log_start": copy.own_start, "log_start_of_leader_copy": leader.own_start,
+                  "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir}},
+    )  # fmt: skip
+
+
+def _went_back(pair: Pair) -> bool:
+    """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
+    copy, leader = pair.copy, pair.leader
+    known = copy.segments and leader.segments and copy.log_start_known and leader.log_start_known
+    return bool(known) and leader.own_start < copy.own_start and copy.own_start not in copy.segment_bases
+
+
+def _start_back(log: LogView, pair: Pair) -> Finding:
+    copy, leader = pair.copy, pair.leader
+    doubt = not leader.clean_shutdown
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"The start of {log.name} went back from {copy.log_start} to {leader.log_start} when broker {leader.broker_id} "
+        f"became leader or restarted: records that were deleted can be read again, and producers are known again"
+        + (" (it may only not have noted its start yet)" if doubt else ""),
+        copy=leader,
+        offset=leader.log_start,
+        last_offset=copy.log_start - 1,
+        evidence={"log_start": leader.log_start, "log_start_before": copy.log_start,
+                  "leader_epochs": [copy.last_leader_epoch, leader.last_leader_epoch], "in_flight": doubt or None,
+                  "seen_on": {"broker_id": copy.broker_id, "log_dir": copy.log_dir},
+                  "confidence": "undecidable" if doubt else "proved"},
+        remedy=f"If those below {copy.log_start} have to be gone, delete them once more (kafka-delete-records.sh)",
+    )  # fmt: skip
+
+
+def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:
+    offset, only_copy, only_leader = differing[-1]
+    return log.finding(
+        "replica-state-differs",
+        "info",
+        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_copy)} only on "
+        f"broker {pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
+        copy=pair.copy,
+        offset=offset,
+        last_offset=offset,
+        file=next((link.file for link in pair.copy.snapshots if link.offset == offset), None),
+        evidence={
+            "only_in_this_copy": only_copy[:TOP].tolist(),
+            "only_in_leader_copy": only_leader[:TOP].tolist(),
+            "snapshots": [at for at, _, _ in differing][-TOP:],
+            "leader_copy": {"broker_id": pair.leader.broker_id, "log_dir": pair.leader.log_dir},
+            "high_watermarks": [watermark(pair.copy), watermark(pair.leader)],
+        },
+    )

@@ -1,0 +1,139 @@
+"""The zombie of KIP-447: a producer that commits offsets of a partition which a rebalance gave to another member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from auditor.model.group_members import Member
+from auditor.model.group_story import Commit
+from auditor.model.offset_watch import Zombie
+from auditor.rules.committed_offsets import FAMILY, at_commit, place_of, writer
+from auditor.rules.finding import Finding, iso, lowered
+from auditor.rules.group_offsets import watched
+from auditor.rules.named import Window
+from auditor.rules.registry import rule
+from auditor.rules.safeguards import GROUP_METADATA
+from auditor.rules.view import LogView
+from auditor.rules.windows import naming, skew
+
+
+@rule(
+    "zombie-offset-commit",
+    family=FAMILY,
+    severity="error",
+    prevented_by=(GROUP_METADATA,),
+)
+def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
+    """A producer commits offsets of a partition that a rebalance gave to another
+
+    Checks: in a classic group, a transactional commit by a producer that had committed in an older generation, behind
+    a commit of the same partition by another producer in the newer one; or two producers commit a partition in one
+    generation, and the transaction of one of them had begun before that generation, by the coordinator's log. Aborted
+    transactions do not count. The evidence has the five steps of the KIP, with the members that owned the partition
+    in both generations by the group's records, and the group.instance.id of static ones.
+    Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
+    gone back. KIP-447 fences this, but only for clients that send their group metadata.
+    Can be wrong: the producer kept the partition, and the other one committed it by mistake. With static members the
+    same group.instance.id in both generations is two processes with one id.
+    What to do: call sendOffsetsToTransaction(offsets, groupMetadata) with clients of 2.5 or newer (Streams:
+    exactly_once_v2); deduplicate what the zombie wrote after the other's commit; give each process a
+    group.instance.id of its own.
+    Source: KIP-447, KIP-345
+    """
+    seen = watched(log)
+    if seen is None:
+        return
+    for zombie in seen.zombies:
+        older = zombie.older
+        assert older is not None
+        since = f"{writer(log, zombie.late)} committed {older.value} (record {older.record_offset})"
+        yield _finding(log, zombie, since, older)
+    for pair in seen.handed_over:
+        for zombie in (pair, pair._replace(rival=pair.late, late=pair.rival)):
+            window = _transaction(log, zombie.late)
+            if window is not None and _begun_before(log, zombie.late, window):
+                since = f"{writer(log, zombie.late)} began its transaction at {iso(window.start_time)}"
+                yield _finding(log, zombie, since, None)
+                break
+
+
+def _transaction(log: LogView, c: Commit) -> Window | None:
+    """The coordinator's transaction that a commit was made in, None where it is not the only one it may be."""
+    named = naming(log)
+    mine = named.of(c.producer_id)
+    near = []
+    for number, row in enumerate(named.rows[mine], mine.start):
+        slack = skew(log, int(row["partition"]) if row["partition"] >= 0 else None)
+        begun = row["begun"] >= 0 and row["begun"] - slack <= c.time
+        if begun and (not row["has_complete"] or c.time <= row["ended"] + slack):
+            near.append(number)
+    return named.window(near[0]) if len(near) == 1 else None
+
+
+def _begun_before(log: LogView, c: Commit, window: Window) -> bool:
+    """Whether the transaction had begun before the generation that its commit came in, beyond doubt of the clocks."""
+    entry = window.first or window.decided
+    known = c.generation is not None and c.generation.time >= 0 and entry is not None
+    if not known or c.generation is None or entry is None:
+        return False
+    return window.start_time + skew(log, entry.partition) < c.generation.time
+
+
+def _finding(log: LogView, zombie: Zombie, since: str, older: Commit | None) -> Finding:
+    c, rival = zombie.late, zombie.rival
+    first = min(c, rival, key=lambda commit: commit.record_offset)
+    evidence: dict[str, Any] = {
+        "older_generation": None if older is None or older.generation is None else older.generation.number,
+        "older_record_offset": None if older is None else older.record_offset,
+        "rival_producer_id": rival.producer_id,
+        "rival_offset": rival.value,
+        "rival_record_offset": rival.record_offset,
+        "owner_before": _member(zombie.owner_before),
+        "owner": _member(zombie.owner),
+        "steps": _steps(log, zombie, since),
+        "confidence": "likely",
+    }
+    behind = first is rival
+    said = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
+    if not behind:
+        said = (
+            f"of a transaction that is older than the generation in which {writer(log, rival)} took the partition over"
+        )
+    return at_commit(
+        log,
+        "zombie-offset-commit",
+        "error" if first.record_offset >= log.intact_from() else lowered("error"),
+        c,
+        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: a zombie of an older generation was not "
+        f"fenced{_statically(zombie)}",
+        evidence=evidence,
+    )
+
+
+def _member(member: Member | None) -> dict[str, str | None] | None:
+    return None if member is None else member._asdict()
+
+
+def _statically(zombie: Zombie) -> str:
+    """Names the static members."""
+    names = [m.instance_id for m in (zombie.owner_before, zombie.owner) if m is not None and m.instance_id is not None]
+    if len(names) == 2 and names[0] == names[1]:
+        return f"; two processes run with the group.instance.id {names[0]}"
+    return f"; static members: {', '.join(dict.fromkeys(names))}" if names else ""
+
+
+def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
+    """The five steps of KIP-447 as the log has them: A is the zombie, B the new owner."""
+    c, rival = zombie.late, zombie.rival
+    generation = c.generation
+    began = "" if generation is None else f"generation {generation.number} began (record {generation.offset})"
+    return [
+        f"1. A: {since}" + (f", as member {zombie.owner_before}" if zombie.owner_before else ""),
+        f"2. A fell out of sync and the group rebalanced: {began}",
+        f"3. B was assigned {c.place.partition}: {writer(log, rival)}"
+        + (f", as member {zombie.owner}" if zombie.owner else ""),
+        f"4. B saw no pending offsets of A, went on and committed {rival.value} (record {rival.record_offset})",
+        f"5. A came back and committed {c.value} (record {c.record_offset}), without a generation that would have "
+        "fenced it",
+    ]

@@ -1,0 +1,172 @@
+"""Accepted findings: counted apart, not printed, no failure, and back when their day is over or they are graver."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor import cli
+from auditor.base.errors import AuditInputError
+from auditor.commands import watch
+from auditor.commands.explain import findings_of
+from auditor.outputs import alerts
+from auditor.pipeline import accepted_findings as baseline
+from auditor.pipeline.accepted_findings import Baseline, Entry
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
+from tests import corpora
+from tests.facts import here
+
+DAY = datetime.date(2026, 11, 21)
+A, B = "a" * 64, "b" * 64
+LAST_MS, NEXT_MS = 1795305599999, 1795305600000  # 2026-11-21T23:59:59.999Z, and a millisecond later
+
+
+def entry(fingerprint: str = A, severity: str = "error", until: datetime.date | None = DAY, rule: str = "") -> Entry:
+    return Entry(fingerprint, severity, "known", "ann", until, rule)
+
+
+def of(*entries: Entry) -> Baseline:
+    return Baseline("f", {e.fingerprint: e for e in entries})
+
+
+@pytest.mark.parametrize(
+    ("severity", "as_of", "accepts"),
+    [("error", LAST_MS, True), ("error", NEXT_MS, False), ("warning", LAST_MS, True), ("critical", LAST_MS, False)],
+)
+def test_an_entry_counts_to_the_end_of_its_day_and_up_to_its_severity(severity: str, as_of: int, accepts: bool) -> None:
+    found = baseline.judge(of(entry()), [(A, severity)], as_of, ())
+    assert [e is not None for e in found.accepted] == [accepts]
+    assert [e.fingerprint for e, _ in found.back] == ([] if accepts else [A])
+
+
+def test_without_a_day_an_entry_has_no_end() -> None:
+    assert baseline.judge(of(entry(until=None)), [(A, "error")], 1 << 50, ()).accepted[0] is not None
+
+
+def test_what_no_finding_has_is_said_only_where_it_was_looked_for() -> None:
+    given = of(entry(A, rule="r"), entry(B, rule="other"))
+    assert [e.fingerprint for e in baseline.judge(given, [], 0, ["r"]).gone] == [A]
+    assert baseline.judge(given, [], 0, None).gone == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is no baseline"),
+        ("[]", "has no list 'accepted'"),
+        ('{"accepted": [{"fingerprint": "ab"}]}', "entry 1 has no fingerprint"),
+        (json.dumps({"accepted": [entry().row() | {"reason": " "}]}), "entry 1 has no reason"),
+        (json.dumps({"accepted": [entry().row() | {"severity": "bad"}]}), "entry 1: severity is one of"),
+        (json.dumps({"accepted": [entry().row() | {"until": "soon"}]}), "entry 1: 'soon' is no day"),
+    ],
+)
+def test_a_file_that_is_no_baseline_is_a_mistake(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "b.json").write_text(text, encoding="utf-8")
+    with pytest.raises(AuditInputError, match=says):
+        baseline.read(tmp_path / "b.json")
+    with pytest.raises(AuditInputError, match="cannot read"):
+        baseline.read(tmp_path / "none")
+
+
+def test_a_file_reads_as_it_was_written(tmp_path: Path) -> None:
+    entries = {A: entry(), B: entry(B, until=None, rule="r")}
+    (tmp_path / "b.json").write_text(baseline.text_of(entries.values()), encoding="utf-8")
+    assert baseline.read(tmp_path / "b.json").entries == entries
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a run without a baseline; its history beside it."""
+    folder = tmp_path_factory.mktemp("first")
+    assert cli.main([*call(folder / "out"), "--history", str(folder / "kept"), "--run-id", "1", "--quiet"]) == 1
+    return folder
+
+
+def call(out: Path) -> list[str]:
+    as_of = str(corpora.manifest("hanging-36")["copied_at"])
+    return ["audit", str(corpora.unpack("hanging-36")), "--out", str(out), "--as-of", as_of, "--master", "inline[1]"]
+
+
+def test_what_is_accepted_is_in_the_results_and_nowhere_else(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = str(tmp_path / "b.json"), tmp_path / "out"
+    accept = ["baseline", "--out", str(first / "out"), "--baseline", file, "--rule", "hanging-transaction"]
+    assert cli.main([*accept, "--reason", "OPS-17", "--who", "ann", "--until", "never"]) == 0
+    assert capsys.readouterr().out == f"4 findings accepted by ann with no end: OPS-17\n{file} has 4 entries\n"
+    history = ["--history", str(first / "kept"), "--run-id", "2"]
+    assert cli.main([*call(out), "--baseline", file, *history]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Nothing else is blocked, and nothing else is wrong")
+    assert "4 partitions are blocked as the baseline accepts" in " ".join(said.split())
+    assert "hanging-transaction" not in said
+    assert (out / "findings.jsonl").read_bytes() == (first / "out" / "findings.jsonl").read_bytes()
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["counts"]["by_severity"] == {"critical": 0, "error": 0, "warning": 0, "info": 3}
+    assert summary["baseline"]["counts"]["by_rule"] == {"hanging-transaction": 4}
+    metrics = (out / "metrics.prom").read_text(encoding="utf-8")
+    assert 'kafka_audit_accepted_findings{severity="critical"} 4.0' in metrics
+    assert 'kafka_audit_blocked_partitions{standing="stuck"} 0.0' in metrics
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "4 findings (4 critical) are accepted by" in page
+
+
+def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Path, tmp_path: Path) -> None:
+    rows = list(findings_of(first / "out"))
+    grave = {row["fingerprint"] for row in rows if row["severity"] == "critical"}
+    file = tmp_path / "b.json"
+    entries = [Entry(name, "critical", "known", "ann", None) for name in grave]
+    file.write_text(baseline.text_of(entries), encoding="utf-8")
+    copied_at = corpora.manifest("hanging-36")["copied_at"]
+
+    def news_of(run_id: str, given: Path | None) -> alerts.News:
+        options = AuditOptions(
+            (str(corpora.unpack("hanging-36")),), tmp_path / run_id, as_of=copied_at, baseline=given,
+            history=first / "alerts", run_id=run_id,
+        )  # fmt: skip
+        from auditor import running
+
+        audit = Audit(options, here())
+        running.write(audit)
+        return alerts.news(audit, "critical")
+
+    def names(rows: Any) -> set[str]:
+        return {row["fingerprint"] for row in rows}
+
+    assert names(news_of("a", None).new) == grave
+    accepted = news_of("b", file)
+    assert (names(accepted.new), names(accepted.gone), names(accepted.still)) == (set(), grave, set())
+    again = news_of("c", file)
+    assert (again.new, again.gone, again.still) == ([], [], [])
+    assert names(news_of("d", None).new) == grave
+
+
+def test_a_watch_reports_nothing_that_is_accepted(first: Path, tmp_path: Path) -> None:
+    names = [row["fingerprint"] for row in findings_of(first / "out")]
+    file = tmp_path / "b.json"
+    file.write_text(baseline.text_of([entry(names[0], "critical", None)]), encoding="utf-8")
+    as_of = corpora.manifest("hanging-36")["copied_at"]
+    options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path, as_of=as_of, baseline=file)
+    holding = watch._holding(Audit(options, here()))
+    assert {row["fingerprint"] for row in holding.values()} == set(names[1:])
+
+
+def test_fingerprints_prefixes_and_prune(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "b.json"
+    file.write_text(baseline.text_of([entry()]), encoding="utf-8")
+    name = next(iter(findings_of(first / "out")))["fingerprint"]
+    common = ["baseline", "--out", str(first / "out"), "--baseline", str(file)]
+    assert cli.main([*common, "fff0000000"]) == 2
+    assert cli.main([*common, "--rule", "no-such"]) == 2
+    assert cli.main([*common, name[:12], "--who", "bob", "--until", "2026-12-31"]) == 0
+    assert baseline.read(file).entries.keys() == {A, name}
+    assert cli.main([*common, "--prune"]) == 0
+    assert baseline.read(file).entries.keys() == {name}
+    assert capsys.readouterr().out.endswith(f"1 entry taken away\n{file} has 1 entry\n")
+    assert cli.main([*common, "--until", "someday"]) == 2
+    assert cli.main(["baseline", "--out", str(tmp_path)]) == 2

@@ -1,0 +1,111 @@
+"""A history of many clusters: a row each, compared with its own run before, and overdue where none came."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from auditor import cli
+from auditor.commands import dashboard
+from auditor.dashboards.cluster_page import render_clusters
+from auditor.outputs import cluster_standings as clusters
+from auditor.outputs import runs
+from auditor.pipeline import results
+from tests.unit import report_samples as samples
+from tests.unit.html_page import Page
+from tests.unit.test_kept_runs import finding
+
+NOW = datetime.datetime.now(datetime.UTC)
+
+
+def publish(history: Path, cluster: str, night: int, *offsets: int, complete: bool = True) -> None:
+    """A run with an error at each of some offsets."""
+    rows = [finding(partition=0, offset=offset) for offset in offsets]
+    found = [
+        row | {"fingerprint": f"{cluster}{row['offset']}", "cluster_id": cluster, "evidence": "{}"} for row in rows
+    ]
+    facts = {
+        "as_of": f"2026-11-{night:02d}T04:00:00.000Z", "counts": {"error": len(rows)}, "batches": 1,
+        "complete": complete, "clusters": [cluster],
+    }  # fmt: skip
+    tables = {"findings": pa.Table.from_pylist(found, schema=results.FINDINGS)}
+    runs.publish(history, f"{cluster}-{night}", tables, facts)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    for night in (19, 20, 21):
+        publish(tmp_path, "well", night)
+        publish(tmp_path, "ill", night, *([night, 5] if night > 19 else []))
+    publish(tmp_path, "torn", 21, complete=False)
+    return tmp_path
+
+
+def test_a_row_a_cluster_the_worst_first(history: Path) -> None:
+    found = clusters.standings(history, runs.committed(history), NOW)
+    assert [each.name for each in found] == ["ill", "torn", "well"]
+    ill, torn, well = found
+    assert (ill.runs, ill.new, ill.gone, ill.since) == (3, 1, 1, "2026-11-20T04:00:00.000Z")
+    assert (torn.new, torn.complete, torn.since) == (None, False, None)
+    assert (well.new, well.gone, well.worst) == (0, 0, None)
+
+
+def test_who_has_had_no_run_for_half_as_long_again_is_overdue(history: Path) -> None:
+    day = 86_400_000
+    known = runs.committed(history)
+    for hours, late in ((35, False), (37, True)):
+        found = clusters.standings(history, known, NOW + datetime.timedelta(hours=hours), day)
+        assert {each.overdue for each in found} == {late}
+    # By what it did before: the runs of the test are moments apart, and one run alone tells nothing.
+    found = clusters.standings(history, known, NOW + datetime.timedelta(hours=2))
+    assert {each.name: each.overdue for each in found} == {"ill": True, "well": True, "torn": False}
+
+
+def test_the_run_before_is_one_of_the_same_cluster(history: Path) -> None:
+    before = runs.before(history, None, ["ill"])
+    assert before is not None
+    assert before.run_id == "ill-21"
+
+
+def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path) -> None:
+    text = dashboard.clusters(history)
+    assert text is not None
+    page = Page(text)
+    assert page.faults == []
+    assert "1 of 3 clusters has critical or error findings; 1 not read whole" in page.text
+    assert [a["href"] for a in page.all("a") if (a.get("href") or "").startswith("?run=")] == [
+        "?run=ill-21", "?run=torn-21", "?run=well-21"
+    ]  # fmt: skip
+    inside = Page(dashboard.overview(history, "ill-21") or "")
+    assert "1 new finding, 1 gone, 1 still there" in inside.text
+    assert "well-21" not in inside.text
+    assert "all clusters" in inside.text
+
+
+def test_one_cluster_has_no_page_of_clusters(tmp_path: Path) -> None:
+    publish(tmp_path, "only", 21, 1)
+    assert dashboard.clusters(tmp_path) is None
+
+
+def test_hostile_names_are_inert(tmp_path: Path) -> None:
+    for name in (samples.HOSTILE, "other"):
+        publish(tmp_path, name, 21, 1)
+    text = dashboard.clusters(tmp_path) or ""
+    assert Page(text).faults == []
+    assert len(Page(text).all("script")) == 1
+    assert render_clusters([]) != ""
+
+
+def test_the_command_says_the_same(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["history", str(history)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("ill  0 critical, 2 error")
+    assert "1 new, 1 gone; critical or error since 2026-11-20 04:00:00 UTC; last run ill-21" in lines[0]
+    assert cli.main(["history", str(history), "--diff", "previous", "latest"]) == 2
+    assert "--cluster" in capsys.readouterr().err
+    assert cli.main(["history", str(history), "--cluster", "ill", "--diff", "previous", "latest"]) == 0
+    assert "1 new, 1 gone, 1 still there" in capsys.readouterr().out
+    assert cli.main(["history", str(history), "--cluster", "none"]) == 2

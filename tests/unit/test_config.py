@@ -1,0 +1,119 @@
+"""Options from files: which goes before which, and every mistake by file and key."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from auditor import cli
+from auditor.commands import config
+
+CALL = ["audit", "logs", "--out", "out"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_text(text, encoding="utf-8")
+
+
+def test_the_command_line_goes_before_auditor_toml_and_that_before_pyproject_toml() -> None:
+    write("pyproject.toml", '[tool.auditor]\nfail-on = "info"\npolicy = "kip-890"\nmaster = "inline"\n')
+    write("auditor.toml", 'fail-on = "warning"\npolicy = "kip-360"\n')
+    args = cli.parsed([*CALL, "--fail-on", "critical"])
+    assert (args.fail_on, args.policy, args.master) == ("critical", "kip-360", "inline")
+
+
+def test_a_commands_own_table_goes_before_what_is_said_for_all() -> None:
+    write("auditor.toml", 'topic = ["a"]\n[audit]\ntopic = ["b", "c*"]\n[watch]\ntopic = ["d"]\ninterval = 5\n')
+    assert cli.parsed(CALL).topic == ["b", "c*"]
+    watch = cli.parsed(["watch", *CALL[1:]])
+    assert (watch.topic, watch.interval) == (["d"], 5)
+    assert cli.parsed(["sql", "SELECT 1", "logs"]).topic == ["a"]
+
+
+def test_what_the_command_line_lists_replaces_the_files_list() -> None:
+    write("auditor.toml", 'topic = ["a", "b"]\n')
+    assert cli.parsed([*CALL, "--topic", "c"]).topic == ["c"]
+
+
+def test_a_file_that_is_named_stands_in_for_those_of_the_folder(tmp_path: Path) -> None:
+    write("auditor.toml", 'fail-on = "info"\n')
+    write("other.toml", 'out = "elsewhere"\nrecords = true\nmax-findings = 7\n')
+    for option in (["--config", "other.toml"], ["--config=other.toml"]):
+        args = cli.parsed(["audit", "logs", *option])
+        assert (args.fail_on, args.out, args.records, args.max_findings) == ("error", Path("elsewhere"), True, 7)
+
+
+def test_without_files_nothing_changes() -> None:
+    write("pyproject.toml", '[tool.ruff]\nline-length = 1\n[project]\nname = "x"\n')
+    assert vars(cli.parsed(CALL))["fail_on"] == "error"
+    with pytest.raises(SystemExit):
+        cli.parsed(["audit", "logs"])
+
+
+def test_which_options_came_of_a_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    write("auditor.toml", 'fail-on = "info"\nrecords = true\n')
+    cli.parsed(CALL)
+    assert capsys.readouterr().err == "auditor: auditor.toml sets fail-on, records\n"
+    cli.parsed([*CALL, "--quiet"])
+    cli.parsed([*CALL, "--fail-on", "error", "--records"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("fail_on = 'info'", "auditor.toml: no command has an option named 'fail_on'"),
+        ("[audit]\ninterval = 1", "auditor.toml: [audit] has no option 'interval'"),
+        ("[audits]\nrecords = true", "auditor.toml: [audits] is no command"),
+        ("[watch]\ninterval = '1'", "auditor.toml: [watch] interval is a number, not '1'"),
+        ("records = 'yes'", "auditor.toml: records is true or false, not 'yes'"),
+        ("max-findings = 1.5", "auditor.toml: max-findings is a whole number, not 1.5"),
+        ("max-findings = true", "auditor.toml: max-findings is a whole number, not True"),
+        ("topic = 'a'", "auditor.toml: topic is a list, not 'a'"),
+        ("topic = [1]", "auditor.toml: topic is a text in quotes, not 1"),
+        ("fail-on = 'bad'", "auditor.toml: fail-on is 'bad'; one of critical, error"),
+        ("[history]\ndiff = ['a']", "auditor.toml: [history] diff is a list of 2, not of 1"),
+        ("config = 'x'", "auditor.toml: no command has an option named 'config'"),
+        ("x =", "auditor.toml is no TOML"),
+        ("x = '\x80'", "auditor.toml is no TOML"),
+    ],
+)
+def test_a_mistake_is_named_by_file_and_key(text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("auditor.toml").write_bytes(text.encode("latin-1"))
+    assert cli.main([*CALL]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+
+
+def test_a_named_file_must_be_there_and_tool_auditor_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*CALL, "--config", "none.toml"]) == 2
+    assert "cannot read none.toml" in capsys.readouterr().err
+    write("pyproject.toml", "[tool]\nauditor = 1\n")
+    assert cli.main(CALL) == 2
+    assert "pyproject.toml: tool.auditor is no table" in capsys.readouterr().err
+
+
+def test_every_option_of_every_command_can_stand_in_a_file() -> None:
+    samples = {int: 3, float: 3, None: "x", Path: "x"}
+    for name, parser in cli.parsers()[1].items():
+        lines = []
+        for key, action in config.options(parser).items():
+            one = samples[action.type] if action.choices is None else next(iter(action.choices))  # type: ignore[index]
+            value = f"'{one}'" if isinstance(one, str) else str(one)
+            many = [value] * (action.nargs if isinstance(action.nargs, int) else 1)
+            listed = f"[{', '.join(many)}]" if "Append" in type(action).__name__ or len(many) > 1 else value
+            lines.append(f"{key} = {'true' if action.nargs == 0 else listed}")
+        found = config.settings(
+            [config.Source("f", tomllib.loads(f"[{name}]\n" + "\n".join(lines)))],
+            name, list(cli.parsers()[1]), cli.parsers()[1].get,
+        )  # fmt: skip
+        assert found.keys() == config.options(parser).keys()

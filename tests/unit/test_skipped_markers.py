@@ -1,0 +1,71 @@
+"""KAFKA-20734: a coordinator completes a transaction while a partition has no leader, and its marker never comes.
+
+The demo is a real 4.3.1 cluster that did so (times and states as Kafka's own tools and logs gave them).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from auditor.commands.demo import DEMO
+from auditor.dashboards.prevention import declared
+from auditor.model.releases import SKIPS_MARKERS, Shown
+from auditor.rules import registry
+from auditor.rules.elections import WithoutLeader
+from auditor.rules.finding import Finding
+from tests.facts import judge, logs_below
+
+AS_OF = int((DEMO / "as-of").read_text())
+RULE = "hanging-transaction"
+
+
+def hanging(*, leaderless: bool = True, release: Shown | None = None) -> list[Finding]:
+    logs = logs_below(DEMO / "logs", as_of=AS_OF)
+    for log in logs:
+        if not leaderless:
+            log.cluster.leaderless = {}
+        if release is not None:
+            log.cluster.releases = dict.fromkeys(log.cluster.releases, release)
+    return judge(logs, RULE)
+
+
+def test_the_finding_names_the_defect_and_who_has_it() -> None:
+    found = {f.transactional_id: f for f in hanging()}
+    assert set(found) == {"ulna-c", "ulna-a", "ulna-fine"}  # as the data's truth says
+    for f in found.values():
+        assert (f.severity, f.topic, f.partition) == ("critical", "ulna.leg", 0)
+        assert f.evidence["known_defect"] == "KAFKA-20734"
+        assert f.evidence["no_leader_from"] < f.evidence["completed"] < f.evidence["no_leader_until"]
+        assert "4.3.0, 4.3.1 and 4.4.0" in f.message
+        assert "likely deleted already" in f.remedy
+    assert found["ulna-c"].remedy.startswith("Do not abort")
+    assert "abort --topic ulna.leg --partition 0 --start-offset 25" in found["ulna-a"].remedy
+
+
+def test_a_partition_that_always_had_a_leader_hangs_for_another_reason() -> None:
+    assert [f for f in hanging(leaderless=False) if "known_defect" in f.evidence or "KAFKA" in f.remedy] == []
+
+
+def test_when_nobody_led_is_what_the_metadata_says() -> None:
+    (log,) = (log for log in logs_below(DEMO / "logs", as_of=AS_OF) if log.name == "ulna.leg-0")
+    gone = log.cluster.leaderless["ulna.leg", 0][0]  # and once more when all was stopped
+    assert isinstance(gone, WithoutLeader)
+    assert gone.until is not None
+    assert gone.since < 1795308343727 < gone.until  # the last update of ulna-c in __transaction_state
+
+
+@pytest.mark.parametrize(
+    ("shown", "may"),
+    [(Shown(), True), (Shown((4, 0)), True), (Shown((3, 0), (4, 0)), False), (Shown((4, 5)), False)],
+)
+def test_which_releases_may_have_it(shown: Shown, may: bool) -> None:
+    assert shown.may_have(SKIPS_MARKERS) is may
+
+
+def test_no_setting_is_said_to_prevent_a_defect() -> None:
+    rows = registry.described([f.to_dict() for f in hanging()])
+    assert declared(rows) == {}
+    other = [dataclasses.replace(f, evidence={}) for f in hanging()]
+    assert declared(registry.described([f.to_dict() for f in other]))[RULE]

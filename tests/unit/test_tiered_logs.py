@@ -1,0 +1,215 @@
+"""Tiered storage with its remote files: one log, as if it had never been tiered."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from auditor.base.errors import AuditInputError
+from auditor.connectors import names, tiered
+from auditor.inline import duckdb_sql
+from auditor.pipeline.judge import accounting
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
+from tests import corpora
+from tests.facts import here, logs_of, opened
+from tests.forge import Forged
+
+NAME = "tiered-43"
+REMOTE = Path("remote") / "kafka-tiered-storage"
+ENDS = {"plain-0": (90, 1080), "tx-0": (96, 1152), "cut-0": (90, 1080)}  # records of a segment; the first local one
+
+
+def folder(path: Path, log: str) -> Path:
+    """Where the remote segments of a partition lie."""
+    (found,) = (path / REMOTE).glob(f"{log}-*")
+    return found
+
+
+def untiered(path: Path, target: Path) -> Path:
+    """The same log directory with every remote segment where it was before it was tiered: names and nothing else."""
+    shutil.copytree(path / "broker-1", target / "broker-1")
+    for log, (size, local) in ENDS.items():
+        for file in folder(path, log).iterdir():
+            start, kind = int(file.name[:20]), file.suffix[1:]
+            offset = start + size if kind == "snapshot" else start
+            if kind != "leader_epoch_checkpoint" and start < local:
+                shutil.copy(file, target / "broker-1" / log / f"{offset:020}.{kind}")
+    return target
+
+
+def said(path: Path, **options: object) -> list[tuple[object, ...]]:
+    """The findings, but for the names of files and what a tiered log has no part in."""
+    audit = opened(path, as_of=corpora.manifest(NAME)["copied_at"], **options)
+    return sorted(
+        (
+            f.rule,
+            f.severity,
+            f.topic,
+            f.partition,
+            f.offset or 0,
+            f.producer_id or 0,
+            f.position or 0,
+            re.sub(r"\S+/\S+\.(?=\w+)", "", f.message),
+        )
+        for f in audit.findings
+    )
+
+
+def nothing(path: Path) -> None:
+    """Leaves it as it is."""
+
+
+def flipped(path: Path) -> None:
+    """A byte of a record in a remote segment: its checksum does not fit."""
+    (file,) = folder(path, "plain-0").glob(f"{270:020}-*.log")
+    data = bytearray(file.read_bytes())
+    data[100] ^= 0xFF
+    file.write_bytes(data)
+
+
+def zeroed(path: Path) -> None:
+    """The transaction index of a remote segment says nothing."""
+    for file in folder(path, "tx-0").glob(f"{384:020}-*.txnindex"):
+        file.write_bytes(b"")
+
+
+def other_snapshot(path: Path) -> None:
+    """A remote snapshot from another segment's end."""
+    (one,) = folder(path, "plain-0").glob(f"{90:020}-*.snapshot")
+    (other,) = folder(path, "plain-0").glob(f"{180:020}-*.snapshot")
+    shutil.copy(other, one)
+
+
+@pytest.mark.parametrize(
+    ("alter", "rules"),
+    [
+        (nothing, set()),
+        (flipped, {"batch-crc-mismatch"}),
+        (zeroed, {"aborted-transaction-not-indexed"}),
+        (other_snapshot, {"snapshot-replay-mismatch"}),
+    ],
+)
+def test_a_tiered_log_has_the_findings_of_the_same_log_untiered(
+    tmp_path: Path, alter: Callable[[Path], None], rules: set[str]
+) -> None:
+    path = corpora.copy(NAME, tmp_path / "tiered")
+    alter(path)
+    ours = said(path)
+    assert ours == said(untiered(path, tmp_path / "untiered"))
+    assert rules <= {str(row[0]) for row in ours}
+
+
+def test_every_offset_and_byte_is_accounted_for() -> None:
+    audit = opened(corpora.unpack(NAME))
+    logs = {log.name: log.leader for log in logs_of(audit)}
+    for log in ENDS:
+        offsets = accounting(logs[log])
+        assert offsets["remote"] == offsets["missing"] == offsets["not_reached"] == 0
+    assert logs["plain-0"].producers["first_sequence"].tolist() == [0, 0]  # as the manifest says
+    files = corpora.manifest(NAME)["files"]
+    inventory = audit.inventory
+    assert inventory.bytes_found == files["bytes"]
+    counted = sum(len(d.files()) for d in inventory.log_dirs) + len(inventory.skipped) + len(inventory.settings)
+    assert counted == files["count"]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Without the metadata: which segments are whole is what their files say."""
+    path = corpora.copy(NAME, tmp_path)
+    for metadata in (path / "broker-1").glob("__remote_log_metadata-*"):
+        shutil.rmtree(metadata)
+    return path
+
+
+def test_without_metadata_the_files_tell(bare: Path) -> None:
+    logs = {log.name: log.leader for log in logs_of(opened(bare))}
+    assert {log: logs[log].segment_bases[0] for log in ENDS} == {"plain-0": 0, "tx-0": 0, "cut-0": 720}
+    assert all(accounting(logs[log])["missing"] == 0 for log in ENDS)
+
+
+def test_segments_of_different_leaders_overlap(bare: Path) -> None:
+    """One that begins in the middle of another and goes on to the end of the next."""
+    place = folder(bare, "plain-0")
+    (first,), (second,) = place.glob(f"{0:020}-*.log"), place.glob(f"{90:020}-*.log")
+    log = Forged(bare / "broker-1", "plain-0")
+    forged = Forged.__new__(Forged)
+    forged.segments = {0: _batches(first)}
+    middle = next(b["base_offset"] for b in forged.all() if b["base_offset"] >= 40)
+    kept = b"".join(bytes(b.data) for b in forged.all() if b["base_offset"] >= middle)
+    (place / f"{middle:020}-{'A' * 22}.log").write_bytes(kept + second.read_bytes())
+    audit = opened(bare)
+    (found,) = (one for one in logs_of(audit) if one.name == "plain-0")
+    assert found.leader.segment_bases[:3] == [0, middle, 180]
+    offsets = accounting(found.leader)
+    assert (offsets["data"], offsets["total"]) == (log.end, log.end)
+    assert found.leader.sums["bytes_skipped"] >= first.stat().st_size - len(kept) > 0
+    reasons = {s.file.rpartition("/")[2]: s.reason for s in audit.inventory.skipped}
+    assert reasons[second.name] == tiered.NOT_NEEDED
+    assert not [f for f in audit.findings if f.topic == "plain"]
+
+
+def _batches(path: Path) -> list[object]:
+    from tests.forge import _batches as read
+
+    return list(read(path.read_bytes()))
+
+
+def test_behind_a_hole_the_log_begins_anew(tmp_path: Path) -> None:
+    """Where a remote segment was not given, what lies below it is said to be remote, not to be missing."""
+    path = corpora.copy(NAME, tmp_path)
+    for file in folder(path, "plain-0").glob(f"{270:020}-*"):
+        file.unlink()
+    audit = opened(path)
+    (log,) = (one for one in logs_of(audit) if one.name == "plain-0")
+    assert log.leader.segment_bases[0] == 360
+    offsets = accounting(log.leader)
+    assert (offsets["remote"], offsets["missing"]) == (360, 0)
+    cut_off = {s.file.rpartition("/")[2][:20] for s in audit.inventory.skipped if s.reason == tiered.CUT_OFF}
+    assert cut_off == {f"{offset:020}" for offset in (0, 90, 180)}
+
+
+def test_remote_segments_are_named_apart(tmp_path: Path) -> None:
+    """--remote: a folder elsewhere; the names of log directories stay as they are without it."""
+    path = corpora.copy(NAME, tmp_path / "copies")
+    shutil.move(path / "remote", tmp_path / "elsewhere")
+    options = AuditOptions((str(path),), Path(), remote=(str(tmp_path / "elsewhere"),))
+    audit = Audit(options, here())
+    (log_dir,) = audit.inventory.log_dirs
+    assert log_dir.name == Audit(AuditOptions((str(path),), Path()), here()).inventory.log_dirs[0].name
+    (log,) = (one for one in logs_of(audit) if one.name == "plain-0")
+    assert log.leader.segments[0].startswith(folder_name(tmp_path / "elsewhere"))
+    text = "SELECT min(base_offset) AS a, sum(record_count) AS n FROM batches WHERE topic = 'plain'"
+    rows = duckdb_sql.query(audit.runner.pool, audit, text, frozenset({"batches"}))
+    assert rows.to_pylist() == [{"a": 0, "n": 1260}]
+    with pytest.raises(AuditInputError, match="no remote segments"):
+        _ = Audit(AuditOptions((str(path),), Path(), remote=(str(path / "broker-1"),)), here()).inventory
+
+
+def folder_name(path: Path) -> str:
+    (found,) = (path / "kafka-tiered-storage").glob("plain-0-*")
+    return found.name
+
+
+def test_remote_segments_without_a_replica_are_skipped_with_a_reason(tmp_path: Path) -> None:
+    path = corpora.copy(NAME, tmp_path)
+    shutil.rmtree(path / "broker-1" / "plain-0")
+    skipped = [s for s in opened(path).inventory.skipped if s.file.startswith("plain-0-")]
+    assert {s.reason for s in skipped} == {tiered.NO_REPLICA}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("00000000000000000090-BZBnhlqNQf2hJyOAEutuPQ.log", (90, "BZBnhlqNQf2hJyOAEutuPQ")),
+        ("90_BZBnhlqNQf2hJyOAEutuPQ.index", (90, "BZBnhlqNQf2hJyOAEutuPQ")),
+        ("00000000000000000090.log", None),
+    ],
+)
+def test_names_of_remote_files(name: str, expected: tuple[int, str] | None) -> None:
+    assert names.remote_segment(name) == expected
