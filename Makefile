@@ -4,7 +4,7 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,9 @@ demo: .venv/.run ## audit a small log directory of a real broker and write its r
 
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical -m "not cluster and not browser"
+
+test-unit: setup ## the unit tests alone: no JVM, no processes, within a minute
+	@$(BIN)/python -m pytest -n logical tests/unit
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker

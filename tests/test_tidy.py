@@ -270,6 +270,22 @@ def test_pages_name_what_exists(page: str) -> None:
         assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
 
 
+def starts_python(source: str) -> bool:
+    """Whether a module runs this interpreter again; that the pool of readers is not started, its conftest sees to."""
+    return any(name in source for name in ("sys.executable", "import multiprocessing", "ProcessPoolExecutor"))
+
+
+@pytest.mark.parametrize("path", sources("tests/unit"), ids=name_of)
+def test_units_start_no_process_and_no_spark(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert not starts_python(source), "it belongs in tests/processes"
+    assert not re.search(r"\bspark: |mark\.spark\b", source), "it belongs in tests/spark"
+
+
+def test_a_process_in_a_unit_test_is_seen() -> None:
+    assert starts_python("subprocess.run([sys." + "executable, '-c', code])")
+
+
 def helpers() -> list[Path]:
     """What tests share: Python files below tests/ that are no tests."""
     return [p for p in sources("tests") if not p.name.startswith("test_") and not p.is_relative_to(ROOT / "tests/data")]

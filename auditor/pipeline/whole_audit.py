@@ -41,7 +41,7 @@ from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import Kept
-from auditor.rules.resolve import resolve
+from auditor.rules.resolve import resolve_each
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class Audit:
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        found = resolve(self.judged["finding"])
+        found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
         for finding in found:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
         return found
