@@ -29,19 +29,22 @@ class Asked:
         return not self.topics or internal or any(fnmatch.fnmatchcase(topic, glob) for glob in self.topics)
 
 
-def asked(options: Mapping[str, str]) -> Asked:
-    """The options of a reader. Errors: :class:`AuditInputError` for one that is wrong, and where no path is given."""
+def asked(given: Mapping[str, str]) -> Asked:
+    """The options of a reader, in any case. Errors: :class:`AuditInputError` for one that is wrong, or where
+    no path is given."""
+    options = {name.lower(): value for name, value in given.items()}
     paths = options.get("paths") or options.get("path")
     if not paths:
         raise AuditInputError("no path was given; give it to load(), or several as a JSON list in the option paths")
     return Asked(
         json.loads(paths) if "paths" in options else [paths], json.loads(options.get("topics", "[]")),
-        _number(options, "splitSize", 128 << 20, 1 << 16), how_of(options), json.loads(options.get("refused", "{}")),
+        _number(options, "splitSize", 128 << 20, 1 << 16), how_of(given), json.loads(options.get("refused", "{}")),
     )  # fmt: skip
 
 
-def how_of(options: Mapping[str, str]) -> How:
-    """Those that say how files are read. Errors: :class:`AuditInputError`."""
+def how_of(given: Mapping[str, str]) -> How:
+    """Those that say how files are read, in any case. Errors: :class:`AuditInputError`."""
+    options = {name.lower(): value for name, value in given.items()}
     limits = DEFAULT_LIMITS._replace(
         max_batch_bytes=_number(options, "maxBatchBytes", DEFAULT_LIMITS.max_batch_bytes, 1 << 10),
         max_batch_ratio=_number(options, "maxBatchRatio", DEFAULT_LIMITS.max_batch_ratio, 1),
@@ -50,11 +53,11 @@ def how_of(options: Mapping[str, str]) -> How:
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
-    return str(options.get(name, "false")).lower() == "true"
+    return str(options.get(name.lower(), "false")).lower() == "true"
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int) -> int:
-    text = str(options.get(name, default))
+    text = str(options.get(name.lower(), default))
     number = setting_number(text, least)
     if number is None:
         raise AuditInputError(f"option {name} is {text!r}; give a whole number of at least {least}")
