@@ -194,8 +194,8 @@ def same_decision(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "producer_id")
 def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
-    """A transaction that ends at the cause's marker."""
-    return cause.offset == other.last_offset
+    """A transaction that ends at the cause's marker, and no other one beside it."""
+    return cause.offset == other.last_offset and other.evidence.get("transactions", 1) == 1
 
 
 @relation("topic", "partition", "producer_id")
@@ -277,5 +277,6 @@ def same_batch_on_another_broker(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
-    """A transaction that ends at the offset where replicas differ."""
-    return cause.offset is not None and cause.offset == other.last_offset
+    """A transaction that ends at the offset where replicas differ, and no other one beside it."""
+    alone = other.evidence.get("transactions", 1) == 1
+    return alone and cause.offset is not None and cause.offset == other.last_offset
