@@ -81,6 +81,15 @@ def within_its_offsets(cause: Finding, other: Finding) -> bool:
     return cause.offset <= other.offset <= (cause.last_offset if cause.last_offset is not None else cause.offset)
 
 
+@relation("topic", "partition", "producer_id", "producer_epoch")
+def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
+    """It goes on where the cause's batch would have ended with the sequence that was expected of it."""
+    if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
+        return False
+    goes_on = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset + 1) % 2**31
+    return (other.evidence.get("previous_last_offset"), other.evidence.get("found")) == (cause.last_offset, goes_on)
+
+
 @relation("topic", "partition", "producer_id")
 def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     """It is of the same producer's batches, and no snapshot shows what their stamps say."""
