@@ -205,12 +205,12 @@ def _overlaps(rows: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> np.
 def _gaps(
     rows: dict[str, np.ndarray], others: dict[str, np.ndarray], lone: np.ndarray, in_leader: bool, undecidable: bool
 ) -> list[Gap]:
-    """Batches that the other copy lacks, neighbours together: with no batch of either copy between them."""
+    """Batches that the other copy lacks, together those with no batch of either copy between them."""
     numbers = np.flatnonzero(lone)
     if not len(numbers):
         return []
-    passed = np.searchsorted(others["base_offset"], rows["base_offset"][numbers])
-    cuts = np.flatnonzero((np.diff(numbers) > 1) | (np.diff(passed) > 0))
+    below = np.searchsorted(others["base_offset"], rows["base_offset"][numbers])
+    cuts = np.flatnonzero((np.diff(numbers) > 1) | (np.diff(below) > 0))
     starts, ends = np.concatenate([[0], cuts + 1]), np.concatenate([cuts, [len(numbers) - 1]])
     return [
         Gap(in_leader, int(first), int(last), int(batches), undecidable)
