@@ -205,7 +205,7 @@ def _aborted(copy: CopyFacts) -> np.ndarray:
 @rule(
     "aborted-transaction-not-indexed",
     family=FAMILY,
-    severity="critical",
+    severity="critical; info while it may be in flight, or where no .txnindex was copied",
     absorbed_by=(
         By("split-decision", ends_at_its_marker),
         By("marker-contradicts-decision", ends_at_its_marker),
@@ -216,7 +216,8 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
 
     Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
-    .txnindex.
+    .txnindex. All that a segment's missing .txnindex would list are one finding; where the whole input has no .txnindex
+    at all, those were probably not copied, which is said once a log.
     Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records.
     Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
@@ -224,20 +225,34 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     Source: TransactionIndex; semantics 1.10
     """
     for copy in log.copies:
-        indexed = {(int(a["producer_id"]), int(a["last_offset"])) for a in copy.aborted}
-        unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
-        with_index = copy.indexed
-        for t in _aborted(copy):
-            if t["records"] <= 0 or (int(t["producer_id"]), int(t["marker_offset"])) in indexed:
-                continue
-            if t["last_offset"] < copy.log_start or (t["first_offset"] < _intact(log, copy) and t["records"] == 0):
-                continue
-            log_file = copy.file(int(t["marker_segment"])) or ""
-            if int(t["marker_segment"]) not in with_index:
-                continue
-            if log_file.removesuffix(".log") + ".txnindex" in unreadable:
-                continue
-            yield _not_indexed(log, copy, t, log_file)
+        without_index: dict[int, list[np.void]] = {}
+        for t in _unindexed(log, copy):
+            number = int(t["marker_segment"])
+            if number in copy.abort_indexes:
+                yield _not_indexed(log, copy, [t])
+            else:
+                without_index.setdefault(number if log.cluster.abort_indexes else -1, []).append(t)
+        for rows in without_index.values():
+            yield _not_indexed(log, copy, rows)
+
+
+def _unindexed(log: LogView, copy: CopyFacts) -> Iterator[np.void]:
+    """Aborted transactions with data that a replica's indexes do not list, where some index was copied."""
+    listed = {(int(a["producer_id"]), int(a["last_offset"])) for a in copy.aborted}
+    unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
+    with_index = copy.indexed
+    for t in _aborted(copy):
+        if t["records"] <= 0 or (int(t["producer_id"]), int(t["marker_offset"])) in listed:
+            continue
+        if t["last_offset"] < copy.log_start or (t["first_offset"] < _intact(log, copy) and t["records"] == 0):
+            continue
+        if int(t["marker_segment"]) in with_index and _index_file(copy, t) not in unreadable:
+            yield t
+
+
+def _index_file(copy: CopyFacts, t: np.void) -> str:
+    """The transaction index of the segment that a transaction's marker is in."""
+    return (copy.file(int(t["marker_segment"])) or "").removesuffix(".log") + ".txnindex"
 
 
 def _intact(log: LogView, copy: CopyFacts) -> int:
@@ -251,17 +266,25 @@ def _index_may_be_older(copy: CopyFacts, t: np.void) -> bool:
     return newest and not later and not copy.clean_shutdown
 
 
-def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Finding:
-    stem = log_file.removesuffix(".log")
+def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
+    """On one transaction, or on all that would be in an index which is not there, in the order of their markers."""
+    t, count, records = rows[0], len(rows), sum(int(row["records"]) for row in rows)
+    file, not_copied = _index_file(copy, t), not log.cluster.abort_indexes
     in_flight = _index_may_be_older(copy, t)
+    where = f"offsets {t['first_offset']} to {t['last_offset']}, marker at {t['marker_offset']}"
+    if count == 1:
+        subject = f"The aborted transaction of producer {t['producer_id']} in {log.name} ({where}) is"
+    else:
+        subject = f"{count} aborted transactions in {log.name} (the first of producer {t['producer_id']}, {where}) are"
+    got = f"read_committed consumers get {'its' if count == 1 else 'their'} {plural(records, 'record')}"
+    if not_copied:
+        got = f"the input has no .txnindex at all, so they were not copied, or all are lost, and then {got}"
     return log.finding(
         "aborted-transaction-not-indexed",
-        "info" if in_flight else "critical",
-        f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
-        f"{t['last_offset']}, marker at {t['marker_offset']}) is not in {stem}.txnindex: read_committed "
-        f"consumers get its {plural(int(t['records']), 'record')}",
+        "info" if in_flight or not_copied else "critical",
+        f"{subject} not in {file}: {got}",
         copy=copy,
-        file=f"{stem}.txnindex",
+        file=file,
         offset=t["first_offset"],
         last_offset=t["marker_offset"],
         producer_id=t["producer_id"],
@@ -269,11 +292,15 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
         transactional_id=log.owner(t["producer_id"]),
         time_ms=t["marker_timestamp"],
         evidence={
-            "records": t["records"],
+            "records": records,
             "last_data_offset": t["last_offset"],
+            "transactions": count if count > 1 else None,
             "in_flight": True if in_flight else None,
+            **({"confidence": "undecidable", "missing": "the .txnindex files"} if not_copied else {}),
         },
-        remedy=f"Stop broker {copy.broker_id}, delete {stem}.txnindex and {stem}.index, start it",
+        remedy=f"Look into the folder of broker {copy.broker_id} for {file}, and copy the .txnindex files too"
+        if not_copied
+        else f"Stop broker {copy.broker_id}, delete {file} and {file.removesuffix('.txnindex')}.index, start it",
     )
 
 

@@ -24,6 +24,7 @@ from auditor.rules.relations import (
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import (
+    SAME_CLOCK_MS,
     contradicting_window,
     marker_window,
     matching,
@@ -123,7 +124,7 @@ def _missing(log: LogView, window: Window) -> Finding:
     prepare, complete = window.prepare, window.complete
     assert prepare is not None
     assert complete is not None
-    other = skew(log, prepare.partition) > 1_000
+    other = skew(log, prepare.partition) > SAME_CLOCK_MS
     in_flight = log.in_flight(window.end_time or -1, other_clock=other)
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
@@ -228,7 +229,9 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     """A marker says the opposite of what the coordinator decided
 
-    Checks: a marker whose result differs from the Prepare record of its transaction.
+    Checks: a marker whose result differs from the Prepare record of its transaction. Not judged is a marker that is
+    newer than the copy of __transaction_state where the log was cleaned: its decision may be one that came later, and
+    the marker of the older decision is gone.
     Why it matters: committed data is hidden, or aborted data is read as committed.
     Can be wrong: an operator aborted a hanging transaction of the same producer right before the decision.
     What to do: list both sides; look for aborts by hand; compensate downstream.
@@ -236,7 +239,7 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     """
     for t in _judged_markers(log):
         window = contradicting_window(log, t)
-        if window is None or marker_window(log, t) is not None:
+        if window is None or marker_window(log, t) is not None or _may_be_of_a_later_one(log, window, t):
             continue
         assert window.prepare is not None
         yield _at_marker(
@@ -250,6 +253,17 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
             prepare_offset=window.prepare.offset,
             decided=iso(window.prepare.time),
         )
+
+
+def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
+    """Whether a marker may be of a decision that came after its coordinator's file was copied, the window's own marker
+    being gone with what was cleaned: files of a running broker are copied one after another."""
+    history, prepare = log.cluster.coordinator, window.prepare
+    if history is None or prepare is None or _must_have_marker(log, window):
+        return False
+    copied, clean = history.times.get(prepare.partition, -1), history.clean.get(prepare.partition, False)
+    other = skew(log, prepare.partition) > SAME_CLOCK_MS
+    return not arrived(copied, clean, int(t["marker_timestamp"]), other_clock=other)
 
 
 @rule(

@@ -24,6 +24,7 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
     By,
+    behind_a_batch_with_another_number,
     beside_its_batch,
     in_or_right_behind_what_the_leader_lacks,
     over_missing_offsets,
@@ -61,7 +62,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
     Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned, whose sequences
-    do not continue and do not touch anything stored before. The first batch at the log start is compared with the last
+    do not continue and do not touch anything stored before. A batch that goes on as if the one before it had the
+    expected sequence is not a second gap. The first batch at the log start is compared with the last
     one below it, or against the producer snapshot that lies there.
     Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
     record that a broker acknowledged and lost, or that was written elsewhere, or was never written.
@@ -120,6 +122,8 @@ def _gaps(log: LogView) -> list[list[Event]]:
         if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
             continue
         mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
+        if any(_goes_on_as_expected(g[0], e) for g in mine):
+            continue
         gap = next(
             (
                 g
@@ -136,6 +140,12 @@ def _gaps(log: LogView) -> list[list[Event]]:
         mine.append(out[-1])
         del mine[:-GAPS_REMEMBERED]
     return out
+
+
+def _goes_on_as_expected(gap: Event, e: Event) -> bool:
+    """Whether a batch goes on as if the one right before it had the number that was expected: that one alone is odd."""
+    would_end = (gap["expected_sequence"] + gap["last_offset"] - gap["base_offset"] + 1) % 2**31
+    return bool(e["previous_last_offset"] == gap["last_offset"] and e["found_sequence"] == would_end)
 
 
 def _in_committed(log: LogView, e: Event) -> bool:
@@ -162,7 +172,11 @@ def _dump(log: LogView, e: Event) -> str:
     "duplicate-sequence-range",
     family=FAMILY,
     severity="error",
-    absorbed_by=(*OF_A_HANGING_BATCH, By("sequence-reset-same-epoch", within_its_offsets)),
+    absorbed_by=(
+        *OF_A_HANGING_BATCH,
+        By("sequence-reset-same-epoch", within_its_offsets),
+        By("sequence-gap", behind_a_batch_with_another_number),
+    ),
     prevented_by=(PRODUCER_EXPIRATION,),
 )
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:

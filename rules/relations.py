@@ -81,6 +81,15 @@ def within_its_offsets(cause: Finding, other: Finding) -> bool:
     return cause.offset <= other.offset <= (cause.last_offset if cause.last_offset is not None else cause.offset)
 
 
+@relation("topic", "partition", "producer_id", "producer_epoch")
+def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
+    """It goes on where the cause's batch would have ended with the sequence that was expected of it."""
+    if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
+        return False
+    goes_on = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset + 1) % 2**31
+    return (other.evidence.get("previous_last_offset"), other.evidence.get("found")) == (cause.last_offset, goes_on)
+
+
 @relation("topic", "partition", "producer_id")
 def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     """It is of the same producer's batches, and no snapshot shows what their stamps say."""
@@ -194,8 +203,8 @@ def same_decision(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "producer_id")
 def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
-    """A transaction that ends at the cause's marker."""
-    return cause.offset == other.last_offset
+    """A transaction that ends at the cause's marker, and no other one beside it."""
+    return cause.offset == other.last_offset and other.evidence.get("transactions", 1) == 1
 
 
 @relation("topic", "partition", "producer_id")
@@ -277,5 +286,6 @@ def same_batch_on_another_broker(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
-    """A transaction that ends at the offset where replicas differ."""
-    return cause.offset is not None and cause.offset == other.last_offset
+    """A transaction that ends at the offset where replicas differ, and no other one beside it."""
+    alone = other.evidence.get("transactions", 1) == 1
+    return alone and cause.offset is not None and cause.offset == other.last_offset

@@ -64,7 +64,8 @@ class Cluster:
     ``in_sync``: the in-sync replicas by the metadata, ``leaderless``: when nobody led a partition. ``clock_given``:
     ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
     leads by the metadata, or whose leader is fenced or shutting down while others are up. ``remote``: what is in tiered
-    storage, as far as the input tells.
+    storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex``
+    is in the input.
     """
 
     as_of: int
@@ -90,6 +91,7 @@ class Cluster:
     open_from: dict[int, dict[str, int]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
+    abort_indexes: bool = True
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""

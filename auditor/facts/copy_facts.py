@@ -45,8 +45,8 @@ class CopyFacts:
 
     ``segments`` names the segment files (relative to the log directory) that column ``segment`` of the tables points
     into, -1 being none; ``indexed_segments`` are the numbers of those with an index of any kind, None where nobody
-    looked. ``leader_epochs`` is the checkpoint: (epoch, start offset) each. ``sums`` are the offset accounting and
-    volumes, see :data:`SUMS`.
+    looked, ``abort_indexes`` of those with a ``.txnindex``. ``leader_epochs`` is the checkpoint: (epoch, start offset)
+    each. ``sums`` are the offset accounting and volumes, see :data:`SUMS`.
 
     ``log_start`` is where what is here begins to count; a tiered log whose remote part is not here begins before it, at
     ``remote_from``, else -1. ``local_start``: where its first segment on the broker's own disk begins, -1 without any.
@@ -79,6 +79,7 @@ class CopyFacts:
     segment_bases: list[int] = field(default_factory=list)
     segment_times: list[int] = field(default_factory=list)
     indexed_segments: list[int] | None = None
+    abort_indexes: list[int] = field(default_factory=list)
     scans: list[SegmentScan] = field(default_factory=list)
     log_start: int = 0
     remote_from: int = -1

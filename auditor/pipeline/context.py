@@ -35,6 +35,7 @@ class Brief:
     first_offset: int
     text: bool
     ends_early: bool
+    abort_indexes: bool
     coordinator_log: CoordinatorLog | None = None
     broken_at: int | None = None
     sums: dict[str, int] = field(default_factory=dict)
@@ -57,7 +58,7 @@ def brief(facts: CopyFacts) -> Brief:
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
-        facts.ends_early, _coordinator_log(facts),
+        facts.ends_early, bool(facts.abort_indexes), _coordinator_log(facts),
         max((b for b in broken if b >= 0), default=None), facts.sums,
         dict(zip(begun["producer_id"].tolist(), begun["first_offset"].tolist(), strict=True)),
     )  # fmt: skip
@@ -94,7 +95,7 @@ def build(
 
 
 def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool) -> Cluster:
-    cluster = Cluster(as_of, newest, records=records)
+    cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote = settings.releases, settings.remote
     metadata = settings.metadata

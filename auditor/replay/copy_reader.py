@@ -110,6 +110,7 @@ class CopyReader:
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.indexed_segments = indexed
+            self.facts.abort_indexes = [k for k, s in enumerate(copy.segments) if s.txnindex]
         self.internal = reader_of(task, self.facts.log_start)
 
     def run(self) -> CopyFacts:

@@ -135,3 +135,4 @@ def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:
         rows[name] = getattr(entries, name)
     reader.aborted.append(rows)
     reader.facts.indexed_segments = [*(reader.facts.indexed_segments or []), number]
+    reader.facts.abort_indexes.append(number)

@@ -25,6 +25,7 @@ CORPORA = (
 )  # fmt: skip
 GAPS = {"offset-hole", "sequence-gap", "committed-transaction-hole"}
 NOT_INDEXED = {"aborted-transaction-not-indexed", "replica-abort-index-divergence"}
+INDEX_ENTRY_BYTES = 34  # of a .txnindex: version, producer id, first, last and last stable offset
 LACKS = {"checkpoint-beyond-log-end", "replica-missing-range"}
 
 
@@ -95,3 +96,38 @@ def test_an_index_that_is_lost_is_distinguished_from_indexes_that_were_not_copie
             file.unlink()
     found = above_info(audit_folder(root, int(corpora.manifest("healthy-41")["copied_at"])))
     assert {f.rule for f in found} == ({"aborted-transaction-not-indexed"} if index else set())
+
+
+def aborted_by_segment(log: Path) -> dict[str, int]:
+    """How many aborted transactions each transaction index of a partition lists, by the broker."""
+    return {path.name: path.stat().st_size // INDEX_ENTRY_BYTES for path in sorted(log.glob("*.txnindex"))}
+
+
+def of_the_index(found: list[Finding], log: str) -> list[Finding]:
+    return [f for f in found if f.rule == "aborted-transaction-not-indexed" and f"{f.topic}-{f.partition}" == log]
+
+
+def test_a_lost_transaction_index_is_one_finding(tmp_path: Path) -> None:
+    root = corpora.copy("healthy-41", tmp_path)
+    folder = root / "broker-1" / "shop.orders-0"
+    listed = aborted_by_segment(folder)
+    lost = next(name for name, entries in listed.items() if entries > 1)
+    (folder / lost).unlink()
+    (f,) = above_info(audit_folder(root, int(corpora.manifest("healthy-41")["copied_at"])))
+    assert (f.rule, f.severity, f.file) == ("aborted-transaction-not-indexed", "critical", f"shop.orders-0/{lost}")
+    assert f.evidence["transactions"] == listed[lost]
+    assert f.message.startswith(f"{listed[lost]} aborted transactions in shop.orders-0 ")
+
+
+@pytest.mark.parametrize("name", ["healthy-41", "lively-25"])
+def test_no_transaction_index_at_all_was_not_copied(tmp_path: Path, name: str) -> None:
+    """Said once a log, however many it aborted; whether they are lost nobody can tell."""
+    root = corpora.copy(name, tmp_path)
+    assert sum(aborted_by_segment(root / "broker-1" / "shop.orders-0").values()) > 1
+    for file in root.glob("*/*/*.txnindex"):
+        file.unlink()
+    found = audit_folder(root, int(corpora.manifest(name)["copied_at"]), records=False)
+    assert not above_info(found)
+    (f,) = of_the_index(found, "shop.orders-0")
+    assert (f.severity, f.evidence["confidence"]) == ("info", "undecidable")
+    assert "no .txnindex at all" in f.message

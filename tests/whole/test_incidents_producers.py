@@ -82,6 +82,18 @@ def test_sequence_gap(tmp_path: Path, name: str, where: float, by: int) -> None:
     assert f.evidence["missing_records"] == by
 
 
+@pytest.mark.parametrize("name", ["4.1", "3.6", "2.8"])
+@pytest.mark.parametrize("by", [1, 3, 40])
+def test_a_batch_with_another_number(tmp_path: Path, name: str, by: int) -> None:
+    """The batches behind it go on as if it had its own: that they overlap it, or go back, has the same cause."""
+    lab, log = open_log(tmp_path, name)
+    batch = writer(log)[5]
+    expected = batch["sequence"]
+    batch.set(sequence=expected + by)
+    f = only(judged(lab, log), "sequence-gap", "error", log, batch)
+    assert (f.evidence["expected"], f.evidence["found"]) == (expected, expected + by)
+
+
 def test_a_gap_in_a_cleaned_region_is_the_cleaners(tmp_path: Path) -> None:
     lab, log = open_log(tmp_path, "4.1 compacted")
     batch = next(b for b in writer(log)[1:] if b["base_offset"] < 598)

@@ -17,8 +17,9 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Say, nobody
 from auditor.rules import registry
 from tests import corpora, facts
-from tests.audited import published
+from tests.audited import above_info, audit_folder, published
 from tests.changing_directory import CHANGES, changes_going_on, live_copy
+from tests.forge import Lab, reported
 from tests.segments import chunks
 
 NAMES = ("healthy-41", "healthy-28")
@@ -84,6 +85,36 @@ def test_what_grows_is_read_as_listed(
     found, errors = worrying(folder, name)
     assert not found - before
     assert not errors
+
+
+def first_copied(partition: Path, of_25: int) -> None:
+    """What a log was when so many 25ths of its batches were written."""
+    newest = max(partition.glob("*.log"))
+    data = newest.read_bytes()
+    sizes = [int(size) for chunk in chunks(data) for size in chunk.batches.size]
+    newest.write_bytes(data[: sum(sizes[: len(sizes) * of_25 // 25])])
+
+
+@pytest.mark.parametrize(("name", "of_25"), [("lively-25", 13), ("lively-25", 16), ("lively-30", 16)])
+def test_decisions_that_came_after_their_log_was_copied(name: str, of_25: int, tmp_path: Path) -> None:
+    """File by file from a running broker: __transaction_state first, then partitions that have been cleaned since."""
+    folder = live_copy(name, tmp_path / "live")
+    for partition in folder.glob("*/__transaction_state-*"):
+        first_copied(partition, of_25)
+    assert above_info(audit_folder(folder, int(corpora.manifest(name)["copied_at"]), records=False)) == []
+
+
+@pytest.mark.parametrize(("offset", "rule"), [(718, "marker-contradicts-decision"), (794, "split-decision")])
+def test_a_contradiction_in_a_cleaned_log_of_a_running_broker(offset: int, rule: str, tmp_path: Path) -> None:
+    """The coordinator's log goes on behind the marker's time: its decision is there, and it was the other one."""
+    lab = Lab(tmp_path, "lively-25", "shop.both-0")
+    lab.is_live()
+    log = lab.log("shop.both-0")
+    marker = next(b for b in log.markers() if b["base_offset"] == offset)
+    (record,) = marker.records()
+    marker.refill({**record, "key": record["key"][:3] + bytes([1 - record["key"][3]])})
+    log.save()
+    assert list(reported(lab.findings())) == [(rule, "critical", offset, offset)]
 
 
 def test_a_directory_that_keeps_changing_is_read_to_the_end(tmp_path: Path) -> None:
