@@ -54,12 +54,15 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
         holder = row.holder
         since = f", since {instant(holder.row['since'])}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"{verdict.held_for(holder.row)}{since}: {verdict.STANDINGS[holder.standing]}"
+        stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder.row, holder.standing)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
         yield f"{escaped(holder.advice.verdict)}. {escaped(holder.advice.cost)}\n"
-        for kind, text in pieces((holder.findings[0]["remedy"] if holder.findings else None) or ""):
+        for kind, text in pieces(holder.remedy):
             # Indented by four a command is code, whatever signs it holds.
             yield f"\n    {visible(text)}\n" if kind == "command" else f"\n{escaped(text.strip(' ;:'))}\n"
+    if decided.accepted:
+        names = ", ".join(row.holder.name for row in decided.accepted)
+        yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
     yield "\n## Findings\n\n"
     if not findings:
         yield "None.\n"

@@ -233,7 +233,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 @rule(
     "transaction-pinned-at-log-start",
     family=FAMILY,
-    severity="error; info while its coordinator will end it",
+    severity="error; info while its coordinator will end it, or nothing shows its age",
     absorbed_by=(By("hanging-transaction", same_transaction),),
     blocks=Blocks.READERS,
     prevented_by=LATE_WRITES,
@@ -257,10 +257,10 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
             yield _open_finding(
                 log,
                 "transaction-pinned-at-log-start",
-                "info" if t.klass == "active" or t.end_unknown else "error",
+                "error" if blocking.standing(log, t) in blocking.BLOCKED else "info",
                 t,
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
                 f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
-                evidence={"log_start": log.leader.own_start},
+                evidence={"log_start": log.leader.own_start, "confidence": "undecidable" if t.missing else None},
                 remedy=safety.advise(log, t).remedy,
             )

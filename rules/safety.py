@@ -13,12 +13,13 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import blocking, commands
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
-from auditor.rules.open_transactions import OpenTransaction, lost_ends
+from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
 from auditor.rules.windows import owner_complete, unmarked_behind
 
 LOOK = "Nothing is lost by looking."
+GONE = "nothing here: its data was deleted already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,10 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
     window = None if gone else committed(log, t)
     if window is not None:
         return _restore(log, t, window)
-    if t.in_flight or t.end_unknown or t.klass == "undecidable":
+    if t.in_flight or t.end_unknown or t.missing:
         return _confirm(log, t, t.missing or "files may have been copied at different times")
-    if _open_at_coordinator(log, t):
-        assert t.entry is not None
-        return _of_coordinator(log, t, t.entry)
+    if t.entry is not None and open_at_coordinator(log, t):
+        return _of_coordinator(log, t, t.entry, gone)
     if not gone and _may_be_the_committed(log, t):
         return _confirm(log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it")
     return _abort(log, t, gone)
@@ -55,19 +55,17 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
 def committed(log: LogView, t: OpenTransaction) -> Window | None:
     """The transaction that was decided COMMIT, may hold this data, and has no marker here."""
     ended = lost_ends(log, t.row)
-    unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and w.prepare is not t.entry]
+    unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and not _is(w.prepare, t.entry)]
     time = log.time(t.row["last_time"])
     unended = [w for w in unended if w.data_epoch in (None, int(t.row["last_epoch"])) and w.covers(time)]
     return next((w for w in (*ended, *unended) if w.prepare is not None and w.prepare.commit), None)
 
 
-def _open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
-    """Whether its coordinator has it open, with this partition and an epoch that may end it."""
-    entry = t.entry
-    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *DECIDING):
+def _is(decision: Entry | None, last: Entry | None) -> bool:
+    """Whether a decision is the last record of its id: then its coordinator will carry it out by itself."""
+    if decision is None or last is None:
         return False
-    near = entry.producer_epoch - int(t.row["last_epoch"])
-    return log.name in entry.partitions and (near <= 0 or (entry.state in DECIDING and near <= 2))
+    return (decision.partition, decision.offset) == (last.partition, last.offset)
 
 
 def _may_be_the_committed(log: LogView, t: OpenTransaction) -> bool:
@@ -120,29 +118,47 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str) -> Advice:
     )  # fmt: skip
 
 
-def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry) -> Advice:
+def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) -> Advice:
     """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
     describe = commands.describe_id(entry.transactional_id)
     if entry.state in DECIDING:
-        commit = entry.state == "PrepareCommit"
         away = log.name in blocking.undeliverable(log.cluster, entry)
-        first = f"bring a leader of {log.name} back" if away else "look for its partitions without a leader"
-        return Advice(
-            "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
-            "COMMIT was decided: an abort would drop records that the client was sure of." if commit
-            else "Nothing is lost by it; consumers wait until its marker is written.",
-            f"Do not abort: its coordinator has decided ({entry.state}) and will write the marker. First {first}: "
-            f"{commands.unavailable()} ; {describe} ; if it does not go on then, move leadership of "
-            f"{TOPIC}-{entry.partition}, so that its markers are sent again. {LOOK}",
-        )  # fmt: skip
+        return undelivered(log.name, entry.transactional_id, entry.state, entry.partition, away)
     if t.klass == "active":
-        return Advice("Wait", "wait", "Nothing: it ends by itself, at its time-out at the latest.",
+        return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.",
                       f"Wait: it ends by itself at its time-out. {describe} . {LOOK}")  # fmt: skip
+    loses = (
+        "nothing here: its data was deleted already" if gone else f"{_records(t)}, which its client has to send again"
+    )
     return Advice(
         "Find its client first", "ask",
         "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
-        f"{describe} ; end or restart its client, which aborts it when it starts; if its coordinator does not, move "
-        f"leadership of {TOPIC}-{entry.partition}. That loses {_records(t)}, which its client then has to send again",
+        unended(entry.transactional_id, entry.partition, GONE if gone else loses),
+    )  # fmt: skip
+
+
+def unended(transactional_id: str, coordinator: int, loses: str) -> str:
+    """The remedy for a transaction that its coordinator has open beyond its time-out. ``coordinator``: the partition of
+    ``__transaction_state`` that has it; ``loses``: what is gone then."""
+    return (
+        f"{commands.describe_id(transactional_id)} ; end or restart its client, which aborts the transaction when it "
+        f"starts. If that does not end it, look who leads {TOPIC}-{coordinator}: {commands.describe_topic(TOPIC)} ; "
+        f"and move its leadership to another replica. Do not abort it by hand. When it is aborted it loses {loses}"
+    )
+
+
+def undelivered(name: str, transactional_id: str, state: str, coordinator: int, away: bool) -> Advice:
+    """A decided transaction whose marker is not in partition ``name`` yet. ``coordinator``: the partition of
+    ``__transaction_state`` that has it; ``away``: nobody leads ``name``."""
+    commit = state == "PrepareCommit"
+    first = f"bring a leader of {name} back" if away else "look for its partitions without a leader"
+    return Advice(
+        "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
+        "COMMIT was decided: an abort would drop records that the client was sure of." if commit
+        else "Nothing is lost by it; consumers wait until its marker is written.",
+        f"Do not abort: its coordinator has decided ({state}) and will write the marker. First {first}: "
+        f"{commands.unavailable()} ; {commands.describe_id(transactional_id)} ; if it does not go on then, move "
+        f"leadership of {TOPIC}-{coordinator}, so that its markers are sent again. {LOOK}",
     )  # fmt: skip
 
 
@@ -150,7 +166,7 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
     committing = t.entry is not None and t.entry.state == "CompleteCommit" and not gone
     cost = f"{_records(t)} become aborted: read_committed readers never see them. Nothing committed is touched."
     if gone:
-        cost = "Nothing: its data lies below the log start and was deleted."
+        cost = "Nothing is lost by it: its data lies below the log start and was deleted already."
     elif committing:
         cost += (
             " Its last transaction ended in COMMIT, so the application may count on them: ask its owner, and send them "
