@@ -273,7 +273,8 @@ def _not_indexed(log: LogView, copy: CopyFacts, t: np.void, log_file: str) -> Fi
             "last_data_offset": t["last_offset"],
             "in_flight": True if in_flight else None,
         },
-        remedy=f"Stop broker {copy.broker_id}, delete {stem}.txnindex and {stem}.index, start it",
+        remedy=f"Stop broker {copy.broker_id}, move {stem}.txnindex and {stem}.index away and keep them, start it: "
+        "the start writes both anew from the log. It loses no record",
     )
 
 
@@ -354,5 +355,6 @@ def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: Any, severity: str,
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=f"Stop broker {copy.broker_id}, delete {stem}.txnindex and {stem}.index, start it",
+        remedy=f"Stop broker {copy.broker_id}, move {stem}.txnindex and {stem}.index away and keep them, start it: "
+        "the start writes both anew from the log. It loses no record",
     )

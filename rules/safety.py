@@ -89,16 +89,26 @@ def _restore(log: LogView, t: OpenTransaction, window: Window) -> Advice:
         history = log.cluster.coordinator
         epoch = None if history is None else history.leader_epochs.get(decision.partition)
         how = (
-            "no replica in the input has the marker. Kafka has no tool that writes a COMMIT: a WriteTxnMarkers request "
-            f"(API key 27, needs ClusterAction) to the leader of {log.name} does, with producerId "
-            f"{window.producer_id}, producerEpoch {decision.producer_epoch}, coordinatorEpoch "
-            f"{'unknown' if epoch is None else epoch} and transactionResult true (WriteTxnMarkersRequest of "
-            "kafka-clients)"
+            f"no replica in the input has the marker. {_look_elsewhere(log)}Kafka has no tool that writes a COMMIT "
+            f"marker. What writes it is a WriteTxnMarkers request (API key 27, needs ClusterAction) to the leader of "
+            f"{log.name} with producerId {window.producer_id}, producerEpoch {decision.producer_epoch}, "
+            f"coordinatorEpoch {'unknown' if epoch is None else epoch} and transactionResult true "
+            "(WriteTxnMarkersRequest of kafka-clients)"
         )
     return Advice(
         "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
         f"Do not abort, for it was decided COMMIT: {how}. An abort would lose {_records(t)} for good",
     )  # fmt: skip
+
+
+def _look_elsewhere(log: LogView) -> str:
+    """Which in-sync replicas were not audited, one of which may have the marker; with a blank behind, or nothing."""
+    here = {copy.broker_id for copy in log.copies}
+    others = [broker for broker in log.cluster.in_sync.get((log.topic, log.partition), ()) if broker not in here]
+    if not others:
+        return ""
+    names = " and ".join(str(broker) for broker in others)
+    return f"Audit the copies of broker {names} first: they are in sync, are not in the input, and may have it. "
 
 
 def _has_commit(copy: CopyFacts, t: OpenTransaction) -> bool:
