@@ -13,7 +13,7 @@ from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.junit import junit
 from auditor.dashboards.row_formats import csv_lines, escaped, markdown_lines
 from auditor.dashboards.sarif import sarif
-from auditor.dashboards.wording import Finding, instant, pieces, place, visible, who
+from auditor.dashboards.wording import Finding, pieces, place, visible, who
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
 OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
@@ -52,7 +52,7 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
     yield f"# {escaped(decided.headline)}\n\n{escaped(verdict.clock(summary))}\n"
     for row in decided.held:
         holder = row.holder
-        since = f", since {instant(holder.row['since'])}" if holder.row.get("since") else ""
+        since = f", since {verdict.begun(holder.row)}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
         stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder.row, holder.standing)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"

@@ -144,6 +144,16 @@ def standing(log: LogView, t: OpenTransaction) -> Standing:
     return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
 
 
+def counted_as(log: LogView, t: OpenTransaction) -> str:
+    """The class that the summary and the metrics count it as: an alert goes by those that will never end by themselves.
+
+    So what may be in flight or is of an unknown coordinator is undecidable, and what its coordinator will end is late.
+    """
+    if t.klass not in ("hanging", "orphan", "ghost") or standing(log, t) is Standing.STUCK:
+        return t.klass
+    return "late" if open_at_coordinator(log, t) and not t.in_flight else "undecidable"
+
+
 def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]:
     """Rows of the summary's ``blocked``: this partition, where a transaction keeps its last stable offset below its
     end; for a partition of ``__transaction_state`` those of its decided transactions that are not in the input."""

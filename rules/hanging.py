@@ -36,7 +36,10 @@ def who(t: OpenTransaction) -> str:
 
 
 def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
-    evidence = {**t.evidence(), **more.pop("evidence", {})}
+    evidence = {**t.evidence(), "age_ms": blocking.age(log, t), **more.pop("evidence", {})}
+    began = blocking.dated(log, t)
+    if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
+        evidence |= began
     return log.finding(
         rule_id,
         severity,

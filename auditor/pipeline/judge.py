@@ -80,7 +80,7 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy)])],
         "recovery": crash_recovery.both_runs(copy),
         "notes": [*_notes(copy), *_left_out(log, len(opened))],
-        "open_transactions": Counter(t.klass for t in opened),
+        "open_transactions": Counter(blocking.counted_as(log, t) for t in opened),
     }
 
 
