@@ -4,21 +4,29 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
-.PHONY: help setup demo test test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.ready ## make .venv with the locked dependencies (the others do it by themselves)
 
-.venv/.ready: requirements.lock requirements-build.lock pyproject.toml scripts/setup.sh
+NEEDS = requirements-build.lock pyproject.toml scripts/setup.sh
+
+.venv/.ready: requirements.lock $(NEEDS)
 	@sh scripts/setup.sh
 
-demo: setup ## audit a small log directory of a real broker and write its report
+.venv/.run: requirements-run.lock $(NEEDS)
+	@sh scripts/setup.sh run
+
+demo: .venv/.run ## audit a small log directory of a real broker and write its report
 	@$(WITH_JAVA) $(BIN)/auditor demo
 
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical -m "not cluster and not browser"
+
+test-unit: setup ## the unit tests alone: no JVM, no processes, within a minute
+	@$(BIN)/python -m pytest -n logical tests/unit
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker
@@ -81,8 +89,9 @@ env: setup ## what executors without these libraries need, for spark-submit --ar
 	$(BIN)/python scripts/pack_env.py dist/executor-env.tar.gz
 
 lock: ## choose the pinned versions again (needs uv)
-	rm -f requirements.lock requirements-build.lock
-	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
+	rm -f requirements.lock requirements-build.lock requirements-run.lock
+	$(LOCK) pyproject.toml --all-extras --group dev --output-file requirements.lock
+	$(LOCK) --constraint requirements.lock --no-annotate --extra spark pyproject.toml --output-file requirements-run.lock
 	$(LOCK) --group build --output-file requirements-build.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --quiet \
 	  airflow_dags/requirements.in --output-file requirements-airflow.lock

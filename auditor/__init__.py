@@ -1,1 +1,61 @@
-"""The auditor: from decoded tables through replay and rules to findings."""
+"""Audits what Kafka brokers write to disk: :func:`open` is the way in.
+
+    import auditor
+
+    audit = auditor.open("/copies/broker-1")
+    audit.findings                # objects; a table in a notebook
+    audit.table("transactions")   # Arrow; with spark=..., a DataFrame
+
+Importing loads nothing but this. A Spark session that runs by then learns the formats ``kafka_log_batches`` and so on;
+:func:`register` is for one that starts later.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from auditor.base.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from auditor.api.finding_list import Findings
+    from auditor.api.opened import OpenedAudit, WhatIf, open
+    from auditor.base.errors import AuditFailure, AuditInputError
+    from auditor.rules.finding import Finding
+    from auditor.spark.adopted import register
+
+__all__ = (
+    "AuditFailure", "AuditInputError", "Finding", "Findings", "OpenedAudit", "WhatIf", "__version__", "open",
+    "register",
+)  # fmt: skip
+_PLACES = {
+    "open": "auditor.api.opened", "OpenedAudit": "auditor.api.opened", "WhatIf": "auditor.api.opened",
+    "Findings": "auditor.api.finding_list", "Finding": "auditor.rules.finding", "register": "auditor.spark.adopted",
+    "AuditInputError": "auditor.base.errors", "AuditFailure": "auditor.base.errors",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What is exported, imported when it is first asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'auditor' has no attribute {name!r}")
+    import importlib
+
+    try:
+        value = getattr(importlib.import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        from auditor.base.extras import absent
+
+        raise absent(error.name or "") or error from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if "pyspark.sql" in sys.modules:  # else no session runs, and nothing of Spark's is loaded for one
+    from auditor.spark.adopted import register_running
+
+    register_running()

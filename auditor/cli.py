@@ -84,9 +84,9 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Ends the program with exit status 0."""
-        from auditor.outputs.publish import version
+        from auditor.base.version import VERSION
 
-        print(f"auditor {version('kafka-log-auditor')}")
+        print(f"auditor {VERSION}")
         parser.exit()
         raise AssertionError("not reached")
 

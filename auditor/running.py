@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.base.extras import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +40,9 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     from auditor.spark.spark_runner import SparkRunner
 
     if spark is not None:
-        return SparkRunner(lambda _: spark)
+        from auditor.spark.adopted import adopt
+
+        return SparkRunner(lambda _: adopt(spark))
     if submitted:
         return SparkRunner(lambda _: session.start(None))
     has_spark = importlib.util.find_spec("pyspark") is not None
@@ -100,6 +103,8 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
 
     options = done.options
     _ = done.rule_ids, done.baseline
+    if options.expectations:
+        require("great_expectations")
     with failures() as trace_in:
         spared = done.spared()
         if options.history is not None:
@@ -154,12 +159,28 @@ def failures() -> Iterator[list[Path]]:
     except (AuditInputError, AuditFailure, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
+        if (mistake := _of_the_installation(error)) is not None:
+            raise mistake from error
         from auditor.outputs.claim import failed
 
         folder = claimed[0] if claimed else Path(tempfile.mkdtemp(prefix="auditor-failure-"))
         log = failed(folder, error)
         where = f"the trace is in {log}" if log is not None else "its trace could not be written"
         raise AuditFailure(f"{_what(error)}; {_hint(error)}; {where}") from error
+
+
+def _of_the_installation(error: BaseException) -> AuditInputError | None:
+    """What is said where a package is missing, here or where Spark's workers run; None for any other error."""
+    from auditor.base.extras import absent
+
+    if isinstance(error, ModuleNotFoundError):
+        return absent(error.name or "")
+    if not type(error).__module__.startswith(("py4j", "pyspark")):
+        return None
+    from auditor.spark.adopted import lacking
+
+    said = lacking(error)
+    return None if said is None else AuditInputError(said)
 
 
 def _what(error: BaseException) -> str:

@@ -39,11 +39,6 @@ PAUSE_S = 0.5
 MOST_ANSWER_BYTES = 1 << 28  # what an answer may claim to have; a larger claim ends the connection
 # What an answer that is no Kafka broker's may make kafka-python raise, beside its own errors.
 MALFORMED = (struct.error, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
-CONNECTION_OPTIONS = (
-    "security_protocol", "ssl_check_hostname", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password",
-    "ssl_crlfile", "sasl_mechanism", "sasl_plain_username", "sasl_plain_password", "sasl_kerberos_service_name",
-    "sasl_kerberos_domain_name", "request_timeout_ms", "client_id", "api_version", "proxy_url",
-)  # fmt: skip
 
 
 class Log(NamedTuple):

@@ -1,6 +1,6 @@
 """Spark data sources over Kafka log directories: one for each decoded table, all alike.
 
-    spark.dataSource.register(BatchesSource)          # or register(spark) for all
+    auditor.register(spark)          # or auditor.open(..., spark=spark), or import auditor while the session runs
     spark.read.format("kafka_log_batches").load("/copies/broker-1")
 
 Options: ``path`` (or ``load``'s argument; several as a JSON list in ``paths``), ``splitSize`` (bytes of a segment that
@@ -12,84 +12,73 @@ that cannot be read are rows of ``kafka_decode_errors``; no task fails for them.
 itself.
 
 Filters are not pushed down: an implemented ``pushFilters`` is fatal on a session that has not enabled it.
+
+Spark sends these classes to its workers by value, and nothing in them needs this package before it is used: a worker
+that lacks it can say so in one sentence.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+import importlib
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakSet
 
+from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
-from auditor.base.errors import AuditInputError
-from auditor.base.limits import DEFAULT_LIMITS
-from auditor.base.numbers import setting_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from auditor.connectors.rows import How, Piece
-
 TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many tasks:
 TASKS = 8
+NO_PACKAGE = (
+    "the Python of Spark's workers has no package {}; install kafka-log-auditor there, or set PYSPARK_PYTHON to the "
+    "Python that has it before the session starts (docs/running.md)"
+)
 
 
-@dataclass
-class PiecesPartition(InputPartition):
-    """What one task reads."""
-
-    pieces: list[Piece]
+def ours(name: str) -> Any:
+    """A module of this package. Errors: ``RuntimeError``, one sentence, where this Python has not got it."""
+    try:
+        return importlib.import_module(f"auditor.{name}")
+    except ModuleNotFoundError as error:
+        raise RuntimeError(NO_PACKAGE.format(error.name)) from None
 
 
 class TableReader(DataSourceReader):
     """Reads one decoded table below some paths."""
 
-    def __init__(
-        self, table: str, paths: list[str], topics: list[str], split_size: int, how: How, refused: dict[str, str]
-    ) -> None:
+    def __init__(self, table: str, options: Mapping[str, str]) -> None:
         self.table = table
-        self.paths = paths
-        self.topics = topics
-        self.split_size = split_size
-        self.how = how
-        self.refused = refused
+        self.options = dict(options)
 
     def partitions(self) -> list[InputPartition]:
         """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
-        from auditor.connectors.gate import guarded
-        from auditor.connectors.inventory import discover
-        from auditor.connectors.pieces import plan, size, spread
-        from auditor.connectors.remote_log import read_all, tasks
-        from auditor.connectors.tiered import with_remote
-
-        with guarded(self.refused):
-            inventory = discover(self.paths, self.how.limits)
+        options, pieces = ours("connectors.source_options"), ours("connectors.pieces")
+        asked = options.asked(self.options)
+        with ours("connectors.gate").guarded(asked.refused):
+            inventory = ours("connectors.inventory").discover(asked.paths, asked.how.limits)
             if inventory.remote:
-                inventory = with_remote(inventory, read_all(tasks(inventory, self.how.limits)))
-            pieces = plan(inventory, frozenset({self.table}), self.split_size, self._wants_topic)
-        slots = max(TASKS, sum(size(piece) for piece in pieces) // TASK_BYTES)
-        return [PiecesPartition(pieces) for pieces in spread(pieces, slots)] or [PiecesPartition([])]
-
-    def _wants_topic(self, topic: str) -> bool:
-        internal = topic.startswith("__")
-        return not self.topics or internal or any(fnmatch.fnmatchcase(topic, glob) for glob in self.topics)
+                remote = ours("connectors.remote_log")
+                read = remote.read_all(remote.tasks(inventory, asked.how.limits))
+                inventory = ours("connectors.tiered").with_remote(inventory, read)
+            found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, asked.wants_topic)
+        slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
-        from auditor.connectors.arrow import for_spark
-        from auditor.connectors.gate import guarded
-        from auditor.connectors.rows import read_piece
-
-        assert isinstance(partition, PiecesPartition)
-        with guarded(self.refused):
-            for piece in partition.pieces:
-                for _table, rows in read_piece(piece, frozenset({self.table}), self.how):
-                    yield for_spark(rows)
+        rows, for_spark = ours("connectors.rows"), ours("connectors.arrow").for_spark
+        asked = ours("connectors.source_options").asked(self.options)
+        with ours("connectors.gate").guarded(asked.refused):
+            for piece in pickle.loads(partition.value):
+                for _table, batch in rows.read_piece(piece, frozenset({self.table}), asked.how):
+                    yield for_spark(batch)
 
 
 class TableSource(DataSource):
@@ -105,39 +94,16 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns."""
-        from auditor.connectors.rows import table_schema
-
-        return spark_schema(table_schema(self.table, self._how().payload))
+        how = ours("connectors.source_options").how_of(self.options)
+        columns: StructType = ours("connectors.sources").spark_schema(
+            ours("connectors.rows").table_schema(self.table, how.payload)
+        )
+        return columns
 
     def reader(self, schema: StructType) -> TableReader:
-        """A reader of the paths in the options."""
-        paths = self.options.get("paths") or self.options.get("path")
-        if not paths:
-            raise AuditInputError(f"{self.format} needs a path; give it to load() or in the option paths")
-        listed = json.loads(paths) if "paths" in self.options else [paths]
-        topics = json.loads(self.options.get("topics", "[]"))
-        refused = json.loads(self.options.get("refused", "{}"))
-        split_size = self._number("splitSize", 128 << 20, 1 << 16)
-        return TableReader(self.table, listed, topics, split_size, self._how(), refused)
-
-    def _how(self) -> How:
-        from auditor.connectors.rows import How
-
-        limits = DEFAULT_LIMITS._replace(
-            max_batch_bytes=self._number("maxBatchBytes", DEFAULT_LIMITS.max_batch_bytes, 1 << 10),
-            max_batch_ratio=self._number("maxBatchRatio", DEFAULT_LIMITS.max_batch_ratio, 1),
-        )
-        return How(limits, self._flag("includePayload"), self._flag("deep"))
-
-    def _flag(self, name: str) -> bool:
-        return str(self.options.get(name, "false")).lower() == "true"
-
-    def _number(self, name: str, default: int, least: int) -> int:
-        text = str(self.options.get(name, default))
-        number = setting_number(text, least)
-        if number is None:
-            raise AuditInputError(f"option {name} is {text!r}; give a whole number of at least {least}")
-        return number
+        """A reader of the paths in the options. Errors: ``AuditInputError`` for an option that is wrong."""
+        ours("connectors.source_options").asked(self.options)
+        return TableReader(self.table, self.options)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -242,7 +208,13 @@ SOURCES = (
 )
 
 
-def register(spark: SparkSession) -> None:
-    """Make all sources known to a session."""
-    for source in SOURCES:
-        spark.dataSource.register(source)
+def register_all(spark: SparkSession) -> None:
+    """Makes all sources known to a session, once."""
+    if spark not in _KNOWING:
+        for source in SOURCES:
+            spark.dataSource.register(source)
+        _KNOWING.add(spark)
+
+
+_KNOWING: WeakSet[SparkSession] = WeakSet()
+cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -83,6 +83,23 @@ def render_report(
     )  # fmt: skip
 
 
+def render_timelines(
+    findings: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+    transactions: Sequence[Mapping[str, Any]],
+    timelines: Sequence[Mapping[str, Any]],
+) -> str:
+    """The timelines alone as a whole page; everything else as of :func:`render_report`."""
+    findings, summary = report_shapes.whole(findings, report_shapes.FINDING), report_shapes.summary(summary)
+    opened = report_shapes.whole(transactions, report_shapes.TRANSACTION)
+    everything = answers.open_transactions(opened, findings, summary)
+    return page.render(
+        "timeline_page.html.j2",
+        pictures=_pictures(report_shapes.timelines(timelines), everything),
+        more_timelines=max(0, len(timelines) - MAX_TIMELINES),
+    )
+
+
 def _pictures(
     timelines: Sequence[Mapping[str, Any]], everything: Sequence[answers.Open]
 ) -> list[tuple[Mapping[str, Any], timeline.Picture]]:

@@ -130,7 +130,7 @@ def _compare(log: LogView, copy: CopyFacts) -> Pair:
         touching = _overlaps(rows, others) & alone & _within(pair, rows)
         odd.append((rows["base_offset"][touching], rows["last_offset"][touching]))
         lone = alone & ~_overlaps(rows, others) & (rows["base_offset"] >= low)
-        pair.gaps += _gaps(rows, lone, in_leader, _undecidable(without))
+        pair.gaps += _gaps(rows, others, lone, in_leader, _undecidable(without))
     odd.append(_forked(pair, ours, theirs))
     first, last = (np.concatenate(columns) for columns in zip(*odd, strict=True))
     if len(first):
@@ -202,12 +202,15 @@ def _overlaps(rows: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> np.
     return touches
 
 
-def _gaps(rows: dict[str, np.ndarray], lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:
-    """Batches that the other copy lacks, neighbours together."""
+def _gaps(
+    rows: dict[str, np.ndarray], others: dict[str, np.ndarray], lone: np.ndarray, in_leader: bool, undecidable: bool
+) -> list[Gap]:
+    """Batches that the other copy lacks, together those with no batch of either copy between them."""
     numbers = np.flatnonzero(lone)
     if not len(numbers):
         return []
-    cuts = np.flatnonzero(np.diff(numbers) > 1)
+    below = np.searchsorted(others["base_offset"], rows["base_offset"][numbers])
+    cuts = np.flatnonzero((np.diff(numbers) > 1) | (np.diff(below) > 0))
     starts, ends = np.concatenate([[0], cuts + 1]), np.concatenate([cuts, [len(numbers) - 1]])
     return [
         Gap(in_leader, int(first), int(last), int(batches), undecidable)

@@ -36,6 +36,17 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(_in_flight_together(stay, catalogue), key=Finding.sort_key)
 
 
+def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:
+    """:func:`resolve` of each cluster's findings for themselves, whatever the order they come in.
+
+    ``cluster_of``: each log directory's cluster. Two clusters have partitions, producers and ids of the same names.
+    """
+    clusters = defaultdict(list)
+    for f in sorted(findings, key=Finding.sort_key):
+        clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
+    return sorted((f for found in clusters.values() for f in resolve(found)), key=Finding.sort_key)
+
+
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:
     """Nothing may rest on the bytes of a batch that a rule declares void."""
     voiding = {name for name, each in catalogue.items() if each.voids}

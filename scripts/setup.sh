@@ -1,5 +1,6 @@
 #!/bin/sh
 # Makes .venv: the locked dependencies, and this project in place. Needs Python 3.11 to 3.14 and, for Spark, Java.
+# "setup.sh run" leaves out what only tests, expectations, live and SQL without Spark need; without a word, it is all.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/java.sh
@@ -21,18 +22,20 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
+if [ "${1:-all}" = run ]; then lock=requirements-run.lock size="1.1 GB"; else lock=requirements.lock size="1.6 GB"; fi
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
     rm -rf .venv
     "$python" -m venv .venv
 fi
-echo "setup: installing into .venv with $(.venv/bin/python --version); the first time this fetches about 700 MB"
+echo "setup: installing into .venv with $(.venv/bin/python --version); the first time this fetches what takes $size there"
 if [ -t 1 ]; then quiet=; else quiet=--quiet; fi
 install() { .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet "$@"; }
 # What builds packages comes first and is pinned too, so that nothing unpinned is ever fetched.
 install --require-hashes -r requirements-build.lock
-install --require-hashes --no-build-isolation -r requirements.lock
+install --require-hashes --no-build-isolation -r "$lock"
 install --no-build-isolation --no-deps --no-index -e .
 echo "setup: compiling what reads logs to machine code, keeping the classes of Spark; this takes a minute once"
 .venv/bin/python -m auditor.spark.warm
-touch .venv/.ready
+touch .venv/.run
+if [ "$lock" = requirements.lock ]; then touch .venv/.ready; fi
 echo "setup: ready"

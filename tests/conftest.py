@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # many more cases, wherever tests choose some
+
 # No deadline: speed is measured in bench/, never asserted. The same cases every time, but for the nightly run.
-hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=10_000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -41,6 +43,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.skip(reason=f"NOT TESTED, no Java: {missing_java()}"))
 
 
+# What takes longest begins first, so that no worker is left alone with it at the end.
+FIRST = ("tests/spark/", "tests/fuzz/", "tests/processes/", "tests/whole/", "tests/differential/")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Who shares a worker (``-n``): a file's tests, which share what is made once, and all of tests/spark, which share
@@ -49,15 +55,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith("tests/fuzz/"):  # a process each, minutes long, and nothing shared
+                return nodeid
             file = nodeid.partition("::")[0]
             return "tests/spark" if file.startswith("tests/spark/") else file
 
+    config.option.loadscopereorder = False  # not by the number of tests: as collected, see FIRST
     return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs Spark begins first, for it takes longest."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    """By folder as in :data:`FIRST`, all others behind them."""
+    ranks = {folder: number for number, folder in enumerate(FIRST)}
+    items.sort(key=lambda item: next((n for folder, n in ranks.items() if item.nodeid.startswith(folder)), len(FIRST)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -70,21 +80,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One local Spark session for the whole run: two threads, one shuffle partition, no UI, this very Python."""
+    """One local Spark session for the whole run: two threads, retries as users have them, one shuffle partition, no UI,
+    this very Python."""
     from pyspark.sql import SparkSession
+
+    from auditor.spark.session import NEEDED, local_with_retries
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    settings = {
+    settings = NEEDED | {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
-        "spark.default.parallelism": "1",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }
-    builder = SparkSession.builder.master("local[2]").appName("tests")
+    builder = SparkSession.builder.master(local_with_retries("local[2]")).appName("tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

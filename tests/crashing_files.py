@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -49,8 +50,8 @@ def die(how: str) -> None:
     raise ZeroDivisionError("a mistake of the reader's own")
 
 
-def main(name: str, out: str, file: str, how: str, once: str, master: str = "local[1]") -> int:
-    """An audit of a corpus with such a file, as the console script would run it."""
+def crashing_tasks(file: str, how: str, once: str = "") -> Callable[..., list[object]]:
+    """What to put in place of :func:`auditor.pipeline.plan.copy_tasks`, so that whoever opens such a file ends."""
     tasks_of = plan.copy_tasks
 
     def crashing(*arguments: object) -> list[object]:
@@ -59,7 +60,12 @@ def main(name: str, out: str, file: str, how: str, once: str, master: str = "loc
     def crashing_task(task: object) -> object:
         return replace(task, place=CrashingPlace(*task.place, file, how, once))  # type: ignore[type-var, attr-defined]
 
-    plan.copy_tasks = crashing  # type: ignore[assignment]
+    return crashing
+
+
+def main(name: str, out: str, file: str, how: str, once: str, master: str = "local[1]") -> int:
+    """An audit of a corpus with such a file, as the console script would run it."""
+    plan.copy_tasks = crashing_tasks(file, how, once)  # type: ignore[assignment]
     as_of = corpora.manifest(name)["copied_at"]
     options = AuditOptions((str(corpora.unpack(name)),), Path(out), records=True, as_of=as_of, master=master)
     return running.audit(options, lambda _: None).exit_code()

@@ -73,6 +73,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.inline"}),
     ),
     "auditor/spark": (frozenset({"auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline", "auditor.spark"})),
+    "auditor/api": (frozenset({"auditor.commands", "auditor.cli"}), frozenset()),
     "auditor/commands": (frozenset({"pyspark", "auditor.spark", "auditor.inline", "auditor.cli"}), frozenset()),
 }
 # A scheduler imports a DAG file every few seconds.
@@ -241,8 +242,20 @@ def test_the_lock_names_no_host_and_every_hash(lock: str) -> None:
 def test_the_lock_pins_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pinned = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
-    wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    extras = [name for extra, names in project["project"]["optional-dependencies"].items() for name in names
+              if extra != "all"]  # fmt: skip
+    wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"] + extras
     assert {re.split(r"[\[<>=! ;]", name)[0].lower() for name in wanted} <= pinned
+
+
+def test_what_the_demo_installs_is_what_everything_pins() -> None:
+    run, everything = (
+        set(re.findall(r"^\w[^\\]+", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE))
+        for name in ("requirements-run.lock", "requirements.lock")
+    )
+    assert run <= everything
+    assert any(pin.startswith("pyspark==") for pin in run)
+    assert not any(pin.startswith(("great-expectations==", "pytest==")) for pin in run)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"])
@@ -255,6 +268,22 @@ def test_pages_name_what_exists(page: str) -> None:
     for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         assert (ROOT / file).is_file(), file
         assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+def starts_python(source: str) -> bool:
+    """Whether a module runs this interpreter again; that the pool of readers is not started, its conftest sees to."""
+    return any(name in source for name in ("sys.executable", "import multiprocessing", "ProcessPoolExecutor"))
+
+
+@pytest.mark.parametrize("path", sources("tests/unit"), ids=name_of)
+def test_units_start_no_process_and_no_spark(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert not starts_python(source), "it belongs in tests/processes"
+    assert not re.search(r"\bspark: |mark\.spark\b", source), "it belongs in tests/spark"
+
+
+def test_a_process_in_a_unit_test_is_seen() -> None:
+    assert starts_python("subprocess.run([sys." + "executable, '-c', code])")
 
 
 def helpers() -> list[Path]:

@@ -12,8 +12,7 @@ from typing import Any
 
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
-from auditor.dashboards.first_lines import explained
-from auditor.outputs import runs
+from auditor.outputs import explaining, runs
 from auditor.rules import registry
 from auditor.rules.fingerprint import fingerprint
 
@@ -39,17 +38,10 @@ def run(args: argparse.Namespace) -> int:
     if (args.out is None) == (args.history is None):
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
     rows = findings_of(args.out) if args.out is not None else _of_history(args.history)
-    name = str(args.fingerprint).lower()
-    found = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(name)}
-    if len(found) != 1 or not name:
-        many = f"{len(found)} findings have" if found else "no finding has"
-        raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
-    (row,) = found.values()
-    rule = registry.load().get(row["rule"])
-    page = {} if rule is None else {"Title": rule.title, **rule.sections}
+    row = explaining.one(rows, str(args.fingerprint))
     width = shutil.get_terminal_size((120, 24)).columns
     events = _events(args.out) if args.out is not None else ()
-    sys.stdout.write("\n".join(explained(row, page, width, events)) + "\n")
+    sys.stdout.write(explaining.text(row, width, events))
     return 0
 
 

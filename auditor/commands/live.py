@@ -13,17 +13,15 @@ from typing import Any
 
 from auditor import running
 from auditor.base.errors import AuditInputError
+from auditor.base.extras import require
 from auditor.base.limits import MIB
 from auditor.base.numbers import setting_number
 from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
 from auditor.commands.parser import examples
-from auditor.connectors.live_cluster import CONNECTION_OPTIONS, Budget, LiveCluster
+from auditor.connectors.client_options import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
 from auditor.outputs import alerts
-from auditor.pipeline.live_audit import LiveAudit
-from auditor.pipeline.live_reading import Reading
 
 NUMBERS = ("request_timeout_ms",)
-DEFAULT_MAX_BYTES, DEFAULT_RATE = 1024 * MIB, 16 * MIB
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,8 +40,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--from", dest="begin", default="lso", metavar="WHERE",
         help="where to read topics from: 'lso' (last stable offset: what is undecided), 'start' (all), or an offset",
     )  # fmt: skip
-    p.add_argument("--max-bytes", type=int, default=DEFAULT_MAX_BYTES, metavar="BYTES", help="read no more than that")
-    p.add_argument("--max-rate", type=int, default=DEFAULT_RATE, metavar="BYTES", help="bytes a second, at most")
+    p.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help="read no more than that")
+    p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="bytes a second, at most")
     p.add_argument(
         "--client-config", type=Path, metavar="FILE",
         help="connection options as lines name=value; the place for secrets, which others see on a command line",
@@ -64,6 +62,11 @@ def run(args: argparse.Namespace) -> int:
         raise AuditInputError(f"--from {args.begin!r} is no place in a log; give lso, start, or an offset")
     if args.max_bytes < MIB or args.max_rate < 1024:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
+    require("kafka")
+    from auditor.connectors.live_cluster import Budget, LiveCluster
+    from auditor.pipeline.live_audit import LiveAudit
+    from auditor.pipeline.live_reading import Reading
+
     with (
         LiveCluster(args.bootstrap_server, connection(args)) as cluster,
         running.runner(options) as runner,

@@ -1,4 +1,4 @@
-"""``auditor sql "SELECT ..." PATH...``: SQL over the tables of contract section 4."""
+"""``auditor sql ["SELECT ..."] PATH...``: SQL over the tables of contract section 4; without a text a shell."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import add_master, add_remote
 from auditor.commands.parser import examples
 from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
@@ -15,20 +16,27 @@ from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_ti
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.whole_audit import Audit
+QUESTION = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|values)\b|.*\s", re.I | re.S)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the console script's."""
     p = commands.add_parser(
         "sql",
-        help="SQL over the decoded and derived tables",
+        help="SQL over the decoded and derived tables, once or as a shell",
         epilog=examples(
             "auditor sql 'SELECT producer_id, count(*) FROM batches GROUP BY 1' /var/kafka-logs",
+            "auditor sql /var/kafka-logs --engine duckdb",
         ),
     )
-    p.add_argument("query", metavar="SQL", help='such as "SELECT producer_id, count(*) FROM batches GROUP BY 1"')
-    p.add_argument("paths", nargs="+", metavar="PATH", help="as for audit")
+    p.add_argument(
+        "words", nargs="+", metavar="[SQL] PATH",
+        help='a text such as "SELECT producer_id, count(*) FROM batches GROUP BY 1" (without one a shell opens), and '
+        "paths as for audit",
+    )  # fmt: skip
+    p.add_argument(
+        "--engine", choices=("spark", "duckdb"), help="who answers; duckdb: as --master inline, without Java"
+    )
     p.add_argument("--format", default="table", choices=("table", "json"), help="a table for people, or JSON lines")
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     p.add_argument("--records", action="store_true", help="findings and decode_errors: look into every record too")
@@ -45,45 +53,51 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status: 0, or 3 when a part of the input could not be read."""
     from auditor import running
-    from auditor.commands.rowtext import json_lines, table_lines
     from auditor.pipeline.what_if_audit import AuditWithVerdicts
 
+    text, paths = split(args.words)
     options = AuditOptions(
-        tuple(args.paths), Path(), records=args.records, topics=tuple(args.topic), master=args.master,
+        paths, Path(), records=args.records, topics=tuple(args.topic), master=master(args.engine, args.master),
         as_of=parse_time(args.as_of) if args.as_of is not None else None, split_size=args.split_size,
         include_payload=args.include_payload, remote=tuple(args.remote),
     )  # fmt: skip
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     with running.failures(), running.runner(options) as runner:
         audit = AuditWithVerdicts(options, runner)
-        result = query(audit, args.query)
+        if text is None:
+            from auditor.commands import sql_shell
+
+            sql_shell.run(audit, lambda rows: show(rows, args.format))
+        else:
+            show(audit.query(text), args.format)
         status = 3 if audit.incomplete() else 0
-    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    if args.format == "json":
-        for batch in result.to_batches():
-            sys.stdout.writelines(json_lines(batch))
-    else:
-        for batch in result.combine_chunks().to_batches():
-            sys.stdout.writelines(table_lines(batch))
-    sys.stdout.flush()
+        audit.close()
     return status
 
 
-def query(audit: Audit, text: str) -> pa.Table:
-    """The result of an SQL text over the tables of an audit's paths.
-
-    Errors: :class:`AuditInputError` for a text that is wrong. Cost: what the tables that the text names cost; the
-    derived ones need the replay, ``findings`` the rules too. The result is held in memory.
-    """
-    _ = audit.inventory  # a wrong path is said before anything starts
-    audit.ready()
-    try:
-        return audit.runner.query(audit, text, mentioned(text))
-    finally:
-        audit.close()
+def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
+    """The SQL text, None where there is none, and the paths. Errors: :class:`AuditInputError` for a text alone."""
+    if not QUESTION.match(words[0]) or Path(words[0]).exists():
+        return None, tuple(words)
+    if len(words) == 1:
+        raise AuditInputError("sql needs a PATH behind the text; give a log directory")
+    return words[0], tuple(words[1:])
 
 
-def mentioned(text: str) -> frozenset[str]:
-    """The tables whose names stand in an SQL text."""
-    from auditor.pipeline import derived_tables
+def master(engine: str | None, given: str | None) -> str | None:
+    """The master that an engine means. Errors: :class:`AuditInputError` where the two are not the same."""
+    if engine is None:
+        return given
+    if given is not None and given.startswith("inline") != (engine == "duckdb"):
+        raise AuditInputError(f"--engine {engine} does not run on --master {given}; give one of them")
+    return given or ("inline" if engine == "duckdb" else "local[*]")
 
-    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(derived_tables.NAMES)
+
+def show(rows: pa.Table, how: str) -> None:
+    """Prints a result as a table for people, or as JSON lines."""
+    from auditor.commands.rowtext import json_lines, table_lines
+
+    batches = rows.to_batches() if how == "json" else rows.combine_chunks().to_batches()
+    for batch in batches:
+        sys.stdout.writelines(json_lines(batch) if how == "json" else table_lines(batch))
+    sys.stdout.flush()

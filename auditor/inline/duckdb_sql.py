@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError
-from auditor.inline import parquet_tables as writing
+from auditor.base.extras import require
 from auditor.pipeline import derived_tables
 from auditor.rules.expectations.measures import MEASURES
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from auditor.pipeline.isolation import Pool
-    from auditor.pipeline.runner import Audited
 
 # What Spark's SQL has and DuckDB calls otherwise, so that one text does for both.
 MACROS = (
@@ -29,12 +26,9 @@ MACROS = (
 
 def duckdb() -> ModuleType:
     """The module. Errors: :class:`AuditInputError` where it is not installed."""
-    try:
-        import duckdb as found
-    except ImportError:
-        raise AuditInputError(
-            "SQL without Spark needs DuckDB, which is not installed; pip install duckdb, or give --master 'local[*]'"
-        ) from None
+    require("duckdb")
+    import duckdb as found
+
     return found
 
 
@@ -51,24 +45,33 @@ def _view(connection: Any, name: str, folder: Path) -> None:
     connection.read_parquet(files).create_view(name)
 
 
-def query(pool: Pool, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
-    """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
-    from auditor.connectors import schema
+def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mapping[str, Path]]) -> pa.Table:
+    """The result of an SQL text over ``tables``. ``parts`` writes those that the text names: the folder of each.
 
+    A wrong text is said before anything is written. Errors: :class:`AuditInputError` for it.
+    """
     found = duckdb()
-    with tempfile.TemporaryDirectory(prefix="auditor-sql-") as folder, _connected() as connection:
-        for name in derived_tables.NAMES:
-            if name in wanted:
-                writing.write(pool, audit, name, Path(folder, name))
-                _view(connection, name, Path(folder, name))
-            elif name in schema.DECODED:  # SHOW TABLES and DESCRIBE know it
-                derived_tables.write(schema.DECODED[name].empty_table(), Path(folder, name))
-                _view(connection, name, Path(folder, name))
+    with _connected() as connection:
+        for name, columns in tables.items():
+            connection.register(f"no_{name}", columns.empty_table())
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM no_{name}")
         try:
+            kinds = [statement.type for statement in connection.extract_statements(text)]
+            if len(kinds) != 1 or kinds[0] not in (found.StatementType.SELECT, found.StatementType.EXPLAIN):
+                raise AuditInputError("one question at a time; give SELECT, WITH, DESCRIBE, SUMMARIZE or SHOW TABLES")
+            connection.sql(text)
+            for name, folder in parts().items():
+                connection.execute(f"DROP VIEW {name}")
+                _view(connection, name, folder)
             return connection.sql(text).to_arrow_table()
         except found.Error as error:
-            says = str(error).strip().splitlines()[0]
-            raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
+            raise AuditInputError(_one_line(error)) from None
+
+
+def _one_line(error: Exception) -> str:
+    """What DuckDB says is wrong, and what it has instead."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("LINE", " "))]
+    return f"{lines[0]} (tables: {', '.join(derived_tables.NAMES)})"
 
 
 def _quoted(sql: str) -> str:

@@ -7,16 +7,19 @@ Memory: the facts of all copies, pickled, on the driver.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from auditor.inline.kept_copies import KeptCopies, Log, lists
-from auditor.pipeline import plan
+from auditor.pipeline import derived_tables, plan
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, read_kept
 from auditor.pipeline.runner import Audited, Copies, Judged, JudgeLog, Runner, judged_texts
+from auditor.pipeline.table_schemas import schemas
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import Cluster
 
@@ -31,6 +34,8 @@ class InlineRunner(Runner):
         super().__init__(pool)
         self.processes = pool.size
         self.name = f"inline[{pool.size}]"
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
     def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
         """Every copy by whoever is free, the largest first."""
@@ -61,17 +66,43 @@ class InlineRunner(Runner):
 
         parquet_tables.write(self.pool, audit, table, folder)
 
+    def table(self, audit: Audited, name: str) -> pa.Table:
+        """A table, whole."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self._written(audit, name))
+
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Asks DuckDB."""
         from auditor.inline import duckdb_sql
 
-        return duckdb_sql.query(self.pool, audit, text, tables)
+        def parts() -> dict[str, Path]:
+            return {name: self._written(audit, name) for name in derived_tables.NAMES if name in tables}
+
+        return duckdb_sql.query(text, schemas(audit.options.include_payload), parts)
+
+    def _written(self, audit: Audited, table: str) -> Path:
+        """A folder with a table's parts, which are written once and kept until the runner closes."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="auditor-tables-")
+        parts = self._parts.setdefault(audit, {})
+        if table not in parts:
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name, prefix=f"{table}-"))
+            self.write(audit, table, folder)
+            parts[table] = folder
+        return parts[table]
 
     def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
         """Counts with DuckDB."""
         from auditor.inline import duckdb_sql
 
         return duckdb_sql.count(folder, table)
+
+    def close(self) -> None:
+        """Ends the processes and takes away the tables."""
+        super().close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 def _name(path: str) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.base.errors import RECORD_AT
+from auditor.base.version import VERSION
 from auditor.base.words import plural
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards.metrics import write_metrics
@@ -37,7 +38,7 @@ def publish(audit: Audit, folder: Path) -> None:
     Errors: those of the disk; :class:`AuditInputError` where the history cannot be written.
     """
     options = audit.options
-    findings = audit.findings
+    _ = audit.findings
     if options.tables:
         for name in audit.written_tables():
             audit.runner.write(audit, name, folder / "tables" / name)
@@ -46,7 +47,7 @@ def publish(audit: Audit, folder: Path) -> None:
         from auditor.outputs import expectations
 
         judged, summary["expectations"] = expectations.judge(audit, summary, folder)
-    write_findings(findings, folder)
+    write_findings(audit, folder)
     described = described_findings(audit)
     page = render_report(described, summary, audit.judged["open"], audit.judged["timeline"])
     write_whole(folder / "report.html", page)
@@ -66,9 +67,15 @@ def described_findings(audit: Audit) -> list[dict[str, Any]]:
     )
 
 
+def report_page(audit: Audit) -> str:
+    """What ``report.html`` is."""
+    described = described_findings(audit)
+    return render_report(described, summarise(audit), audit.judged["open"], audit.judged["timeline"])
+
+
 def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
     """Writes the results of a what-if into a folder."""
-    write_findings(audit.findings, folder)
+    write_findings(audit, folder)
     verdicts = folder / "tables" / "verdicts"
     verdicts.mkdir(parents=True)
     pq.write_table(audit.held("verdicts"), verdicts / "part-0.parquet")
@@ -80,11 +87,11 @@ def as_json(content: Any) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def write_findings(findings: list[Finding], folder: Path) -> None:
-    """``findings.jsonl``, and ``findings/`` as Parquet: the contract's fields, ``evidence`` as JSON text."""
-    write_whole(folder / "findings.jsonl", "".join(f.to_json() + "\n" for f in findings))
+def write_findings(audit: Audit, folder: Path) -> None:
+    """``findings.jsonl``, and ``findings/`` as Parquet: the table of that name."""
+    write_whole(folder / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
     (folder / "findings").mkdir(exist_ok=True)
-    pq.write_table(results.contract_findings(findings), folder / "findings" / "part-0.parquet")
+    pq.write_table(results.findings_table(audit), folder / "findings" / "part-0.parquet")
 
 
 def _open(audit: Audit) -> Counter[str]:
@@ -119,7 +126,7 @@ def summarise(audit: Audit) -> dict[str, Any]:
     """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
     logs = audit.judged["log"]
     return {
-        "tool": {"name": "auditor", "version": version("kafka-log-auditor")},
+        "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
         "as_of": iso(audit.as_of),

@@ -5,6 +5,7 @@ Derived tables are made of the facts of a log, with what the coordinator's log k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,16 @@ OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")
 UNOPENED = ("unreadable", "vanished")
 _OUTCOMES = texts(["ABORT", "COMMIT"])
+
+
+def mentioned(text: str) -> frozenset[str]:
+    """The tables whose names stand in an SQL text."""
+    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(NAMES)
+
+
+def listed(text: str) -> pa.Table | None:
+    """All tables by name, where an SQL text asks for just that; None for any other text."""
+    return pa.table({"name": texts(NAMES)}) if re.fullmatch(r"\s*show\s+tables\s*;?\s*", text, re.I) else None
 
 
 def of_log(copies: list[CopyFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from auditor.connectors.arrow import array_of, texts
-from auditor.connectors.schema import LOG_KEY
-from auditor.rules.finding import FIELDS, SEVERITIES, Finding
+from auditor.connectors.schema import LOG_KEY, TIME
+from auditor.rules.finding import FIELDS, SEVERITIES
 from auditor.rules.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
 FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
+# The findings as data: the fields, `timestamp` as one, and what SQL groups and joins by. run_id: null where the run is
+# not kept (--history); confidence: of the evidence, null where the rule says none.
+FURTHER = ("cluster_id", "run_id", "confidence", "fingerprint")
+FINDINGS_TABLE = pa.schema(
+    [pa.field(f.name, TIME) if f.name == "timestamp" else f for f in FINDINGS_SCHEMA]
+    + [pa.field(name, pa.string()) for name in FURTHER]
+)
 FINDINGS = pa.schema([pa.field("fingerprint", pa.string()), pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
 OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "not_reached", "total")
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
@@ -43,22 +52,33 @@ RUNS = pa.schema(
 REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())])
 
 
-def contract_findings(found: Iterable[Finding]) -> pa.Table:
-    """The contract's fields of findings in their order; ``evidence`` is JSON."""
-    rows = [f.to_dict() | {"evidence": json.dumps(f.evidence, sort_keys=True, ensure_ascii=False)} for f in found]
-    return _table(rows, FINDINGS_SCHEMA)
+def findings_table(audit: Audited) -> pa.Table:
+    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order; ``evidence`` is JSON."""
+    rows = []
+    for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
+        row = found.to_dict()
+        at = datetime.fromisoformat(found.timestamp) if found.timestamp is not None else None
+        confidence = found.evidence.get("confidence")
+        rows.append(row | {
+            "timestamp": None if at is None else (at - EPOCH) // timedelta(milliseconds=1),
+            "evidence": json.dumps(found.evidence, sort_keys=True, ensure_ascii=False), "cluster_id": cluster_id,
+            "run_id": audit.options.run_id, "confidence": None if confidence is None else str(confidence),
+            "fingerprint": fingerprint(row, cluster_id),
+        })  # fmt: skip
+    return _table(rows, FINDINGS_TABLE)
 
 
 def _table(rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
-    """Rows of texts and whole numbers as a table, without ``pyarrow.array``, which would load pandas."""
+    """Rows of texts, whole numbers and times in ms as a table, without ``pyarrow.array``, which would load pandas."""
     arrays = []
     for column in columns:
         values = [row[column.name] for row in rows]
         if pa.types.is_string(column.type):
             arrays.append(texts(values))
             continue
-        numbers = np.array([0 if value is None else value for value in values], column.type.to_pandas_dtype())
-        arrays.append(array_of(numbers, np.array([value is None for value in values], bool)))
+        stored = np.int64 if pa.types.is_timestamp(column.type) else column.type.to_pandas_dtype()
+        numbers = np.array([0 if value is None else value for value in values], stored)
+        arrays.append(array_of(numbers, np.array([value is None for value in values], bool), column.type))
     return pa.Table.from_arrays(arrays, schema=columns)
 
 

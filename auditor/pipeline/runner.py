@@ -130,6 +130,10 @@ class Runner(ABC):
         """Writes a table of an audit as Parquet files into a folder."""
 
     @abstractmethod
+    def table(self, audit: Audited, name: str) -> Any:
+        """A table of an audit: Spark's DataFrame, of which nothing is read yet, or Arrow's table."""
+
+    @abstractmethod
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """The result of an SQL text over ``tables`` of an audit. Errors: :class:`AuditInputError` for a wrong text."""
 

@@ -17,7 +17,7 @@ from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.finding import Finding, iso
-from auditor.rules.resolve import resolve
+from auditor.rules.resolve import resolve_each
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Copies, Runner
@@ -96,9 +96,8 @@ class WhatIfAudit(Audit):
         names, brokers = self.names, self.result["brokers"]
         rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
         found = [Finding(**row) for row in rows]
-        return resolve(
-            found + [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
-        )
+        found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
+        return resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
 
     def held(self, table: str) -> pa.Table | None:
         """Verdicts are what the judge step gave."""

@@ -41,7 +41,7 @@ from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import Kept
-from auditor.rules.resolve import resolve
+from auditor.rules.resolve import resolve_each
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Audit:
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        found = resolve(self.judged["finding"])
+        found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
         for finding in found:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
         return found
@@ -286,10 +286,34 @@ class Audit:
 
     # tables
 
+    def table(self, name: str) -> Any:
+        """A table as the way to run has tables: Spark's DataFrame, or Arrow's table.
+
+        Errors: :class:`AuditInputError` for a name that is none. Cost: on Spark nothing before the frame is used, but
+        for the derived tables, which need the replay; else the table's files are read, and its rows held in memory.
+        """
+        if name not in derived_tables.NAMES:
+            raise AuditInputError(f"no table named {name!r}; one of {', '.join(derived_tables.NAMES)}")
+        _ = self.inventory
+        self.ready()
+        return self.runner.table(self, name)
+
+    def query(self, text: str) -> pa.Table:
+        """The result of an SQL text over the tables.
+
+        Errors: :class:`AuditInputError` for a text that is wrong. Cost: what the tables that the text names cost; the
+        derived ones need the replay, ``findings`` the rules too. The result is held in memory.
+        """
+        _ = self.inventory  # a wrong path is said before anything starts
+        if (names := derived_tables.listed(text)) is not None:
+            return names
+        self.ready()
+        return self.runner.query(self, text, derived_tables.mentioned(text))
+
     def held(self, table: str) -> pa.Table | None:
         """A table that is made without reading data files; None for one that is decoded or derived from facts."""
         if table == "findings":
-            return results.contract_findings(self.findings)
+            return results.findings_table(self)
         return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:
@@ -360,9 +384,9 @@ class Audit:
         self._since = now
 
     def close(self) -> None:
-        """Gives back what holds the facts. The runner stays as it is."""
+        """Gives back what holds the facts; who asks for them again has them read again. The runner stays as it is."""
         if "copies" in self.__dict__:
-            self.copies.close()
+            self.__dict__.pop("copies").close()
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:

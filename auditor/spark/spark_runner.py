@@ -90,11 +90,15 @@ class SparkRunner(Runner):
 
     def write(self, audit: Audited, table: str, folder: Path) -> None:
         """Writes a table."""
-        from auditor.pipeline.derived_tables import OF_FACTS
         from auditor.spark import spark_tables
 
-        facts = audit.copies.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
-        spark_tables.write(self.spark, audit, facts, table, folder)
+        spark_tables.write(self.spark, audit, _facts(audit, table), table, folder)
+
+    def table(self, audit: Audited, name: str) -> DataFrame:
+        """A frame."""
+        from auditor.spark import spark_tables
+
+        return spark_tables.frame(self.spark, audit, _facts(audit, name), name)
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Asks Spark."""
@@ -107,3 +111,10 @@ class SparkRunner(Runner):
         from auditor.spark.spark_tables import count, read
 
         return count(read(self.spark, folder), table)
+
+
+def _facts(audit: Audited, table: str) -> DataFrame | None:
+    """What a derived table is made of; None for any other."""
+    from auditor.pipeline.derived_tables import OF_FACTS
+
+    return audit.copies.frame if table in OF_FACTS else None  # type: ignore[attr-defined]

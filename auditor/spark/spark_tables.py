@@ -20,7 +20,7 @@ from pyspark import errors
 from auditor.base.errors import AuditInputError
 from auditor.connectors import schema
 from auditor.connectors.arrow import for_spark
-from auditor.connectors.sources import SOURCES, spark_schema
+from auditor.connectors.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import derived_tables
 from auditor.rules.expectations.measures import MEASURES
 from auditor.rules.view import Cluster
@@ -42,7 +42,7 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     if (held := audit.held(table)) is not None:
         return local(spark, held)
     source = next(source for source in SOURCES if source.table == table)
-    spark.dataSource.register(source)
+    register_all(spark)
     reader = spark.read.format(source.format).options(
         paths=json.dumps([*options.inputs]),
         topics=json.dumps([*options.topics]),

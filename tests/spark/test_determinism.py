@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,55 +14,38 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.spark import scan
 from tests import corpora
+from tests.audited import published
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
+SETTINGS = (
+    "spark.sql.adaptive.enabled",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+)
 
 
-def run_cli(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    as_of = str(corpora.manifest("hanging-36")["copied_at"])
-    command = [sys.executable, "-m", "auditor.cli", "audit", str(corpora.unpack("hanging-36")), "--records"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    command += ["--as-of", as_of, "--out", str(out), *more]
-    return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out)
+@pytest.fixture
+def settings(spark: SparkSession) -> Iterator[None]:
+    """The session's settings are afterwards what they were before."""
+    before = {name: spark.conf.get(name) for name in SETTINGS}
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
-@pytest.mark.spark
-def test_findings_are_the_same_bytes_on_any_master_and_split(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    one = run_cli(tmp_path / "one", "--master", "local[1]", "--split-size", "65536", "--format", "json")
-    two = run_cli(tmp_path / "two", "--master", "local[2]")
-    assert (one.returncode, two.returncode) == (1, 1), one.stderr + two.stderr
-    first = (tmp_path / "one" / "findings.jsonl").read_bytes()
-    assert first == (tmp_path / "two" / "findings.jsonl").read_bytes()
-    assert first.decode() == one.stdout  # --format json prints the same lines and nothing else
-    assert first.count(b"\n") > 4
-    assert "hanging-transaction" in two.stdout
-
-
-SETTINGS = [
-    ("spark.sql.adaptive.enabled", ("true", "false")),
-    ("spark.sql.shuffle.partitions", ("1", "7", "64")),
-    ("spark.sql.execution.arrow.maxRecordsPerBatch", ("1", "10000")),
-]
-
-
-@pytest.mark.parametrize(("setting", "values"), SETTINGS)
-def test_spark_settings_change_no_finding(
-    setting: str, values: tuple[str, ...], spark: SparkSession, tmp_path: Path
-) -> None:
-    seen = set()
-    before = spark.conf.get(setting)
-    for value in values:
-        spark.conf.set(setting, value)
-        options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path / value, records=True)
-        running.audit(options, lambda _: None, spark)
-        seen.add((tmp_path / value / "findings.jsonl").read_bytes())
-    spark.conf.set(setting, before)
-    assert len(seen) == 1
+@pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("values", [("true", "7", "1"), ("false", "64", "10000")])
+def test_spark_settings_change_no_finding(values: tuple[str, ...], spark: SparkSession, tmp_path: Path) -> None:
+    for name, value in zip(SETTINGS, values, strict=True):
+        spark.conf.set(name, value)
+    path = (str(corpora.unpack("hanging-36")),)
+    running.audit(AuditOptions(path, tmp_path / "spark", records=True), spark=spark)
+    published(AuditOptions(path, tmp_path / "here", records=True))
+    found = (tmp_path / "spark" / "findings.jsonl").read_bytes()
+    assert found == (tmp_path / "here" / "findings.jsonl").read_bytes()
+    assert found.count(b"\n") > 4
 
 
 def test_judging_costs_one_exchange(spark: SparkSession) -> None:

@@ -1,148 +1,98 @@
-"""Workers that die: once, and nothing is different; always over one file, and that file is named, all else audited."""
+"""Workers that die: once, and nothing is different; always over one file, and that file is named, all else audited.
+
+Copies are read whole, and in parts: there over a segment in the first stage, over an index in the second.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 import pytest
 
 from auditor import running
+from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
+from auditor.spark import scan
 from tests import corpora
+from tests.audited import published
+from tests.crashing_files import crashing_tasks
+from tests.spark.test_split import divide_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
 NAME = "hanging-36"
+IN_PARTS = "altered-41"  # most copies of which have three segments
 
 
-def with_crashing(out: Path, file: str, how: str, once: str = "") -> subprocess.CompletedProcess[str]:
-    """An audit in which whoever opens ``file`` dies."""
-    # Imported, not run with -m: workers must find its classes.
-    call = "import sys; from tests import crashing_files; sys.exit(crashing_files.main(*sys.argv[1:]))"
-    command = [sys.executable, "-c", call, NAME, str(out), file, how, once]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
+def options(name: str, out: Path) -> AuditOptions:
+    as_of = corpora.manifest(name)["copied_at"]
+    return AuditOptions((str(corpora.unpack(name)),), out, records=True, as_of=as_of)
 
 
 @pytest.fixture(scope="module")
-def sound(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("sound")
-    options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
-    running.audit(options, lambda _: None, spark)
-    return out
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What audits without any fault, and without Spark, leave."""
+    folders = {name: tmp_path_factory.mktemp("sound") for name in (NAME, IN_PARTS)}
+    for name, out in folders.items():
+        published(options(name, out))
+    return folders
 
 
-def test_a_worker_that_dies_once_changes_nothing(sound: Path, tmp_path: Path) -> None:
-    flag = tmp_path / "died"
-    ran = with_crashing(tmp_path / "out", ".log", "segfault", str(flag))
-    assert flag.exists()
-    assert ran.returncode == 1, ran.stderr
-    assert (tmp_path / "out" / "findings.jsonl").read_bytes() == (sound / "findings.jsonl").read_bytes()
-
-
-def test_a_file_that_always_kills_is_named_and_all_else_is_audited(sound: Path, tmp_path: Path) -> None:
-    log = next(row for row in json.loads((sound / "summary.json").read_text())["logs"] if row["topic"][0] != "_")
-    name = f"{log['topic']}-{log['partition']}"
-    victim = next(p for p in sorted(corpora.unpack(NAME).rglob("*.log")) if p.parent.name == name)
-    file = f"{name}/{victim.name}"
-    ran = with_crashing(tmp_path / "out", file, "exit")
-    assert ran.returncode == 3, ran.stderr
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    reported = [(e["file"], e["reason"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
-    assert reported == [(file, "unreadable", "reading it ends the process: exit status 7")]
-    others = [line for line in _lines(sound) if json.loads(line)["topic"] != log["topic"]]
-    assert others
-    assert [line for line in _lines(tmp_path / "out") if json.loads(line)["topic"] != log["topic"]] == others
-    assert summary["bytes"]["total"] == sum(p.stat().st_size for p in corpora.unpack(NAME).rglob("*") if p.is_file())
-
-
-def _lines(out: Path) -> list[str]:
+def findings(out: Path) -> list[str]:
     return (out / "findings.jsonl").read_text(encoding="utf-8").splitlines()
 
 
-SITE = """
-import os, signal, sys
-
-def ask(event, args):
-    if event == "open" and str(args[0]).endswith({file!r}) and {module!r} in sys.modules:
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-sys.addaudithook(ask)
-"""
-
-
-def in_every_python(out: Path, file: str, module: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """The console script, where every Python, the driver's too, dies as it opens ``file`` with ``module`` loaded."""
-    site = out.parent / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE.format(file=file, module=module))
-    words = ["audit", str(corpora.unpack(NAME)), "--out", str(out), "--master", "local[1]", "--records", *options]
-    as_of = str(corpora.manifest(NAME)["copied_at"])
-    command = [sys.executable, "-m", "auditor.cli", *words, "--as-of", as_of, "--quiet"]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
-    return subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=out.parent)
-
-
-def reported(out: Path) -> list[tuple[str, str]]:
+def with_all_bytes(name: str, out: Path) -> list[tuple[str, str, str]]:
+    """The files that a run says it could not read, once it was seen that it accounts for every byte."""
     summary = json.loads((out / "summary.json").read_text())
-    return [(e["file"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
+    assert summary["bytes"]["total"] == sum(p.stat().st_size for p in corpora.unpack(name).rglob("*") if p.is_file())
+    return [(e["file"], e["reason"], e["detail"]) for e in summary["unreadable"] if e["reason"] == "unreadable"]
 
 
-def test_a_file_that_kills_who_reads_the_settings_is_named(sound: Path, tmp_path: Path) -> None:
-    """``__cluster_metadata`` is read first of all, by the driver's own child; it takes no other log along."""
-    out, name = tmp_path / "out", "__cluster_metadata-0/00000000000000000000.log"
-    ran = in_every_python(out, name, "os")
-    assert ran.returncode == 3, ran.stderr
-    assert reported(out) == [(name, "reading it ends the process: SIGSEGV")]
-    assert [json.loads(line)["rule"] for line in _lines(sound)]
-    assert _lines(out) == _lines(sound)
+@pytest.mark.parametrize(
+    ("name", "kind", "how"), [(NAME, ".log", "segfault"), (IN_PARTS, ".log", "exit"), (IN_PARTS, ".index", "exit")]
+)
+def test_a_worker_that_dies_once_changes_nothing(
+    name: str, kind: str, how: str, sound: dict[str, Path], spark: SparkSession, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    flag = tmp_path / "died"
+    monkeypatch.setattr(plan, "copy_tasks", crashing_tasks(kind, how, str(flag)))
+    if name == IN_PARTS:
+        monkeypatch.setattr(scan, "divide", divide_all)
+    assert running.audit(options(name, tmp_path / "out"), spark=spark).exit_code() == 1
+    assert flag.exists()
+    assert findings(tmp_path / "out") == findings(sound[name])
+    assert with_all_bytes(name, tmp_path / "out") == with_all_bytes(name, sound[name])
 
 
-def test_a_file_that_kills_who_reads_it_for_a_table_is_named(sound: Path, tmp_path: Path) -> None:
-    """The replay can read it, so that findings are whole; the tables are, but for this file."""
-    logs = {p.relative_to(corpora.unpack(NAME) / "broker-1").as_posix(): p for p in corpora.unpack(NAME).rglob("*.log")}
-    filled = {name for name, path in logs.items() if path.stat().st_size}
-    victim = min(name for name in filled if not name.startswith("__"))
-    out = tmp_path / "out"
-    ran = in_every_python(out, victim, "auditor.connectors.rows", "--tables")
-    assert ran.returncode == 3, ran.stderr
-    assert reported(out) == [(victim, "reading it ends the process: SIGSEGV")]
-    assert _lines(out) == _lines(sound)
-    for table in ("batches", "records"):
-        assert set(pq.read_table(out / "tables" / table).column("file").to_pylist()) == filled - {victim}
-    errors = pq.read_table(out / "tables" / "decode_errors").to_pylist()
-    assert [(e["file"], e["length"]) for e in errors if e["reason"] == "unreadable"] == [
-        (victim, logs[victim].stat().st_size)
-    ]
+def victim(name: str, kind: str) -> tuple[str, str]:
+    """A partition, and a file of it: of its first segment, or of its second where copies are read in parts."""
+    folders = sorted({p.parent for p in corpora.unpack(name).rglob("*.log") if p.parent.name[0] != "_"})
+    number = 0 if name == NAME else 1
+    folder = next(f for f in folders if len(list(f.glob("*.log"))) > number and "delete" not in f.name)
+    return folder.name, f"{folder.name}/{sorted(folder.glob(f'*{kind}'))[number].name}"
 
 
-def test_a_killed_run_leaves_no_mark_and_the_next_one_is_clean(
-    spark: SparkSession, sound: Path, tmp_path: Path
+def elsewhere(out: Path, place: str) -> list[str]:
+    """The findings that are not about a partition."""
+    rows = [(line, json.loads(line)) for line in findings(out)]
+    return [line for line, row in rows if f"{row['topic']}-{row['partition']}" != place]
+
+
+@pytest.mark.parametrize(("name", "kind"), [(NAME, ".log"), (IN_PARTS, ".log"), (IN_PARTS, ".index")])
+def test_a_file_that_always_kills_is_named_and_all_else_is_audited(
+    name: str, kind: str, sound: dict[str, Path], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver dies between reading and judging; an earlier run's results lie in the same folder."""
-    out = tmp_path / "out"
-    shutil.copytree(sound, out)
-    call = (
-        "import os, sys; from pathlib import Path\n"
-        "from auditor import running; from auditor.pipeline.options import AuditOptions\n"
-        "options = AuditOptions((sys.argv[1],), Path(sys.argv[2]), records=True, master='local[1]')\n"
-        "running.audit(options, lambda step: os.kill(os.getpid(), 9) if step == 'judge' else None)"
-    )
-    command = [sys.executable, "-c", call, str(corpora.unpack(NAME)), str(out)]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=tmp_path)
-    assert ran.returncode == -9
-    assert not (out / "summary.json").exists()
-    options = AuditOptions((str(corpora.unpack(NAME)),), out, records=True, as_of=corpora.manifest(NAME)["copied_at"])
-    running.audit(options, lambda _: None, spark)
-    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in sound.iterdir())
-    assert _lines(out) == _lines(sound)
+    place, file = victim(name, kind)
+    monkeypatch.setattr(plan, "copy_tasks", crashing_tasks(file, "exit"))
+    if name == IN_PARTS:
+        monkeypatch.setattr(scan, "divide", divide_all)
+    assert running.audit(options(name, tmp_path / "out"), spark=spark).exit_code() == 3
+    detail = "reading it ends the process: exit status 7"
+    assert with_all_bytes(name, tmp_path / "out") == [(file, "unreadable", detail)]
+    assert elsewhere(tmp_path / "out", place) == elsewhere(sound[name], place)
+    assert elsewhere(sound[name], place)

@@ -1,4 +1,4 @@
-"""An audit that keeps its run, and Spark reading all runs as one table."""
+"""Audits that keep their runs, and Spark reading all runs as one table."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from auditor import running
 from auditor.commands import dashboard
 from auditor.outputs import runs
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
+from tests.audited import published
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
         options = AuditOptions(
             (str(corpora.unpack("hanging-36")),), tmp_path / run_id, skip_rules=skip, history=history, run_id=run_id
         )
-        found[run_id] = running.audit(options, lambda _: None, spark).findings
+        found[run_id] = published(options).findings
     rows = spark.read.option("basePath", str(history)).parquet(f"{history}/run_id=*/findings")
     counted = {row["run_id"]: row["count"] for row in rows.groupBy("run_id").count().collect()}
     assert counted == {run_id: len(findings) for run_id, findings in found.items()}

@@ -15,6 +15,7 @@ from auditor import running
 from auditor.base.errors import AuditInputError
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
+from tests.audited import published
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,11 +64,11 @@ def test_nothing_of_the_input_changes(sealed: Path, spark: SparkSession, tmp_pat
     assert unused["link"] == unused["up"] == "symbolic link"
 
 
-def test_results_do_not_go_into_a_log_directory(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_do_not_go_into_a_log_directory(tmp_path: Path) -> None:
     """A broker does not start where there is a folder that it does not know."""
     folder = corpora.copy(NAME, tmp_path / "evidence")
     before = state(folder)
     out = next(folder.glob("broker-*")) / "out"
     with pytest.raises(AuditInputError, match="choose an --out outside of it"):
-        running.audit(AuditOptions((str(folder),), out), lambda _: None, spark)
+        published(AuditOptions((str(folder),), out))
     assert state(folder) == before

@@ -11,10 +11,11 @@ from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from auditor import register
 from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
-from auditor.connectors.sources import SOURCES, register
+from auditor.connectors.sources import SOURCES
 from tests import corpora
 from tests.segments import simple
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from typing import Any
 
 from auditor.rules import registry
@@ -19,7 +20,12 @@ _FIELDS = (
 def finding(**given: Any) -> dict[str, Any]:
     """A finding with all fields of the contract, null where not given, and what its rule declares."""
     row = {**dict.fromkeys(_FIELDS), "severity": "error", "message": "", "evidence": {}, **given}
-    return registry.described([row])[0]
+    return row | {"declared": _declared(row["rule"])}
+
+
+@functools.cache
+def _declared(rule: str | None) -> Any:
+    return registry.described([{"rule": rule}])[0]["declared"]
 
 
 def iso(ms: int) -> str:

@@ -6,8 +6,6 @@ import base64
 import json
 import re
 import struct
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -351,19 +349,6 @@ def test_a_wrong_call_is_status_2(name: str, tmp_path: Path, capsys: pytest.Capt
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
-
-
-def test_neither_spark_nor_pandas_is_loaded() -> None:
-    """Both take longer to import than a file to decode."""
-    path = corpora.unpack("healthy-41") / BROKER / "shop.orders-0" / "00000000000000000000.log"
-    code = (
-        "import sys; from auditor.cli import main; status = main(sys.argv[1:]);"
-        "sys.exit(status or int('pyspark' in sys.modules) + 2 * int('pandas' in sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, "decode", path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert all(json.loads(line)["topic"] == "shop.orders" for line in done.stdout.splitlines())
 
 
 def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:

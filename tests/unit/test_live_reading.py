@@ -16,8 +16,8 @@ from auditor import cli, running
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
 from auditor.connectors import schema
+from auditor.connectors.client_options import CONNECTION_OPTIONS
 from auditor.connectors.live_cluster import (
-    CONNECTION_OPTIONS,
     EARLIEST,
     TOPIC,
     Budget,

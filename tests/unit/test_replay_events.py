@@ -7,11 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import EVENT, FIELDS, PLACE, Event, Kind, blank_events, events_of
 from auditor.replay import kernel as replaying
 from auditor.replay import state as st
 from auditor.replay.batch_records import BATCH
 from auditor.replay.new_rows import new_event
+from tests.conftest import NIGHTLY
 from tests.unit.batch_histories import facts_of, history
 
 TABLES = (EVENT, BATCH, st.PARAMS, st.PROGRESS, st.LIVE, st.BORN, st.MARKED, st.BELOW, st.QUEUE, st.RUN, st.TRANSACTION)
@@ -68,11 +70,18 @@ def test_a_batch_never_has_more_events_than_there_are_kinds() -> None:
     assert of.progress["events"] == len(first)
 
 
+@pytest.fixture(scope="module")
+def with_room() -> list[CopyFacts]:
+    """Facts of histories whose events have all the room they need."""
+    return [facts_of(history(seed)) for seed in range(10 if NIGHTLY else 5)]
+
+
 @pytest.mark.parametrize("room", [st.EVENTS_OF_A_BATCH, st.EVENTS_OF_A_BATCH + 1, 100])
-def test_a_table_with_room_for_one_batch_gives_the_same_facts(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-    expected = [facts_of(history(seed)) for seed in range(10)]
+def test_a_table_with_room_for_one_batch_gives_the_same_facts(
+    monkeypatch: pytest.MonkeyPatch, room: int, with_room: list[CopyFacts]
+) -> None:
     monkeypatch.setattr(st, "EVENTS_AT_ONCE", room)
-    for seed, facts in enumerate(expected):
+    for seed, facts in enumerate(with_room):
         again = facts_of(history(seed))
         for field in dataclasses.fields(facts):
             assert repr(getattr(again, field.name)) == repr(getattr(facts, field.name)), field.name

@@ -168,7 +168,7 @@ def test_cleaned_and_unreadable_stretches_prove_nothing() -> None:
 
 def test_topics_whose_sequences_mean_nothing_are_judged_by_epochs_alone() -> None:
     rows = [data(0, 0, producer_epoch=1), data(1, 0, producer_epoch=1), data(2, 0)]
-    assert verdicts(replay("kip-360", *rows, sequences=0)) == [(47, 2)]
+    assert verdicts(replay("kip-360", *rows, sequences=False)) == [(47, 2)]
 
 
 def test_markers_of_old_epochs_and_old_coordinators_are_refused() -> None:

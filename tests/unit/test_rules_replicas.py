@@ -324,6 +324,15 @@ def made(broker: int, spans: list[tuple[int, int]], odd: set[int], log_end: int)
     )  # fmt: skip
 
 
+def test_a_gap_ends_where_the_other_replica_goes_on() -> None:
+    """Each has what the other lacks, by turns: what either has is in no gap of its own."""
+    copies = [made(broker, [(n, n) for n in has], set(), 14) for broker, has in ((1, [0, 11, 13]), (2, [0, 12]))]
+    (pair,) = pairs(log_of(copies))
+    found = sorted((g.in_leader, g.first_offset, g.last_offset, g.batches) for g in pair.gaps)
+    assert found in ([(False, 11, 11, 1), (False, 13, 13, 1), (True, 12, 12, 1)],
+                     [(False, 12, 12, 1), (True, 11, 11, 1), (True, 13, 13, 1)])  # fmt: skip
+
+
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=30), st.data()
 )  # sizes of batches; then which of them each copy lacks, or has otherwise

@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.finding import Finding
 from tests import corpora
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.audited import published
 
 # What a manifest's "allowed_too", in words, allows besides: rules by topic-partition. Read from the manifests.
 ALLOWED_TOO = {
@@ -35,10 +32,10 @@ BINARY = [*corpora.judged(), *corpora.campaigns()]
 
 
 @functools.cache
-def findings_of(name: str, spark: SparkSession, out: Path) -> Audit:
-    as_of = corpora.manifest(name)["copied_at"]
+def findings_of(name: str, out: Path) -> Audit:
+    as_of = corpora.manifest(name).get("as_of", corpora.manifest(name)["copied_at"])
     options = AuditOptions((str(corpora.unpack(name)),), out / name, records=True, as_of=as_of)
-    return running.audit(options, lambda _: None, spark)
+    return published(options)
 
 
 @pytest.fixture(scope="session")
@@ -72,8 +69,8 @@ def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_expected_findings_are_reported(name: str, spark: SparkSession, out: Path) -> None:
-    found = findings_of(name, spark, out).findings
+def test_expected_findings_are_reported(name: str, out: Path) -> None:
+    found = findings_of(name, out).findings
     for expected in corpora.manifest(name)["expect"]:
         hits = [f for f in found if matches(expected, f)]
         assert hits, f"not reported: {expected}"
@@ -89,19 +86,19 @@ def test_expected_findings_are_reported(name: str, spark: SparkSession, out: Pat
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_nothing_else_above_info_is_reported(name: str, spark: SparkSession, out: Path) -> None:
+def test_nothing_else_above_info_is_reported(name: str, out: Path) -> None:
     manifest = corpora.manifest(name)
     extra = [
         f
-        for f in findings_of(name, spark, out).findings
+        for f in findings_of(name, out).findings
         if f.severity != "info" and not allowed(manifest, f) and not any(matches(e, f) for e in manifest["expect"])
     ]
     assert not extra, [f.to_json() for f in extra]
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_every_input_byte_and_offset_is_accounted_for(name: str, spark: SparkSession, out: Path) -> None:
-    findings_of(name, spark, out)
+def test_every_input_byte_and_offset_is_accounted_for(name: str, out: Path) -> None:
+    findings_of(name, out)
     summary = json.loads((out / name / "summary.json").read_text())
     files = [p for p in corpora.unpack(name).rglob("*") if p.is_file()]
     sizes = sum(p.stat().st_size for p in files)
@@ -114,8 +111,8 @@ def test_every_input_byte_and_offset_is_accounted_for(name: str, spark: SparkSes
         assert offsets["total"] == sum(v for k, v in offsets.items() if k != "total")
 
 
-def test_healthy_logs_are_proved_by_their_snapshots(spark: SparkSession, out: Path) -> None:
-    findings_of("healthy-41", spark, out)
+def test_healthy_logs_are_proved_by_their_snapshots(out: Path) -> None:
+    findings_of("healthy-41", out)
     summary = json.loads((out / "healthy-41" / "summary.json").read_text())
     chains = {f"{log['topic']}-{log['partition']}": log["chain"] for log in summary["logs"]}
     assert chains["shop.orders-0"]["fraction"] == 1

@@ -13,7 +13,6 @@ import pytest
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands import sql
 from auditor.inline.masters import processes_of
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
@@ -103,7 +102,7 @@ def test_sql_by_duckdb() -> None:
     def ask(text: str) -> list[dict[str, Any]]:
         wanted = options(NAME, Path(), "inline[2]")
         with running.runner(wanted) as runner:
-            rows: list[dict[str, Any]] = sql.query(Audit(wanted, runner), text).to_pylist()
+            rows: list[dict[str, Any]] = Audit(wanted, runner).query(text).to_pylist()
             return rows
 
     found = ask("select topic, partition, producer_id, first_offset from transactions where class = 'hanging'")

@@ -16,7 +16,8 @@ import pytest
 from auditor.rules.finding import SEVERITIES, Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
-from tests.unit.test_files_that_cannot_be_read import WEAKER, about, groups
+from tests.conftest import NIGHTLY
+from tests.whole.test_files_that_cannot_be_read import WEAKER, about, groups, some_of
 
 CORPORA = (
     "healthy-28", "healthy-41", "not-hanging-41", "unknown-producer-23", "trimmed-28", "legacy-0102", "hanging-36",
@@ -27,17 +28,19 @@ NOT_INDEXED = {"aborted-transaction-not-indexed", "replica-abort-index-divergenc
 LACKS = {"checkpoint-beyond-log-end", "replica-missing-range"}
 
 
-def parts(folder: Path) -> Iterator[list[str]]:
+def parts(folder: Path, corpus: str) -> Iterator[list[str]]:
     """What is left out at once: as for what cannot be read, every segment alone, and all but one partition."""
     names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
     folders = sorted({n.rpartition("/")[0] + "/" for n in names if n.count("/") == 2})
     chance = random.Random(11)
     alone = [[n] for n in names if n.endswith((".log", ".properties", ".kafka_cleanshutdown"))]
     only = [[n for n in names if not n.startswith(kept)] for kept in folders]
-    some = [[n for n in names if n.startswith(tuple(chance.sample(folders, len(folders) // 2)))] for _ in range(3)]
-    whole = list(groups(folder))
-    yield from whole[:11]
-    yield from chance.sample(whole[11:] + alone + only, min(25, len(whole[11:] + alone + only)))
+    some = [
+        [n for n in names if n.startswith(tuple(chance.sample(folders, len(folders) // 2)))]
+        for _ in range(3 if NIGHTLY else 1)
+    ]
+    yield from groups(folder, corpus)
+    yield from some_of(alone + only, corpus)
     yield from some
 
 
@@ -60,7 +63,7 @@ def test_no_file_is_left_out_into_an_alarm(name: str, tmp_path: Path) -> None:
     known = above_info(audit_folder(whole, as_of))
     before = {about(f): SEVERITIES.index(f.severity) for f in known}
     hanging = {(f.topic, f.partition, f.producer_id) for f in known if f.rule == "hanging-transaction"}
-    for gone in list(parts(root)):
+    for gone in list(parts(root, name)):
         shutil.copytree(root, aside, copy_function=link)
         for file in gone:
             (aside / file).unlink()

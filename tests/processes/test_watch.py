@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,6 @@ from auditor import cli
 from auditor.outputs.journal import JOURNAL
 from tests import corpora
 from tests.conftest import ROOT
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CORPUS = "hanging-36"
 
@@ -46,7 +43,7 @@ def grow(whole: Path, target: Path, share: float) -> None:
 
 def call(folder: Path, out: Path) -> list[str]:
     return ["watch", str(folder), "--out", str(out), "--as-of", as_of(), "--interval", "0.2", "--quiet",
-            "--fail-on", "never"]  # fmt: skip
+            "--fail-on", "never", "--master", "inline[1]"]  # fmt: skip
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
@@ -75,9 +72,7 @@ def wait_for_more(process: subprocess.Popen[bytes], out: Path, seconds: float) -
         time.sleep(0.1)
 
 
-def test_killed_in_the_middle_nothing_is_lost_and_nothing_reported_twice(
-    spark: SparkSession, whole: Path, tmp_path: Path
-) -> None:
+def test_killed_in_the_middle_nothing_is_lost_and_nothing_reported_twice(whole: Path, tmp_path: Path) -> None:
     folder, out = tmp_path / "logs", tmp_path / "out"
     grow(whole, folder, 0.4)
     with subprocess.Popen([sys.executable, "-m", "auditor.cli", *call(folder, out)], cwd=ROOT) as first:
@@ -94,7 +89,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_reported_twice(
     assert reported[: len(before)] == before
 
     batch = tmp_path / "batch"
-    cli.main(["audit", str(folder), "--out", str(batch), "--as-of", as_of(), "--quiet"])
+    cli.main(["audit", str(folder), "--out", str(batch), "--as-of", as_of(), "--quiet", "--master", "inline[1]"])
     found = (batch / "findings.jsonl").read_text(encoding="utf-8")
     assert (out / "findings.jsonl").read_text(encoding="utf-8") == found
     same = ("rule", "severity", "topic", "partition", "offset", "producer_id")

@@ -1,4 +1,4 @@
-"""An audit through Spark Connect, for a process of its own: ``python -m tests.spark.connect_audit PATH AS_OF OUT``.
+"""An audit through Spark Connect, for a process of its own: ``python -m tests.processes.connect_audit PATH AS_OF OUT``.
 
 A server starts in this machine beside it; the session has no SparkContext.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.pipeline import whole_audit
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Say, nobody
 from auditor.rules import registry
 from tests import corpora, facts
+from tests.audited import published
 from tests.changing_directory import CHANGES, changes_going_on, live_copy
 from tests.segments import chunks
 
@@ -112,3 +116,39 @@ def test_a_folder_that_goes_while_it_is_listed(tmp_path: Path, monkeypatch: pyte
 def test_a_path_that_goes_before_it_is_listed_is_the_users_to_know(tmp_path: Path) -> None:
     with pytest.raises(AuditInputError):
         discover([str(tmp_path / "gone")])
+
+
+# --- whole audits, tables too ---------------------------------------------------------------------------------------
+
+
+def status(folder: Path, out: Path, say: Say = nobody) -> int:
+    """The exit status of an audit with everything."""
+    as_of = corpora.manifest("healthy-41")["copied_at"]
+    return published(AuditOptions((str(folder),), out, records=True, tables=True, as_of=as_of), say).exit_code()
+
+
+@pytest.mark.parametrize("step", ["read and replay", "judge", "publish"])
+def test_what_goes_between_two_steps_is_said(step: str, tmp_path: Path) -> None:
+    """Before the copies are read, with half of the work done, and before the tables are read."""
+    folder = live_copy("healthy-41", tmp_path / "live")
+
+    def change(at: str) -> None:
+        if at == step:
+            for one in CHANGES:
+                one(folder)
+
+    assert status(folder, tmp_path / "out", change) == 0
+    findings = (tmp_path / "out" / "findings.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [line for line in findings if json.loads(line)["severity"] != "info"] == []
+    reasons = {row["reason"] for row in json.loads((tmp_path / "out" / "summary.json").read_text())["unreadable"]}
+    assert "unreadable" not in reasons
+    assert ("vanished" in reasons) == (step == "read and replay")
+
+
+def test_a_directory_that_keeps_changing_is_audited_to_the_end(tmp_path: Path) -> None:
+    """No broker does this to a directory, so that there may be findings; but never an exception."""
+    folder = live_copy("healthy-41", tmp_path / "live")
+    with changes_going_on(folder, 11) as fewer_changes_than:
+        while fewer_changes_than(100):
+            assert status(folder, tmp_path / "out") in (0, 1, 3)
+    assert (tmp_path / "out" / "summary.json").exists()

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from auditor import running
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.audited import published
 
 TRUTH = corpora.manifest("text-dumps")["truth"]
 
 
 @pytest.mark.parametrize("as_of", [0, None], ids=["no clock", "newest time"])
 @pytest.mark.parametrize("source", sorted(TRUTH))
-def test_text_gives_the_expected_findings_and_no_other(
-    source: str, as_of: int | None, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_text_gives_the_expected_findings_and_no_other(source: str, as_of: int | None, tmp_path: Path) -> None:
     folder = corpora.ROOT / "text-dumps" / "texts" / source
-    done = running.audit(AuditOptions((str(folder),), tmp_path, records=True, as_of=as_of), lambda _: None, spark)
+    done = published(AuditOptions((str(folder),), tmp_path, records=True, as_of=as_of))
     found = {
         (f.rule, f.topic, f.partition, f.producer_id, f.offset, f.last_offset, f.transactional_id)
         for f in done.findings
@@ -39,9 +33,9 @@ def test_text_gives_the_expected_findings_and_no_other(
     assert entries == TRUTH[source]["values_in_transaction_state"]
 
 
-def test_what_text_cannot_show_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_text_cannot_show_is_said(tmp_path: Path) -> None:
     folder = corpora.ROOT / "text-dumps" / "texts" / "healthy-28"
-    done = running.audit(AuditOptions((str(folder),), tmp_path), lambda _: None, spark)
+    done = published(AuditOptions((str(folder),), tmp_path))
     notes = " ".join(note for row in done.judged["log"] for note in row["notes"])
     assert "broke off" in notes
     assert "base_timestamp" in notes

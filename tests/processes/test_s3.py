@@ -5,23 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from auditor import running
+import pytest
+
 from auditor.pipeline.options import AuditOptions
 from tests import corpora, store
+from tests.audited import published
+from tests.conftest import ROOT
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-ROOT = Path(__file__).parents[2]
 NAME = "hanging-36"
 
 
-def test_a_bucket_gives_the_findings_of_the_local_copy(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_a_bucket_gives_the_findings_of_the_local_copy(tmp_path: Path) -> None:
     as_of = corpora.manifest(NAME)["copied_at"]
     local = AuditOptions((str(corpora.unpack(NAME)),), tmp_path / "local", records=True, as_of=as_of)
-    running.audit(local, lambda _: None, spark)
+    published(local)
     (tmp_path / "events").mkdir()
     with store.serving() as credentials:
         store.upload(corpora.unpack(NAME), "copies", credentials)
@@ -36,6 +35,7 @@ def test_a_bucket_gives_the_findings_of_the_local_copy(spark: SparkSession, tmp_
     found = (tmp_path / "s3" / "findings.jsonl").read_bytes()
     assert found == (tmp_path / "local" / "findings.jsonl").read_bytes()
     assert b"hanging-transaction" in found
+    assert "hanging-transaction" in ran.stdout
     assert any((tmp_path / "events").rglob("*"))
     left = [path for path in tmp_path.rglob("*") if path.is_file() and store.SECRET.encode() in path.read_bytes()]
     assert not left

@@ -1,0 +1,293 @@
+"""An audit in a Python program: opened from paths or a running cluster, asked for what is wanted, closed.
+
+A thin face of the one audit (:mod:`auditor.pipeline.whole_audit`): it turns Python's arguments into its options, and
+what it gives into what programs and notebooks take. Nothing is read before it is asked for, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import fnmatch
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from auditor import running
+from auditor.api.finding_list import Findings
+from auditor.api.notebook import Page, Text
+from auditor.base.errors import AuditInputError
+from auditor.base.extras import require
+from auditor.base.limits import DEFAULT_LIMITS
+from auditor.model.policies import AUTO, CHOICES, named
+from auditor.outputs import explaining, publish
+from auditor.pipeline import derived_tables, results
+from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
+from auditor.pipeline.whole_audit import Audit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from auditor.pipeline.runner import Runner
+
+Time = str | int | datetime.datetime
+Several = str | tuple[str, ...] | list[str]
+TABLES = derived_tables.NAMES
+LIMITS = ("max_batch_bytes", "max_batch_ratio")
+WIDTH = 110  # columns of an explanation
+
+
+def open(
+    *paths: str | os.PathLike[str], spark: SparkSession | None = None, master: str | None = None,
+    bootstrap_server: str | None = None, client_config: Mapping[str, Any] | None = None, as_of: Time | None = None,
+    topic: Several = (), rule: Several = (), skip_rule: Several = (), remote: Several = (), **options: Any,
+) -> OpenedAudit:  # fmt: skip
+    """Opens an audit of log directories, or of a running cluster. Nothing is read yet.
+
+    Arguments:
+        paths: Log directories, folders above some, partition folders, files, URIs (``s3://...``).
+        spark: The session to run on, classic or Connect. It stays open.
+        master: Where ``spark`` is not given: ``inline`` (the default: processes of this machine, no Java),
+            ``inline[N]``, or a Spark master such as ``local[4]`` or ``sc://HOST:PORT``.
+        bootstrap_server: With paths, what the commands of remedies name. Without, the cluster to read, by read-only
+            requests (needs the extra ``live``).
+        client_config: Options of the connection to that cluster, as kafka-python calls them.
+        as_of: The clock that time-outs are judged by: a ``datetime``, ISO-8601, epoch milliseconds or ``"now"``.
+            Default: the newest broker-written time in the input.
+        topic: Only the topics that match this glob, or one of several.
+        rule: Only this rule, or these.
+        skip_rule: All but this rule, or these.
+        remote: A folder with the remote part of tiered topics, or several, where it is not below the paths.
+        options: The other options of ``auditor audit`` by name: ``policy``, ``records``, ``fail_on``, ``max_findings``,
+            ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``.
+
+    Returns:
+        The audit, which is also a context manager.
+
+    Errors:
+        ``AuditInputError``, one sentence, for what is wrong with the call, here or once it is seen.
+    """
+    if not paths and bootstrap_server is None:
+        raise AuditInputError("auditor.open needs a path, or the bootstrap_server of a running cluster")
+    if spark is not None and master is not None:
+        raise AuditInputError("auditor.open takes spark or master, not both")
+    live = not paths
+    chosen = AuditOptions(
+        tuple(os.fspath(path) for path in paths), Path(), as_of=_time("now" if live and as_of is None else as_of),
+        master=master or "inline", topics=_several(topic), rules=_several(rule), skip_rules=_several(skip_rule),
+        remote=_several(remote), bootstrap=bootstrap_server, **_checked(options),
+    )  # fmt: skip
+    return OpenedAudit(chosen, running.runner_for(chosen.master, spark), client_config if live else None, live=live)
+
+
+class OpenedAudit:
+    """An audit that was opened by :func:`auditor.open`. Close it, or use it in ``with``, to end its processes."""
+
+    def __init__(
+        self, options: AuditOptions, runner: Runner, client_config: Mapping[str, Any] | None = None, *,
+        live: bool = False,
+    ) -> None:  # fmt: skip
+        self._ends = contextlib.ExitStack()
+        self._ends.callback(runner.close)
+        self._runner = runner
+        with _closing_on_error(self._ends):
+            self._audit: Audit = (
+                self._live(options, client_config or {}) if live else AuditWithVerdicts(options, runner)
+            )
+
+    def _live(self, options: AuditOptions, client_config: Mapping[str, Any]) -> Audit:
+        require("kafka")
+        from auditor.connectors.client_options import MAX_BYTES, MAX_RATE
+        from auditor.connectors.live_cluster import Budget, LiveCluster
+        from auditor.pipeline.live_audit import LiveAudit
+        from auditor.pipeline.live_reading import Reading
+
+        assert options.bootstrap is not None
+        cluster = self._ends.enter_context(LiveCluster(options.bootstrap, dict(client_config)))
+        return LiveAudit(Reading(cluster, options, Budget(MAX_BYTES, MAX_RATE), "lso"), self._runner)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables."""
+        return TABLES
+
+    def table(self, name: str) -> Any:
+        """A table: Spark's DataFrame, which reads when it is used, or without Spark an Arrow table, held in memory.
+
+        ``audit.sql`` asks tables that do not fit there. Errors: ``AuditInputError`` for a name that is none.
+        """
+        with running.failures():
+            return self._audit.table(name)
+
+    def sql(self, text: str) -> pa.Table:
+        """The result of an SQL text over the tables, as an Arrow table: Spark's SQL, or without Spark DuckDB's.
+
+        Errors: ``AuditInputError`` for a text that is wrong, or where DuckDB is needed and not there.
+        """
+        with running.failures():
+            return self._audit.query(text)
+
+    @cached_property
+    def findings(self) -> Findings:
+        """What was found, the worst first. The first time, all input is read and judged."""
+        with running.failures():
+            return Findings(self._audit.findings, results.findings_table(self._audit))
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What ``summary.json`` holds: counts, inputs, every byte accounted for, each log."""
+        with running.failures():
+            return publish.summarise(self._audit)
+
+    @property
+    def exit_status(self) -> int:
+        """What ``auditor audit`` would end with: 0, 1 (findings at or above ``fail_on``), 3 (input not read)."""
+        with running.failures():
+            return self._audit.exit_code()
+
+    def explain(self, fingerprint: str) -> Text:
+        """One finding with its evidence and its rule, by its fingerprint or the first digits of it."""
+        found = zip(self.findings.to_dicts(), self.findings.fingerprints, strict=True)
+        row = explaining.one((finding | {"fingerprint": name} for finding, name in found), fingerprint)
+        with running.failures():
+            return Text(explaining.text(row, WIDTH, self._audit.cluster_events))
+
+    def timeline(self, topic: Several = ()) -> Page:
+        """The transactions of partitions as a picture, those that are blocked first; of topics by glob, or all."""
+        from auditor.dashboards.report import render_timelines
+
+        with running.failures():
+            rows = publish.described_findings(self._audit)
+            shown = [row for row in self._audit.judged["timeline"] if _matches(row["topic"], _several(topic))]
+            html = render_timelines(rows, self.summary, self._audit.judged["open"], shown)
+        return Page(html, 420)
+
+    def report(self) -> Page:
+        """The page that ``report.html`` is."""
+        with running.failures():
+            return Page(publish.report_page(self._audit), 720)
+
+    def what_if(self, *policies: str) -> WhatIf:
+        """The same history under other broker policies (all of them where none is named): who would have been refused.
+
+        Errors: ``AuditInputError`` for a policy that is none, and for a running cluster.
+        """
+        if not isinstance(self._audit, AuditWithVerdicts):
+            raise AuditInputError("what-if needs log directories; a running cluster does not give what it compares")
+        for policy in policies:
+            if policy not in CHOICES or policy == AUTO:
+                raise AuditInputError(
+                    f"no policy named {policy!r}; one of {', '.join(n for n in CHOICES if n != AUTO)}"
+                )
+        options = dataclasses.replace(self._audit.options, fail_on="never")
+        return WhatIf(WhatIfAudit(options, self._runner, named(policies)))
+
+    def write(
+        self, out: str | os.PathLike[str], *, tables: bool = False, expectations: bool = False,
+        history: str | os.PathLike[str] | None = None, run_id: str | None = None,
+    ) -> Path:  # fmt: skip
+        """Writes what ``auditor audit --out`` writes, with its options of these names, and returns the folder.
+
+        Errors: ``AuditInputError`` where it cannot be written, is another run's, or is in a log directory.
+        """
+        kept = None if history is None else Path(history)
+        if kept is not None and run_id is None:
+            from auditor.outputs import runs
+
+            run_id = runs.new_run_id()
+        before = self._audit.options
+        self._audit.options = dataclasses.replace(
+            before, out=Path(out), tables=tables, expectations=expectations, history=kept, run_id=run_id
+        )
+        try:
+            running.write(self._audit)
+        finally:
+            self._audit.options = before
+        return Path(out)
+
+    def close(self) -> None:
+        """Ends what was started. A session of the caller's stays open."""
+        self._audit.close()
+        self._ends.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        options = self._audit.options
+        return f"<audit of {', '.join(options.paths) or options.bootstrap} by {self._runner.name}>"
+
+
+class WhatIf:
+    """The same history under each broker policy, as :meth:`OpenedAudit.what_if` gives it."""
+
+    def __init__(self, audit: WhatIfAudit) -> None:
+        self._audit = audit
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What ``what-if.json`` holds: refusals by policy, and each broker's producer state."""
+        with running.failures():
+            return self._audit.result
+
+    @cached_property
+    def verdicts(self) -> pa.Table:
+        """The table ``verdicts``: a row a run of stored batches that a policy would have answered otherwise."""
+        with running.failures():
+            return self._audit.held("verdicts")
+
+    @cached_property
+    def findings(self) -> Findings:
+        """What the policies would have changed, as findings."""
+        with running.failures():
+            return Findings(self._audit.findings, results.findings_table(self._audit))
+
+    def write(self, out: str | os.PathLike[str]) -> Path:
+        """Writes what ``auditor what-if --out`` writes, and returns the folder."""
+        self._audit.options = dataclasses.replace(self._audit.options, out=Path(out))
+        running.write(self._audit, publish.publish_what_if)
+        return Path(out)
+
+
+@contextlib.contextmanager
+def _closing_on_error(ends: contextlib.ExitStack) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        ends.close()
+        raise
+
+
+def _time(given: Time | None) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, datetime.datetime):
+        return parse_time(given.isoformat())
+    return parse_time(str(given))
+
+
+def _several(given: Several) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _matches(topic: str, globs: tuple[str, ...]) -> bool:
+    return not globs or any(fnmatch.fnmatchcase(topic, glob) for glob in globs)
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    """The options as the audit has them. Errors: :class:`AuditInputError` for a name or number that is none."""
+    plain = ("policy", "records", "fail_on", "max_findings", "split_size", "include_payload")
+    if unknown := sorted(options.keys() - {*plain, *LIMITS}):
+        raise AuditInputError(f"no option named {unknown[0]!r}; there are {', '.join((*plain, *LIMITS))}")
+    limits = {name: options.pop(name) for name in LIMITS if name in options}
+    if limits.get("max_batch_bytes", 1 << 10) < 1 << 10 or limits.get("max_batch_ratio", 1) < 1:
+        raise AuditInputError("max_batch_bytes is at least 1024 and max_batch_ratio at least 1")
+    return options | {"limits": DEFAULT_LIMITS._replace(**limits)}

@@ -1,0 +1,31 @@
+"""One finding with its evidence and its rule, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from auditor.base.errors import AuditInputError
+from auditor.dashboards.first_lines import explained
+from auditor.rules import registry
+
+
+def one(rows: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    """The finding whose fingerprint begins with ``name``; of several of one fingerprint the first.
+
+    ``rows`` have the contract's fields and ``fingerprint``. Errors: :class:`AuditInputError` for none or several.
+    """
+    wanted = name.lower()
+    found = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(wanted)}
+    if len(found) != 1 or not wanted:
+        many = f"{len(found)} findings have" if found else "no finding has"
+        raise AuditInputError(f"{many} a fingerprint that begins with {wanted!r}; the audit prints them")
+    (row,) = found.values()
+    return row
+
+
+def text(row: Mapping[str, Any], width: int, events: Sequence[Mapping[str, Any]] = ()) -> str:
+    """A finding explained; ``width`` in columns; ``events``: what the cluster did beside it."""
+    rule = registry.load().get(row["rule"])
+    page = {} if rule is None else {"Title": rule.title, **rule.sections}
+    return "\n".join(explained(row, page, width, events)) + "\n"

@@ -1,0 +1,141 @@
+"""Rows of every table that break the checks of its expectation suite, one check each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from auditor.connectors import schema
+from auditor.pipeline.derived_tables import OF_FACTS
+from auditor.pipeline.verdicts import VERDICTS
+from auditor.rules.expectations.measures import LOG, MEASURES
+
+Row = dict[str, Any]
+SCHEMAS = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS}
+T = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in range(3)]
+GOOD: dict[str, Row] = {
+    "batches": {"magic": 2, "crc_ok": True, "compression": "none", "is_transactional": False, "is_control": False,
+                "base_offset": 5, "last_offset": 6, "position": 0, "file": "f"},
+    "records": {"flaws": 0, "base_offset": 5, "offset": 5, "position": 0, "record_index": 0, "file": "f"},
+    "producer_snapshots": {"file": "f", "snapshot_offset": 9, "producer_id": 1, "producer_epoch": 0, "last_offset": 8,
+                           "current_txn_first_offset": -1},
+    "aborted_transactions": {"file": "f", "position": 0, "version": 0, "first_offset": 1, "last_offset": 2},
+    "index_entries": {"file": "f", "position": 0, "offset": 5, "log_position": 50, "timestamp": T[1]},
+    "checkpoints": {"file": "f", "kind": "leader-epoch", "offset": 5, "leader_epoch": 1},
+    "transaction_log": {"file": "f", "position": 0, "offset": 0, "tombstone": False, "state": "Ongoing",
+                        "transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "timeout_ms": 1},
+    "offset_commits": {"committed_offset": 1, "consumed_partition": 0, "group_id": "g"},
+    "group_metadata": {"generation": 1, "group_id": "g"},
+    "share_group_state": {"start_offset": -1, "group_id": "g"},
+    "remote_log_metadata": {"start_offset": 1, "end_offset": 2, "state": "COPY_SEGMENT_STARTED"},
+    "topics": {"topic": "a", "topic_id": "A"},
+    "topic_configs": {"topic": "a", "name": "n"},
+    "broker_configs": {"entity": "1", "name": "n"},
+    "partitions": {"topic": "a", "partition": 0, "replicas": [1, 2], "isr": [1], "leader": -1},
+    "metadata_history": {"replicas": [1, 2], "isr": [1], "leader": -1},
+    "decode_errors": {"reason": "vanished"},
+    "producer_states": {"producer_id": 1, "producer_epoch": 3, "max_epoch": 3},
+    "transactions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
+    "verdicts": {"base_offset": 1, "last_offset": 2, "error": "DUPLICATE"},
+}  # fmt: skip
+# What a log holds that breaks a check and no other: changes to the good row, one for each row.
+BREAKS: dict[str, dict[str, list[Row]]] = {
+    "batches": {
+        "crc_wrong": [{"crc_ok": False}],
+        "offsets_not_increasing": [{}, {"base_offset": 6, "last_offset": 9, "position": 9}],
+        "last_before_base": [{"last_offset": 4}],
+        "duplicate_offsets": [{"last_offset": 4}, {"position": 9}],
+        "magic_unknown": [{"magic": 3}],
+        "codec_unknown": [{"compression": None}],
+        "control_unknown": [{"is_control": True, "control_type": "UNKNOWN"}],
+        "transaction_without_producer": [{"is_transactional": True, "producer_id": -1, "producer_epoch": 0}],
+    },
+    "records": {
+        "flawed": [{"flaws": 4}],
+        "outside_batch": [{"offset": 4}],
+        "offsets_not_increasing": [{"offset": 7}, {"offset": 6, "record_index": 1}],
+        "duplicate_offsets": [{}, {"record_index": 1}],
+    },
+    "producer_snapshots": {
+        "duplicate_producers": [{}, {"last_offset": 7}],
+        "beyond_snapshot": [{"current_txn_first_offset": 9}],
+        "invalid_producer": [{"producer_id": -1}],
+    },
+    "aborted_transactions": {
+        "upside_down": [{"last_offset": 0}],
+        "not_ascending": [{}, {"position": 34}],
+        "version_unknown": [{"version": 1}],
+    },
+    "index_entries": {
+        "offsets_not_ascending": [{}, {"position": 8, "offset": 4}],
+        "positions_not_ascending": [{}, {"position": 8, "log_position": 49}],
+        "times_not_ascending": [{}, {"position": 8, "timestamp": T[0]}],
+    },
+    "checkpoints": {
+        "negative": [{"offset": -1}],
+        "named_twice": [{}, {}],
+        "epochs_not_ascending": [{}, {"leader_epoch": 2, "offset": 4}],
+    },
+    "transaction_log": {
+        "state_never_written": [{"state": "Dead"}],
+        "completed_unprepared": [{}, {"state": "CompleteCommit", "offset": 1}],
+        "duplicate_offsets": [{}, {}],
+        "invalid_producer": [{"producer_id": -1}],
+        "timeout_negative": [{"timeout_ms": -1}],
+    },
+    "offset_commits": {
+        "offset_negative": [{"committed_offset": -1}],
+        "partition_negative": [{"consumed_partition": -1}],
+        "nobody": [{"group_id": ""}],
+    },
+    "group_metadata": {"generation_negative": [{"generation": -2}], "nobody": [{"group_id": None}]},
+    "share_group_state": {"start_negative": [{"start_offset": -2}], "nobody": [{"group_id": ""}]},
+    "remote_log_metadata": {"upside_down": [{"end_offset": 0}], "state_unknown": [{"state": None}]},
+    "topics": {
+        "duplicate_topics": [{}, {"topic_id": "B"}],
+        "duplicate_ids": [{}, {"topic": "b"}],
+    },
+    "topic_configs": {"set_twice": [{}, {}]},
+    "broker_configs": {"set_twice": [{}, {}]},
+    "partitions": {
+        "duplicate_partitions": [{}, {}],
+        "no_replicas": [{"replicas": [], "isr": []}],
+        "isr_no_replica": [{"isr": [3]}],
+        "leader_no_replica": [{"leader": 3}],
+    },
+    "metadata_history": {"isr_no_replica": [{"isr": [3]}], "leader_no_replica": [{"leader": 3}]},
+    "decode_errors": {"not_read": [{"reason": "unreadable"}], "not_decoded": [{"reason": "crc_mismatch"}]},
+    "producer_states": {
+        "duplicate_producers": [{}, {}],
+        "epoch_below_highest": [{"producer_epoch": 2}],
+    },
+    "transactions": {
+        "outcome_unknown": [{"outcome": "MAYBE"}],
+        "class_unknown": [{"class": "odd"}],
+        "upside_down": [{"last_offset": 3}],
+        "stuck": [{"class": "ghost"}],
+        "late": [{"class": "late"}],
+    },
+    "verdicts": {"upside_down": [{"last_offset": 0}], "rejected": [{"error": "OUT_OF_ORDER_SEQUENCE_NUMBER"}]},
+}
+ALSO = {
+    ("batches", "duplicate_offsets"): {"last_before_base"},
+    ("records", "duplicate_offsets"): {"offsets_not_increasing"},
+}
+
+
+def rows_of(table: str) -> tuple[pa.Table, dict[str, set[str]]]:
+    """Rows that break each check, in a log directory of their own each; a good row has one too. And what they break."""
+    cases = {"good": [{}], **BREAKS[table]}
+    rows = [{"log_dir": name} | GOOD[table] | change for name, changes in cases.items() for change in changes]
+    if MEASURES[table].key == LOG:
+        rows = [{"topic": "t", "partition": 0} | row for row in rows]
+    expected = {name: ({name} | ALSO.get((table, name), set())) - {"good"} for name in cases}
+    return pa.Table.from_pylist(rows, schema=SCHEMAS[table]), expected
+
+
+def broken(counted: list[dict[str, Any]], table: str) -> dict[str, set[str]]:
+    names = [check.name for check in MEASURES[table].checks]
+    return {row["log_dir"]: {n for n in names if row[n]} for row in counted}

@@ -1,0 +1,39 @@
+"""Every corpus there is in one audit, for what has to be the same however an audit runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from auditor.commands.demo import DEMO
+from auditor.pipeline.options import AuditOptions
+from tests import corpora
+
+NAMES = (*corpora.judged(), *corpora.campaigns())
+TEXTS = corpora.ROOT / "text-dumps" / "texts"
+AS_OF = max(corpora.manifest(name)["copied_at"] for name in NAMES)  # no corpus is from the future
+
+
+def paths(target: Path) -> tuple[str, ...]:
+    """All corpora, the folders of text dumps and the demo. The corpora are copied into ``target``, where each is a
+    cluster of its own: many come from one cluster id, and would be judged as replicas of each other."""
+    for name in NAMES:
+        for file in corpora.copy(name, target / name).glob("*/meta.properties"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(re.sub("^cluster.id=.*$", f"cluster.id={name}", text, flags=re.M), encoding="utf-8")
+    folders = [target / name for name in NAMES] + [path for path in sorted(TEXTS.iterdir()) if path.is_dir()]
+    return tuple(map(str, [*folders, DEMO / "logs"]))
+
+
+def options(found: tuple[str, ...], out: Path, master: str | None = None) -> AuditOptions:
+    """An audit of :func:`paths` with everything but the tables."""
+    return AuditOptions(found, out, records=True, as_of=AS_OF, master=master)
+
+
+def results(out: Path) -> dict[str, Any]:
+    """What an audit said, but for when and how long it ran: the lines of its findings, and its summary."""
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    del summary["timings"], summary["ran"]
+    return {"findings": (out / "findings.jsonl").read_bytes().splitlines(), "summary": summary}

@@ -1,0 +1,76 @@
+"""What only a fresh Python shows: what it loads and registers, how much memory it takes, which processor it minds."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kafka.record.util import calc_crc32c
+
+from auditor.rules.expectations import custom
+from tests import corpora
+from tests.conftest import ROOT
+from tests.corpora import CONFORMANCE
+from tests.unit.test_codec_compression import CODECS
+
+
+def test_a_plain_processor_gives_the_same(tmp_path: Path) -> None:
+    """Numba told not to use the host's instructions must not: the process would end."""
+    code = (
+        "import numpy as np; from auditor.connectors.codec import crc32c as c; assert not c.has_instructions()\n"
+        "b = np.arange(32, dtype=np.uint8); print(hex(c.crc32c(b, 0, 32)), hex(c.crc32c(b, 0, 7)))"
+    )
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0x46dd794e", hex(calc_crc32c(bytes(range(7))))]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bombs_stop_at_the_limit(codec: int) -> None:
+    """In a process of its own: the peak of this one may be high already."""
+    code = f"from tests.unit.test_codec_compression import peak_growth; peak_growth({codec})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 12 * 1024
+
+
+def test_neither_spark_nor_pandas_is_loaded() -> None:
+    """Both take longer to import than a file to decode."""
+    path = corpora.unpack("healthy-41") / "broker-1" / "shop.orders-0" / "00000000000000000000.log"
+    code = (
+        "import sys; from auditor.cli import main; status = main(sys.argv[1:]);"
+        "sys.exit(status or int('pyspark' in sys.modules) + 2 * int('pandas' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "decode", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert all(json.loads(line)["topic"] == "shop.orders" for line in done.stdout.splitlines())
+
+
+def test_the_command_ends_with_the_count() -> None:
+    command = [sys.executable, "-m", "tests.conformance", str(CONFORMANCE / "producer_state.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "65 passed, 0 failed\n")
+
+
+def test_importing_the_suites_registers_every_custom_expectation() -> None:
+    """In a process of its own: without the import of one, great-expectations would not know it."""
+    names = sorted(name for name, _ in inspect.getmembers(custom, inspect.isclass) if name.startswith("Expect"))
+    code = (
+        "import json, sys\nfrom auditor.rules.expectations import suites\n"
+        "from great_expectations.expectations.registry import list_registered_expectation_implementations as known\n"
+        "import great_expectations as gx\n"
+        "names = [*suites.MEASURES, 'logs', 'run', 'findings']\n"
+        "used = {type(each).__name__ for name in names for each in suites.expectations(name)}\n"
+        "json.dump([sorted(known()), sorted(used)], sys.stdout)\n"
+    )
+    done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=True)
+    known, used = json.loads(done.stdout)
+    own = [name for name in names if getattr(custom, name).__module__ == custom.__name__]
+    assert own == ["ExpectNoViolations", "ExpectPartsToSumToWhole", "ExpectSteadyRatio"]
+    assert set(own) <= set(used)
+    assert {"expect_no_violations", "expect_parts_to_sum_to_whole", "expect_steady_ratio"} <= set(known)

@@ -1,0 +1,202 @@
+"""The Python API without Spark: objects, tables, what is written, what a notebook shows, mistakes in a sentence."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import auditor
+from auditor import cli
+from auditor.pipeline.table_schemas import schemas
+from tests import corpora
+from tests.conftest import ROOT
+
+NAME = "hanging-36"
+AS_OF = corpora.manifest(NAME)["copied_at"]
+HANGING = [e for e in corpora.manifest(NAME)["expect"] if e["finding"] == "hanging_transaction"]
+
+
+@pytest.fixture(scope="module")
+def audit() -> Iterator[auditor.OpenedAudit]:
+    with auditor.open(corpora.unpack(NAME), as_of=AS_OF, master="inline[1]") as opened:
+        yield opened
+
+
+def test_findings_are_objects_that_point_at_what_the_broker_did(audit: auditor.OpenedAudit) -> None:
+    critical = audit.findings.where(lambda f: f.severity == "critical")
+    assert {(f.topic, f.partition, f.producer_id, f.offset) for f in critical} == {
+        (e["topic"], e["partition"], e["producerId"], e["firstOffset"]) for e in HANGING
+    }
+    assert critical[0].evidence["confidence"] == "proved"
+    assert len(critical[:2]) == 2
+    assert critical[:2].fingerprints == critical.fingerprints[:2]
+
+
+def test_findings_as_a_table_have_a_time_and_what_to_join_by(audit: auditor.OpenedAudit) -> None:
+    table = audit.findings.to_arrow()
+    assert table.schema == schemas()["findings"]
+    for row, finding, name in zip(table.to_pylist(), audit.findings, audit.findings.fingerprints, strict=True):
+        at = row.pop("timestamp")
+        given = None if finding.timestamp is None else datetime.datetime.fromisoformat(finding.timestamp)
+        assert at == given
+        assert json.loads(row.pop("evidence")) == finding.evidence
+        assert row.pop("cluster_id") == next(iter(audit.summary["inputs"]))["cluster_id"]
+        assert (row.pop("run_id"), row.pop("fingerprint")) == (None, name)
+        assert row.pop("confidence") == finding.evidence.get("confidence")
+        assert row == {n: v for n, v in finding.to_dict().items() if n not in ("timestamp", "evidence")}
+    assert str(audit.findings.to_pandas()["timestamp"].dtype) == "datetime64[ms, UTC]"
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_every_table_has_its_columns(audit: auditor.OpenedAudit, name: str) -> None:
+    assert name in audit.tables
+    assert audit.table(name).schema.names == schemas()[name].names
+
+
+def test_tables_hold_what_the_log_holds(audit: auditor.OpenedAudit) -> None:
+    transactions = audit.table("transactions")
+    assert isinstance(transactions, pa.Table)
+    hanging = [row for row in transactions.to_pylist() if row["class"] == "hanging"]
+    assert {(r["topic"], r["partition"], r["first_offset"]) for r in hanging} == {
+        (e["topic"], e["partition"], e["firstOffset"]) for e in HANGING
+    }
+
+
+def test_what_is_written_is_what_the_command_writes(audit: auditor.OpenedAudit, tmp_path: Path) -> None:
+    audit.write(tmp_path / "api", history=tmp_path / "kept", run_id="one")
+    call = ["audit", str(corpora.unpack(NAME)), "--as-of", str(AS_OF), "--master", "inline[1]", "--quiet"]
+    assert cli.main([*call, "--out", str(tmp_path / "command")]) == 1 == audit.exit_status
+    for file in ("findings.jsonl", "report.html"):
+        assert (tmp_path / "api" / file).exists()
+    lines = [(tmp_path / each / "findings.jsonl").read_bytes() for each in ("api", "command")]
+    assert lines[0] == lines[1]
+    rows = pq.read_table(tmp_path / "api" / "findings").to_pylist()
+    assert {row["run_id"] for row in rows} == {"one"}
+    assert [row["fingerprint"] for row in rows] == audit.findings.fingerprints
+    assert audit.table("producer_states").num_rows  # what was given back is read again
+
+
+def test_what_if_gives_verdicts(audit: auditor.OpenedAudit, tmp_path: Path) -> None:
+    compared = audit.what_if("kip-890-p2")
+    assert {row["policy"] for row in compared.verdicts.to_pylist()} >= {"kip-890-p2"}
+    assert "kip-890-p2" in {row["policy"] for row in compared.result["policies"]}
+    assert (compared.write(tmp_path) / "what-if.json").exists()
+    assert all(f.severity in ("warning", "info") for f in compared.findings)
+
+
+def test_a_finding_is_explained(audit: auditor.OpenedAudit) -> None:
+    text = str(audit.explain(audit.findings.fingerprints[0][:12]))
+    assert text.startswith("critical hanging-transaction")
+    assert "<pre>" in audit.explain(audit.findings.fingerprints[0])._repr_html_()
+
+
+def test_a_notebook_shows_findings_and_timelines(audit: auditor.OpenedAudit) -> None:
+    shown = audit.findings._repr_html_()
+    assert shown.count("<tr>") == 1 + len(audit.findings)
+    assert all(name[:12] in shown for name in audit.findings.fingerprints)
+    page = audit.timeline("bank.*")
+    assert {f"{e['topic']}-{e['partition']}" for e in HANGING} <= {
+        word for word in page.html.replace("<", " ").replace(">", " ").split() if word.startswith("bank.")
+    }
+    frame = page._repr_html_()
+    assert frame.startswith("<iframe sandbox ")
+    assert "<svg" not in frame  # escaped, within the frame's attribute
+
+
+def test_names_from_the_data_are_inert_in_a_notebook() -> None:
+    from auditor.api.notebook import findings_html
+
+    hostile = auditor.Finding("x", "critical", topic="<script>alert(1)</script>", message="<img src=x onerror=y>")
+    shown = findings_html([hostile], ["f" * 64])
+    assert "<script" not in shown
+    assert "<img" not in shown
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda a: a.table("nothing"), "no table named 'nothing'; one of batches"),
+        (lambda a: a.sql("select nothing from batches"), '"nothing" not found'),
+        (lambda a: a.sql("create table t as select 1"), "give SELECT"),
+        (lambda a: a.sql("copy (select 1) to 'written.csv'"), "give SELECT"),
+        (lambda a: a.sql("select 1; select 2"), "give SELECT"),
+        (lambda a: a.explain("zz"), "no finding has a fingerprint"),
+        (lambda a: a.what_if("none"), "no policy named 'none'"),
+        (lambda a: a.write(corpora.unpack(NAME) / "broker-1" / "out"), "is in the log directory"),
+        (lambda _: auditor.open("/not/there").findings, "check the path"),
+        (lambda _: auditor.open("x", policy="y"), "no policy named 'y'"),
+        (lambda _: auditor.open("x", nothing=1), "no option named 'nothing'"),
+        (lambda _: auditor.open("x", as_of="soon"), "is no time"),
+        (lambda _: auditor.open("x", max_batch_ratio=0), "at least 1"),
+        (lambda _: auditor.open(), "needs a path"),
+        (lambda _: auditor.open(bootstrap_server="127.0.0.1:1", client_config={"request_timeout_ms": 1}), "127.0.0.1"),
+    ],
+)
+def test_a_mistake_is_one_sentence(audit: auditor.OpenedAudit, wrong: Any, says: str) -> None:
+    with pytest.raises(auditor.AuditInputError, match=says) as raised:
+        wrong(audit)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_lines_of_the_pages_run(page: str) -> None:
+    block = (ROOT / page).read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    assert len(block.strip().splitlines()) <= 5
+    assert "bank-zombie" in in_a_process(block.replace("/copies/broker-1", str(corpora.unpack(NAME))))
+
+
+def in_a_process(call: str) -> str:
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, env=env, check=True).stdout
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = "{'pyspark', 'pandas', 'numpy', 'pyarrow', 'numba', 'kafka', 'great_expectations'}"
+    assert in_a_process(f"import sys, auditor; print({heavy} & {{n.split('.')[0] for n in sys.modules}})") == "set()\n"
+    assert auditor.__version__
+    assert set(auditor.__all__) <= set(dir(auditor))
+    assert all(getattr(auditor, name) for name in auditor.__all__)
+
+
+@pytest.mark.parametrize(
+    ("module", "ask", "says"),
+    [
+        ("pyspark", "auditor.register(None)", "pip install 'kafka-log-auditor[spark]'"),
+        ("pandas", "a.findings.to_pandas()", "pip install 'kafka-log-auditor[spark]'"),
+        ("duckdb", "a.sql('select 1')", "pip install 'kafka-log-auditor[sql]'"),
+        ("great_expectations", "a.write(out, expectations=True)", "pip install 'kafka-log-auditor[expectations]'"),
+        ("kafka", "auditor.open(bootstrap_server='x:1')", "pip install 'kafka-log-auditor[live]'"),
+    ],
+)
+def test_what_is_not_installed_is_said_with_the_command(module: str, ask: str, says: str, tmp_path: Path) -> None:
+    call = f"""
+import importlib.abc, sys
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {module!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+import importlib.util
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == {module!r} else real(name, *more)
+import auditor
+a = auditor.open({str(corpora.unpack(NAME))!r}, master="inline[1]")
+out = {str(tmp_path / "out")!r}
+try:
+    {ask}
+except auditor.AuditInputError as error:
+    print(error)
+"""
+    said = in_a_process(call)
+    assert says in said
+    assert said.count("\n") == 1

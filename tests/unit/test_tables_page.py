@@ -1,0 +1,32 @@
+"""docs/tables.md is what the code says, and every question on it has an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import auditor
+from scripts.tables_page import TEXTS, page
+from tests import corpora
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def audit() -> Iterator[auditor.OpenedAudit]:
+    with auditor.open(corpora.unpack("hanging-36"), master="inline[1]") as opened:
+        yield opened
+
+
+def test_the_page_is_the_codes() -> None:
+    assert page() == PAGE, "python scripts/tables_page.py docs/tables.md makes it again"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_question_is_answered(audit: auditor.OpenedAudit, name: str) -> None:
+    (text,) = re.findall(rf"^## {name}\n.*?```sql\n(.*?)\n```", PAGE, re.DOTALL | re.MULTILINE)
+    assert re.search(rf"\b{name}\b", text)
+    assert audit.sql(text).num_columns

@@ -1,0 +1,69 @@
+"""The wheel: one import name, and nothing of a project beside it gets in its way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import auditor
+from auditor.base.extras import EXTRAS, PACKAGE
+from tests import corpora
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_owns_one_name(wheel: Path) -> None:
+    """The same file, named .zip, is what --py-files takes."""
+    names = zipfile.ZipFile(wheel).namelist()
+    info = f"kafka_log_auditor-{auditor.__version__}.dist-info"
+    assert {name.partition("/")[0] for name in names} == {"auditor", info}
+    assert {"auditor/py.typed", "auditor/rules/hanging.py", "auditor/connectors/codec/batch.py",
+            "auditor/dashboards/templates/report.html.j2"} <= set(names)  # fmt: skip
+    metadata = zipfile.ZipFile(wheel).read(f"{info}/METADATA").decode()
+    assert f"Name: {PACKAGE}\n" in metadata
+    extras = {line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Provides-Extra: ")}
+    assert {extra for extra, _ in EXTRAS.values()} | {"all"} == extras
+    base = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ") and "extra ==" not in line]
+    assert not [line for line in base if any(name in line for name in ("pyspark", "great", "kafka-python", "pandas"))]
+    assert not [line for line in base if "==" in line]
+
+
+def test_it_works_beside_a_project_with_the_same_names(wheel: Path, tmp_path: Path) -> None:
+    """Installed into an environment of its own, where rules.py and connectors/ are somebody else's."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    python = tmp_path / "env" / "bin" / "python"
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "env")}))
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "--quiet"]
+    subprocess.run([*install, str(wheel)], check=True)
+    (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    project = tmp_path / "project"
+    (project / "connectors").mkdir(parents=True)
+    for file in ("rules.py", "connectors/__init__.py", "dashboards.py"):
+        (project / file).write_text("MINE = True\n", encoding="utf-8")
+    script = project / "script.py"
+    script.write_text(
+        "import rules, connectors, dashboards, auditor\n"
+        "assert rules.MINE and connectors.MINE and dashboards.MINE\n"
+        f"audit = auditor.open({str(corpora.unpack('hanging-36'))!r}, master='inline[1]')\n"
+        "print(auditor.__file__)\n"
+        "print(audit.findings[0].rule)\n",
+        encoding="utf-8",
+    )
+    ran = subprocess.run([str(python), str(script)], capture_output=True, text=True, check=False, cwd=project, env={})
+    assert ran.returncode == 0, ran.stderr
+    place, rule = ran.stdout.splitlines()
+    assert Path(place).is_relative_to(site)
+    assert rule == "hanging-transaction"
