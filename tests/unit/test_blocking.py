@@ -23,8 +23,8 @@ from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Lab
 from tests.unit.report_samples import finding
-from tests.unit.test_incidents_transactions import LATER, Bank
 from tests.unit.test_rules_offsets import commit, log_of
+from tests.whole.test_incidents_transactions import LATER, Bank
 
 BUSY, PARTITION = "bank-busy", "bank.audit-1"
 TIMES = ("since", "since_by_producer", "since_not_before", "since_not_after", "age_ms")
@@ -200,7 +200,7 @@ def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() ->
 
 
 def test_what_may_be_in_flight_is_not_counted_as_hanging(tmp_path: Path) -> None:
-    """Data behind its marker: in directories of a broker that runs, its coordinator may have gone on. Alerts go by it."""
+    """Data behind its marker: its coordinator may have gone on while a broker runs. Alerts go by the count."""
     bank = Bank(tmp_path)
     bank.write(LATER)
     for live, counted in ((False, {"hanging": 1}), (True, {"undecidable": 1})):
