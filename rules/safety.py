@@ -41,10 +41,11 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     gone = int(t.row["last_offset"]) < log.leader.own_start
     window = None if gone else committed(log, t)
+    unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
     if window is not None:
-        return _restore(log, t, window)
-    if t.in_flight or t.end_unknown or t.missing:
-        return _confirm(log, t, t.missing or "files may have been copied at different times")
+        return _restore(log, t, window) if unsure is None else _marker_unseen(log, unsure)
+    if unsure is not None:
+        return _confirm(log, t, unsure)
     if t.entry is not None and open_at_coordinator(log, t):
         return _of_coordinator(log, t, t.entry, gone)
     if not gone and _may_be_the_committed(log, t):
@@ -98,6 +99,16 @@ def _restore(log: LogView, t: OpenTransaction, window: Window) -> Advice:
     return Advice(
         "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
         f"Do not abort, for it was decided COMMIT: {how}. An abort would lose {_records(t)} for good",
+    )  # fmt: skip
+
+
+def _marker_unseen(log: LogView, missing: str) -> Advice:
+    """COMMIT was decided, and the marker may be there, where the input does not show it: nothing is to be written."""
+    return Advice(
+        "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
+        f"Do not abort: COMMIT was decided, and its marker may be there already; not known here: {missing}. "
+        f"{commands.describe_producers(log.topic, log.partition)} shows if it is open still; if not, there is nothing "
+        f"to do. {LOOK}",
     )  # fmt: skip
 
 

@@ -146,3 +146,18 @@ def test_replicas_that_were_not_audited_are_asked_first(tmp_path: Path, in_sync:
     assert "WriteTxnMarkers" in found.remedy
     assert ("Audit the copies of" in found.remedy) == bool(says)
     assert says in found.remedy
+
+
+def test_no_marker_is_to_be_written_by_hand_where_the_input_may_lack_it(tmp_path: Path) -> None:
+    """The coordinator has completed what this copy of a running broker shows as open: the copy may be older."""
+    changed = ChangedCoordinator(tmp_path)
+    changed.then("PrepareCommit")
+    changed.then("CompleteCommit")
+    changed.coordinator.save()
+    changed.lab.is_live()
+    audit = opened(changed.lab.root, as_of=changed.time)
+    (row,) = audit.blocked
+    assert row["advice"]["verdict"] == "Do not abort"
+    assert not about(audit)
+    assert not [f for f in audit.findings if "WriteTxnMarkers" in f.remedy]
+    assert "may be there already" in row["remedy"]
