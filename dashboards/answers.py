@@ -97,6 +97,13 @@ class Open:
         given = self.row.get("advice")
         return Advice(**given) if given is not None else advise(self.row, self.findings)
 
+    @property
+    def remedy(self) -> str:
+        """What to do with the commands to paste: that of the finding about it, else what its row says; or nothing."""
+        about = [f for f in self.findings if _declared(f, "blocks")]
+        given = [f.get("remedy") for f in about] + [self.row.get("remedy")] + [f.get("remedy") for f in self.findings]
+        return next((str(text) for text in given if text), "")
+
 
 @dataclass(slots=True)
 class Blocked:
@@ -203,7 +210,7 @@ def advise(row: Mapping[str, Any], findings: Sequence[Finding]) -> Advice:
             "Let the coordinator finish", "wait", "Nothing is lost by it; consumers wait until its marker is written."
         )
     if kind == "active":
-        return Advice("Wait", "wait", "Nothing: it ends by itself, at its time-out at the latest.")
+        return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.")
     if kind == "late":
         return Advice(
             "Find its client first",

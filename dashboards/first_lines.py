@@ -60,7 +60,12 @@ def answer(
         lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
     for row in named[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    unseen = max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
+    accepted = [row for row in decided.accepted if shown.holds(dict(row.holder.row))]
+    if accepted:
+        lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
+    for row in accepted[:NAMED]:
+        lines += _indented(_brief(row), width, 2)
+    unseen = max(0, len(accepted) - NAMED) + max(0, len(rest) - NAMED) + max(0, len(named) - NAMED)
     lines += wrap(f"… {plural(unseen, 'more partition')}: see summary.json", width) if unseen else []
     if hidden := len(decided.held) - len(held):
         lines += ["", *wrap(f"Not printed: {plural(hidden, 'partition')} more that {_are(hidden)} blocked", width)]
@@ -135,7 +140,9 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
     lines = _indented(f"{holder.name}{stop}", width, 2)
     lines += _indented(f"by {who(holder.row) or 'an unknown producer'}{others}", width, 4)
     since = f" (since {verdict.begun(holder.row)})" if holder.row.get("since") else ""
-    lines += _indented(f"{verdict.held_for(holder.row)}{since}: {verdict.STANDINGS[holder.standing]}", width, 4)
+    lines += _indented(
+        f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder.row, holder.standing)}", width, 4
+    )
     if readers := holder.row.get("readers"):
         more = f" and {len(readers) - SHOWN} more" if len(readers) > SHOWN else ""
         lines += _indented(f"groups that read this topic: {', '.join(readers[:SHOWN])}{more}", width, 4)
@@ -143,8 +150,7 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
         lines += _indented(f"groups that cannot start: {', '.join(row.groups[:SHOWN])}", width, 4)
     advice = holder.advice
     lines += _indented(f"{advice.verdict}. {advice.cost}", width, 4)
-    remedy = holder.findings[0]["remedy"] if holder.findings else None
-    for kind, text in pieces(remedy or ""):
+    for kind, text in pieces(holder.remedy):
         # A command stays on one line, however narrow the terminal, so that it can be pasted.
         lines += [f"      {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 4)
     return lines
@@ -154,7 +160,7 @@ def _brief(row: answers.Blocked) -> str:
     holder = row.holder
     at = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"
-    return f"{holder.name}{at}, by {by}, {verdict.held_for(holder.row)}: {verdict.STANDINGS[holder.standing]}"
+    return f"{holder.name}{at}, by {by}, {verdict.held_for(holder.row)}: {verdict.stands(holder.row, holder.standing)}"
 
 
 def _indented(text: str, width: int, by: int) -> list[str]:

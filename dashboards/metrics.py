@@ -20,6 +20,7 @@ from auditor.dashboards import answers, report_shapes, verdict
 from auditor.dashboards.wording import SEVERITIES, clip, visible
 
 WORST = 50  # partitions with series of their own
+ACCEPTED = "accepted"  # in place of a standing, where a baseline accepts that a partition is blocked
 OTHERS = "(others)"  # in place of a topic: no name that Kafka allows
 _STATES = ("decoded", "skipped", "unreadable")
 _PARTITION = ("cluster", "broker", "topic", "partition", "standing")
@@ -43,8 +44,7 @@ def _registry(findings: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
     registry, cluster = CollectorRegistry(), clusters(summary)
     listed = answers.unaccepted(findings)
     accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
-    every = answers.blocked((), findings, summary)
-    blocked = [row for row in every if not (row.holder.blocks and row.accepted)]  # as the baseline says
+    blocked = answers.blocked((), findings, summary)
 
     def gauge(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
         made = Gauge(f"kafka_audit_{name}", says, labels, registry=registry)
@@ -105,13 +105,18 @@ def _refusals(summary: Mapping[str, Any]) -> Values:
 
 def _standings(rows: Sequence[answers.Blocked]) -> dict[tuple[str, ...], int]:
     """How many partitions stand how, zeros too."""
-    counted = Counter(row.holder.standing for row in rows)
-    return {(name,): counted[name] for name in verdict.STANDINGS}
+    counted = Counter(_standing(row) for row in rows)
+    return {(name,): counted[name] for name in (*verdict.STANDINGS, ACCEPTED)}
+
+
+def _standing(row: answers.Blocked) -> str:
+    """How it stands; one whose being blocked a baseline accepts is still shown, and no alert goes by it."""
+    return ACCEPTED if row.holder.blocks and row.accepted else row.holder.standing
 
 
 def _key(place: int, row: answers.Blocked) -> tuple[str, ...]:
     """The labels of a partition; of all that are not among the worst, which the rows begin with, the same."""
-    at, standing, cluster = row.holder.row, row.holder.standing, _label(row.holder.cluster)
+    at, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
     if place >= WORST:
         return (cluster, "", OTHERS, "", standing)
     return (cluster, _label(at["broker_id"]), _label(at["topic"]), _label(at["partition"]), standing)

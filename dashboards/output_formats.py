@@ -13,7 +13,7 @@ from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.junit import junit
 from auditor.dashboards.row_formats import csv_lines, escaped, markdown_lines
 from auditor.dashboards.sarif import sarif
-from auditor.dashboards.wording import Finding, instant, pieces, place, visible, who
+from auditor.dashboards.wording import Finding, pieces, place, visible, who
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
 OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
@@ -52,14 +52,17 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
     yield f"# {escaped(decided.headline)}\n\n{escaped(verdict.clock(summary))}\n"
     for row in decided.held:
         holder = row.holder
-        since = f", since {instant(holder.row['since'])}" if holder.row.get("since") else ""
+        since = f", since {verdict.begun(holder.row)}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"{verdict.held_for(holder.row)}{since}: {verdict.STANDINGS[holder.standing]}"
+        stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder.row, holder.standing)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
         yield f"{escaped(holder.advice.verdict)}. {escaped(holder.advice.cost)}\n"
-        for kind, text in pieces((holder.findings[0]["remedy"] if holder.findings else None) or ""):
+        for kind, text in pieces(holder.remedy):
             # Indented by four a command is code, whatever signs it holds.
             yield f"\n    {visible(text)}\n" if kind == "command" else f"\n{escaped(text.strip(' ;:'))}\n"
+    if decided.accepted:
+        names = ", ".join(row.holder.name for row in decided.accepted)
+        yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
     yield "\n## Findings\n\n"
     if not findings:
         yield "None.\n"

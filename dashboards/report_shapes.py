@@ -59,6 +59,7 @@ _LISTS = {
         "records",
         "bytes",
         "advice",
+        "remedy",
         "readers",
     ),
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),

@@ -86,7 +86,8 @@ def _headline(
         return "bad" if "critical" in bad else "warn", f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
     if unknown:
         many = plural(len(unknown), "partition")
-        return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows for how long"
+        lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
+        return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         return "unsure", "Nothing is blocked in what could be read; part of the input could not be read"
     wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""
@@ -134,9 +135,23 @@ def baseline(row: Mapping[str, Any]) -> str:
     return said
 
 
+def stands(row: Mapping[str, Any], standing: str) -> str:
+    """How a partition that is held stands, in words; where its age is known, what is unknown is whether that is long.
+
+    ``row`` is the holder's, ``standing`` a key of :data:`STANDINGS`.
+    """
+    if standing == "unknown" and not _ageless(row):
+        return "nothing in the input shows its time-out, or whether it is open still"
+    return STANDINGS[standing]
+
+
+def _ageless(row: Mapping[str, Any]) -> bool:
+    return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
+
+
 def held_for(row: Mapping[str, Any]) -> str:
     """For how long a partition is held, in words. At least nothing is unknown: the newest time is the holder's own."""
-    if row.get("age_ms") is None or (row["age_ms"] == 0 and row.get("at_least")):
+    if _ageless(row):
         return "for an unknown time"
     least = "at least " if row.get("at_least") else ""
     return f"for {least}{duration(row['age_ms'])}"

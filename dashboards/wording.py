@@ -144,7 +144,7 @@ def pieces(remedy: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     end = 0
     for match in _CODE.finditer(remedy):
-        code = match[1] or match[2].rstrip(".,;:)")
+        code = match[1] or match[2].rstrip(" .,;:)")
         stop = match.end() if match[1] else match.start() + len(code)
         found += [("text", remedy[end : match.start()]), ("command" if _is_command(code) else "code", code)]
         end = stop

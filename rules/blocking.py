@@ -14,7 +14,7 @@ from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
 from auditor.rules.named import DECIDING, SKEW_MS
-from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction
+from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction, open_at_coordinator
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import Cluster, LogView
 from auditor.rules.windows import owner_complete
@@ -33,6 +33,7 @@ class Standing(StrEnum):
 
 
 ORDER = tuple(Standing)
+BLOCKED = (Standing.STUCK, Standing.OVERDUE, Standing.UNDELIVERABLE)  # longer than is normal
 
 
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
@@ -133,13 +134,24 @@ def standing(log: LogView, t: OpenTransaction) -> Standing:
     """The verdict on one open transaction."""
     if t.in_flight:
         return Standing.UNKNOWN
-    if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not t.end_unknown):
+    waits = t.klass == "ghost" and open_at_coordinator(log, t)  # who has it open or decided will still end it
+    if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not (waits or t.end_unknown or t.missing)):
         return Standing.STUCK
     if log.name in undeliverable(log.cluster, t.entry):
         return Standing.UNDELIVERABLE
     if overdue(log, t):
         return Standing.OVERDUE
-    return Standing.WAITING if t.klass in ("active", "late") else Standing.UNKNOWN
+    return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
+
+
+def counted_as(log: LogView, t: OpenTransaction) -> str:
+    """The class that the summary and the metrics count it as: an alert goes by those that will never end by themselves.
+
+    So what may be in flight or is of an unknown coordinator is undecidable, and what its coordinator will end is late.
+    """
+    if t.klass not in ("hanging", "orphan", "ghost") or standing(log, t) is Standing.STUCK:
+        return t.klass
+    return "late" if open_at_coordinator(log, t) and not t.in_flight else "undecidable"
 
 
 def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]:

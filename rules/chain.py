@@ -300,7 +300,8 @@ def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
         },
         remedy=f"Look into the folder of broker {copy.broker_id} for {file}, and copy the .txnindex files too"
         if not_copied
-        else f"Stop broker {copy.broker_id}, delete {file} and {file.removesuffix('.txnindex')}.index, start it",
+        else f"Stop broker {copy.broker_id}, move {file} and {file.removesuffix('.txnindex')}.index away and keep "
+        "them, start it: the start writes both anew from the log. It loses no record",
     )
 
 
@@ -381,5 +382,6 @@ def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: Any, severity: str,
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=f"Stop broker {copy.broker_id}, delete {stem}.txnindex and {stem}.index, start it",
+        remedy=f"Stop broker {copy.broker_id}, move {stem}.txnindex and {stem}.index away and keep them, start it: "
+        "the start writes both anew from the log. It loses no record",
     )

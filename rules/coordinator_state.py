@@ -9,7 +9,7 @@ import numpy as np
 from auditor.base.words import duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
 from auditor.model.hashing import partition_for
-from auditor.rules import blocking, commands
+from auditor.rules import blocking, commands, safety
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.group_offsets import watched
@@ -69,9 +69,10 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
                 "without_leader": away or None,
                 "decided": iso(entry.time),
             },
-            remedy="kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions ; then move leadership of "
-            f"{TOPIC}-{log.partition}: kafka-leader-election.sh --bootstrap-server B --election-type preferred --topic "
-            f"{TOPIC} --partition {log.partition} . Do not abort it by hand",
+            remedy=f"{commands.unavailable()} ; bring their leaders back, then move leadership of "
+            f"{TOPIC}-{log.partition}, so that its markers are sent again: kafka-leader-election.sh --bootstrap-server "
+            f"B --election-type preferred --topic {TOPIC} --partition {log.partition} (it moves nothing where the "
+            "preferred replica leads already). Do not abort it by hand. Nothing is lost by this",
         )
 
 
@@ -112,9 +113,9 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
             log,
             "timeout-not-enforced",
             "error" if error else "warning",
-            f"The transaction of {entry.transactional_id} has been open for "
-            f"{duration(over + entry.timeout_ms)} with "
-            f"a time-out of {duration(entry.timeout_ms)}, and the coordinator has not aborted it",
+            f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
+            f"a time-out of {duration(entry.timeout_ms)}, and the coordinator has not aborted it"
+            + (f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""),
             entry,
             evidence={
                 "timeout_ms": entry.timeout_ms,
@@ -122,8 +123,9 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
                 "over_ms": over,
                 "partitions": sorted(entry.partitions),
             },
-            remedy=f"{commands.describe_id(entry.transactional_id)} ; "
-            f"kafka-topics.sh --bootstrap-server B --describe --topic {TOPIC}",
+            remedy=safety.unended(
+                entry.transactional_id, log.partition, "its records, which its client has to send again"
+            ),
         )
 
 

@@ -36,7 +36,10 @@ def who(t: OpenTransaction) -> str:
 
 
 def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
-    evidence = {**t.evidence(), **more.pop("evidence", {})}
+    evidence = {**t.evidence(), "age_ms": blocking.age(log, t), **more.pop("evidence", {})}
+    began = blocking.dated(log, t)
+    if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
+        evidence |= began
     return log.finding(
         rule_id,
         severity,
@@ -233,7 +236,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 @rule(
     "transaction-pinned-at-log-start",
     family=FAMILY,
-    severity="error; info while its coordinator will end it",
+    severity="error; info while its coordinator will end it, or nothing shows its age",
     absorbed_by=(By("hanging-transaction", same_transaction),),
     blocks=Blocks.READERS,
     prevented_by=LATE_WRITES,
@@ -257,10 +260,10 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
             yield _open_finding(
                 log,
                 "transaction-pinned-at-log-start",
-                "info" if t.klass == "active" or t.end_unknown else "error",
+                "error" if blocking.standing(log, t) in blocking.BLOCKED else "info",
                 t,
                 f"The transaction of {who(t)} began at offset {offset}, below the log start "
                 f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
-                evidence={"log_start": log.leader.own_start},
+                evidence={"log_start": log.leader.own_start, "confidence": "undecidable" if t.missing else None},
                 remedy=safety.advise(log, t).remedy,
             )

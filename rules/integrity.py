@@ -93,7 +93,8 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     could be.
     Why it matters: a crash left it. Recovery cuts it off; if the high watermark lies in it, acknowledged data is lost.
     Can be wrong: a live broker was writing; preallocated segments end in zeros.
-    What to do: nothing if the high watermark is not in it; otherwise fetch the replica again before it becomes leader.
+    What to do: nothing if the high watermark is not in it; otherwise keep a copy of the folder before the broker starts
+    (it cuts the bytes off), and let an in-sync replica that has the records lead.
     Source: UnifiedLog recovery; formats 1.4
     """
     for copy in log.copies:
@@ -217,7 +218,8 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     outside of the range that its segment's name and the next one's give.
     Why it matters: look-ups by offset find the wrong records or none; consumers may read records twice or loop.
     Can be wrong: left-overs of compaction read together with what replaced them.
-    What to do: stop the broker and rebuild this replica from another.
+    What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
+    sound; else keep a copy of its folder before the broker is restarted.
     Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
     """
     for copy in log.copies:
@@ -238,6 +240,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
                 copy=copy,
                 last_offset=last["last_offset"],
                 evidence={"expected": expected, "found": e["base_offset"], "batches": len(run)},
+                remedy=safety.refetch(log, copy),
             )
 
 
@@ -322,7 +325,8 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     for its offset.
     Why it matters: followers truncate by leader epochs; wrong ones make them keep or drop the wrong records.
     Can be wrong: the checkpoint is ahead of the log after a crash.
-    What to do: rebuild the replica.
+    What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
+    sound; else keep a copy of its folder before the broker is restarted.
     Source: KIP-101, KIP-279; LeaderEpochFileCache
     """
     for copy in log.copies:
@@ -347,6 +351,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 copy=copy,
                 last_offset=run[-1]["last_offset"],
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
+                remedy=safety.refetch(log, copy),
             )
 
 

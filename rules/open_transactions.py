@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
-from auditor.rules.named import SKEW_MS, Window
+from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import SAME_CLOCK_MS, naming, recorded, skew, unmarked_behind
 
@@ -122,7 +122,7 @@ def _class(
     below = row["last_offset"] < log.leader.log_start or (row["from_snapshot"] and row["batches"] == 0)
     contradiction = None if entry is None else _contradiction(log, row, entry)
     if below and (entry is None or contradiction is not None or _late(log, entry, timeout)):
-        return "ghost", "its data lies below the log start", False, None
+        return _ghost(log, row, history, entry)
     if "control_type" in log.leader.cannot_show:
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
     if log.leader.ends_early:
@@ -139,6 +139,29 @@ def _class(
         return "hanging", contradiction, _marker_in_flight(log, row, entry), None
     klass = "late" if _late(log, entry, timeout) else "active"
     return klass, f"the coordinator has it as {entry.state}", False, None
+
+
+def _ghost(
+    log: LogView, row: np.void, history: CoordinatorHistory | None, entry: Entry | None
+) -> tuple[str, str, bool, str | None]:
+    """Its data is gone. Whether somebody will still end it shows only where the coordinator's log was read whole."""
+    in_flight, missing = False, None
+    if history is None:
+        missing = "__transaction_state"
+    elif entry is None:
+        _, _, in_flight, missing = _unowned(log, row, history)
+    elif history.may_be_outdated(entry):
+        missing = "a part of __transaction_state"
+    return "ghost", "its data lies below the log start", in_flight, missing
+
+
+def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
+    """Whether its coordinator has it open or decided, with this partition and an epoch that may end it."""
+    entry = t.entry
+    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *DECIDING):
+        return False
+    near = entry.producer_epoch - int(t.row["last_epoch"])
+    return log.name in entry.partitions and (near <= 0 or (entry.state in DECIDING and near <= 2))
 
 
 def _late(log: LogView, entry: Entry, timeout: int) -> bool:

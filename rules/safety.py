@@ -13,12 +13,13 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import blocking, commands
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
-from auditor.rules.open_transactions import OpenTransaction, lost_ends
+from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
 from auditor.rules.windows import owner_complete, unmarked_behind
 
 LOOK = "Nothing is lost by looking."
+GONE = "nothing here: its data was deleted already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,13 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     gone = int(t.row["last_offset"]) < log.leader.own_start
     window = None if gone else committed(log, t)
+    unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
     if window is not None:
-        return _restore(log, t, window)
-    if t.in_flight or t.end_unknown or t.klass == "undecidable":
-        return _confirm(log, t, t.missing or "files may have been copied at different times")
-    if _open_at_coordinator(log, t):
-        assert t.entry is not None
-        return _of_coordinator(log, t, t.entry)
+        return _restore(log, t, window) if unsure is None else _marker_unseen(log, unsure)
+    if unsure is not None:
+        return _confirm(log, t, unsure)
+    if t.entry is not None and open_at_coordinator(log, t):
+        return _of_coordinator(log, t, t.entry, gone)
     if not gone and _may_be_the_committed(log, t):
         return _confirm(log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it")
     return _abort(log, t, gone)
@@ -55,19 +56,17 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
 def committed(log: LogView, t: OpenTransaction) -> Window | None:
     """The transaction that was decided COMMIT, may hold this data, and has no marker here."""
     ended = lost_ends(log, t.row)
-    unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and w.prepare is not t.entry]
+    unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and not _is(w.prepare, t.entry)]
     time = log.time(t.row["last_time"])
     unended = [w for w in unended if w.data_epoch in (None, int(t.row["last_epoch"])) and w.covers(time)]
     return next((w for w in (*ended, *unended) if w.prepare is not None and w.prepare.commit), None)
 
 
-def _open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
-    """Whether its coordinator has it open, with this partition and an epoch that may end it."""
-    entry = t.entry
-    if entry is None or entry.producer_id != t.row["producer_id"] or entry.state not in ("Ongoing", *DECIDING):
+def _is(decision: Entry | None, last: Entry | None) -> bool:
+    """Whether a decision is the last record of its id: then its coordinator will carry it out by itself."""
+    if decision is None or last is None:
         return False
-    near = entry.producer_epoch - int(t.row["last_epoch"])
-    return log.name in entry.partitions and (near <= 0 or (entry.state in DECIDING and near <= 2))
+    return (decision.partition, decision.offset) == (last.partition, last.offset)
 
 
 def _may_be_the_committed(log: LogView, t: OpenTransaction) -> bool:
@@ -91,16 +90,36 @@ def _restore(log: LogView, t: OpenTransaction, window: Window) -> Advice:
         history = log.cluster.coordinator
         epoch = None if history is None else history.leader_epochs.get(decision.partition)
         how = (
-            "no replica in the input has the marker. Kafka has no tool that writes a COMMIT: a WriteTxnMarkers request "
-            f"(API key 27, needs ClusterAction) to the leader of {log.name} does, with producerId "
-            f"{window.producer_id}, producerEpoch {decision.producer_epoch}, coordinatorEpoch "
-            f"{'unknown' if epoch is None else epoch} and transactionResult true (WriteTxnMarkersRequest of "
-            "kafka-clients)"
+            f"no replica in the input has the marker. {_look_elsewhere(log)}Kafka has no tool that writes a COMMIT "
+            f"marker. What writes it is a WriteTxnMarkers request (API key 27, needs ClusterAction) to the leader of "
+            f"{log.name} with producerId {window.producer_id}, producerEpoch {decision.producer_epoch}, "
+            f"coordinatorEpoch {'unknown' if epoch is None else epoch} and transactionResult true "
+            "(WriteTxnMarkersRequest of kafka-clients)"
         )
     return Advice(
         "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
         f"Do not abort, for it was decided COMMIT: {how}. An abort would lose {_records(t)} for good",
     )  # fmt: skip
+
+
+def _marker_unseen(log: LogView, missing: str) -> Advice:
+    """COMMIT was decided, and the marker may be there, where the input does not show it: nothing is to be written."""
+    return Advice(
+        "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
+        f"Do not abort: COMMIT was decided, and its marker may be there already; not known here: {missing}. "
+        f"{commands.describe_producers(log.topic, log.partition)} shows if it is open still; if not, there is nothing "
+        f"to do. {LOOK}",
+    )  # fmt: skip
+
+
+def _look_elsewhere(log: LogView) -> str:
+    """Which in-sync replicas were not audited, one of which may have the marker; with a blank behind, or nothing."""
+    here = {copy.broker_id for copy in log.copies}
+    others = [broker for broker in log.cluster.in_sync.get((log.topic, log.partition), ()) if broker not in here]
+    if not others:
+        return ""
+    names = " and ".join(str(broker) for broker in others)
+    return f"Audit the copies of broker {names} first: they are in sync, are not in the input, and may have it. "
 
 
 def _has_commit(copy: CopyFacts, t: OpenTransaction) -> bool:
@@ -120,29 +139,47 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str) -> Advice:
     )  # fmt: skip
 
 
-def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry) -> Advice:
+def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) -> Advice:
     """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
     describe = commands.describe_id(entry.transactional_id)
     if entry.state in DECIDING:
-        commit = entry.state == "PrepareCommit"
         away = log.name in blocking.undeliverable(log.cluster, entry)
-        first = f"bring a leader of {log.name} back" if away else "look for its partitions without a leader"
-        return Advice(
-            "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
-            "COMMIT was decided: an abort would drop records that the client was sure of." if commit
-            else "Nothing is lost by it; consumers wait until its marker is written.",
-            f"Do not abort: its coordinator has decided ({entry.state}) and will write the marker. First {first}: "
-            f"{commands.unavailable()} ; {describe} ; if it does not go on then, move leadership of "
-            f"{TOPIC}-{entry.partition}, so that its markers are sent again. {LOOK}",
-        )  # fmt: skip
+        return undelivered(log.name, entry.transactional_id, entry.state, entry.partition, away)
     if t.klass == "active":
-        return Advice("Wait", "wait", "Nothing: it ends by itself, at its time-out at the latest.",
+        return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.",
                       f"Wait: it ends by itself at its time-out. {describe} . {LOOK}")  # fmt: skip
+    loses = (
+        "nothing here: its data was deleted already" if gone else f"{_records(t)}, which its client has to send again"
+    )
     return Advice(
         "Find its client first", "ask",
         "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
-        f"{describe} ; end or restart its client, which aborts it when it starts; if its coordinator does not, move "
-        f"leadership of {TOPIC}-{entry.partition}. That loses {_records(t)}, which its client then has to send again",
+        unended(entry.transactional_id, entry.partition, GONE if gone else loses),
+    )  # fmt: skip
+
+
+def unended(transactional_id: str, coordinator: int, loses: str) -> str:
+    """The remedy for a transaction that its coordinator has open beyond its time-out. ``coordinator``: the partition of
+    ``__transaction_state`` that has it; ``loses``: what is gone then."""
+    return (
+        f"{commands.describe_id(transactional_id)} ; end or restart its client, which aborts the transaction when it "
+        f"starts. If that does not end it, look who leads {TOPIC}-{coordinator}: {commands.describe_topic(TOPIC)} ; "
+        f"and move its leadership to another replica. Do not abort it by hand. When it is aborted it loses {loses}"
+    )
+
+
+def undelivered(name: str, transactional_id: str, state: str, coordinator: int, away: bool) -> Advice:
+    """A decided transaction whose marker is not in partition ``name`` yet. ``coordinator``: the partition of
+    ``__transaction_state`` that has it; ``away``: nobody leads ``name``."""
+    commit = state == "PrepareCommit"
+    first = f"bring a leader of {name} back" if away else "look for its partitions without a leader"
+    return Advice(
+        "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
+        "COMMIT was decided: an abort would drop records that the client was sure of." if commit
+        else "Nothing is lost by it; consumers wait until its marker is written.",
+        f"Do not abort: its coordinator has decided ({state}) and will write the marker. First {first}: "
+        f"{commands.unavailable()} ; {commands.describe_id(transactional_id)} ; if it does not go on then, move "
+        f"leadership of {TOPIC}-{coordinator}, so that its markers are sent again. {LOOK}",
     )  # fmt: skip
 
 
@@ -150,7 +187,7 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
     committing = t.entry is not None and t.entry.state == "CompleteCommit" and not gone
     cost = f"{_records(t)} become aborted: read_committed readers never see them. Nothing committed is touched."
     if gone:
-        cost = "Nothing: its data lies below the log start and was deleted."
+        cost = "Nothing is lost by it: its data lies below the log start and was deleted already."
     elif committing:
         cost += (
             " Its last transaction ended in COMMIT, so the application may count on them: ask its owner, and send them "

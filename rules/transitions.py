@@ -108,7 +108,8 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     Empty with a start, any other state without one.
     Why it matters: the coordinator's data was altered or mixed up.
     Can be wrong: clocks that went back are legal and not reported.
-    What to do: as for illegal-transition.
+    What to do: check elections of this __transaction_state partition, and compare its replicas; move its leadership so
+    that it is reloaded.
     Source: TransactionMetadata.completeTransitionTo
     """
     for old, new, problems in steps(log):

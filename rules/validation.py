@@ -395,7 +395,8 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     Why it matters: clients cannot write control batches, so something else wrote into the log. An unknown type keeps a
     4.1 broker from starting once it has to replay it.
     Can be wrong: an empty control batch left by compaction is legal (allowed for).
-    What to do: find out what wrote it; rebuild the partition from a sound replica.
+    What to do: find out what wrote it; keep a copy of the folder, and fetch this replica again only where another one
+    that is in sync is known to be sound.
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (Kind.HEADER_FLAW,), CONTROL_FLAWS):

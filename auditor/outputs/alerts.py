@@ -205,7 +205,7 @@ def where(row: Row) -> str:
 
 
 def slack(news: News) -> dict[str, Any]:
-    """A message of Slack's blocks: how many, the first findings with their remedy, and where the report is."""
+    """A message of Slack's blocks: how many, the first findings, and where the report is."""
     head = f"Kafka audit: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there"
     blocks: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": head}}]
     for row in news.new[:SHOWN]:

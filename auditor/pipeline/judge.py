@@ -38,13 +38,23 @@ def judge_log(
         yield "log", _log_row(log, copy, opened if copy is log.leader else [])
     for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
-    advice = {int(t.row["first_offset"]): safety.advise(log, t).row() for t in opened[:OPEN_TRANSACTIONS]}
+    by_offset = {int(t.row["first_offset"]): t for t in opened[:OPEN_TRANSACTIONS]}
     for row in blocking.blocked(log, opened[:OPEN_TRANSACTIONS]):
-        yield "blocked", row | {"advice": advice.get(row["first_offset"])}
+        advice = _advice(log, row, by_offset)
+        yield "blocked", row | {"advice": advice.row(), "remedy": advice.remedy}
     for row in readers(log):
         yield "readers", row
     if opened:
         yield "timeline", _timeline(log, opened)
+
+
+def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction]) -> safety.Advice:
+    """What to do about what holds a partition; ``row`` of ``blocking.blocked``, that of an absent partition too."""
+    if row["first_offset"] is not None:
+        return safety.advise(log, opened[row["first_offset"]])
+    away = row["standing"] == blocking.Standing.UNDELIVERABLE.value
+    name = f"{row['topic']}-{row['partition']}"
+    return safety.undelivered(name, row["transactional_id"], row["state"], log.partition, away)
 
 
 def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> dict[str, Any]:
@@ -70,7 +80,7 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy)])],
         "recovery": crash_recovery.both_runs(copy),
         "notes": [*_notes(copy), *_left_out(log, len(opened))],
-        "open_transactions": Counter(t.klass for t in opened),
+        "open_transactions": Counter(blocking.counted_as(log, t) for t in opened),
     }
 
 

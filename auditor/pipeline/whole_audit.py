@@ -218,7 +218,14 @@ class Audit:
         groups: dict[str, set[str]] = {}
         for row in self.judged["readers"]:
             groups.setdefault(row["topic"], set()).update(row["groups"])
-        return [row | {"readers": sorted(groups.get(row["topic"], ()))} for row in self.judged["blocked"]]
+        return [
+            row
+            | {
+                "readers": sorted(groups.get(row["topic"], ())),
+                "remedy": commands.addressed(row["remedy"], self.options.bootstrap),
+            }
+            for row in self.judged["blocked"]
+        ]
 
     @cached_property
     def findings(self) -> list[Finding]:

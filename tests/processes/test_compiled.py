@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BASE = ("__init__", "base/__init__", "base/compiled", "base/kept_code", "base/machine_code")
+BASE = ("__init__", "base/__init__", "base/compiled", "base/kept_code", "base/machine_code", "base/version")
 CONSTANTS = "STEP = 1\n"
 KERNEL = """from auditor.base.compiled import kernel
 from auditor.constants import STEP

@@ -105,15 +105,19 @@ def test_what_is_accepted_is_in_the_results_and_nowhere_else(
     assert said.startswith("Nothing else is blocked, and nothing else is wrong")
     assert "4 partitions are blocked as the baseline accepts" in " ".join(said.split())
     assert "hanging-transaction" not in said
+    assert "Blocked, which the baseline accepts:\n  bank.ledger-0 at offset 71, by" in said
     assert (out / "findings.jsonl").read_bytes() == (first / "out" / "findings.jsonl").read_bytes()
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["counts"]["by_severity"] == {"critical": 0, "error": 0, "warning": 0, "info": 3}
     assert summary["baseline"]["counts"]["by_rule"] == {"hanging-transaction": 4}
     metrics = (out / "metrics.prom").read_text(encoding="utf-8")
-    assert 'kafka_audit_accepted_findings{severity="critical"} 4.0' in metrics
-    assert 'kafka_audit_blocked_partitions{standing="stuck"} 0.0' in metrics
+    label = 'cluster="Q0xVU1RFUi0tLS0tLS0tLQ"'
+    assert f'kafka_audit_accepted_findings{{{label},severity="critical"}} 4.0' in metrics
+    assert f'kafka_audit_blocked_partitions{{{label},standing="stuck"}} 0.0' in metrics
+    assert f'kafka_audit_blocked_partitions{{{label},standing="accepted"}} 4.0' in metrics
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "4 findings (4 critical) are accepted by" in page
+    assert "4 partitions blocked as the baseline accepts:" in page
 
 
 def test_alerts_end_for_what_is_accepted_and_come_once_when_it_is_back(first: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
 
 GROUP = "g"
@@ -10,6 +12,11 @@ GROUP = "g"
 def offset(value: int | None, producer_id: int = -1) -> tuple[object, ...]:
     """An offset record of group g on t-0; None: a tombstone."""
     return (GROUP, "t", 0, value is None, value, 1000, producer_id, 0 if producer_id >= 0 else -1, "0.log", 0)
+
+
+def record(key_type: int, tombstone: bool, number: int | None, members: list[str] | None) -> tuple[Any, ...]:
+    """A record of group g, written at 1000 ms; its value is not looked at."""
+    return (GROUP, key_type, tombstone, number, members, None, 1000)
 
 
 class Seen:
@@ -27,32 +34,32 @@ class Seen:
 
 def test_members_of_a_kip_848_group_come_and_go_within_its_epoch() -> None:
     story = Story()
-    story.group_record(1, (GROUP, KIP_848_MEMBER, False, None, ["a"]))
+    story.group_record(1, record(KIP_848_MEMBER, False, None, ["a"]))
     assert story.generations == {}  # no epoch is known yet
-    story.group_record(2, (GROUP, KIP_848_EPOCH, False, 4, None))
-    assert story.generations == {GROUP: Generation(2, 4, False, False)}
-    story.group_record(3, (GROUP, KIP_848_MEMBER, True, None, ["a"]))
-    assert story.generations == {GROUP: Generation(2, 4, False, True)}
-    story.group_record(4, (GROUP, KIP_848_MEMBER, False, None, ["b"]))
-    assert story.generations == {GROUP: Generation(2, 4, False, False)}
-    story.group_record(5, (GROUP, KIP_848_EPOCH, False, 5, None))
-    assert story.generations == {GROUP: Generation(5, 5, False, False)}
+    story.group_record(2, record(KIP_848_EPOCH, False, 4, None))
+    assert story.generations == {GROUP: Generation(2, 4, False, False, 1000)}
+    story.group_record(3, record(KIP_848_MEMBER, True, None, ["a"]))
+    assert story.generations == {GROUP: Generation(2, 4, False, True, 1000)}
+    story.group_record(4, record(KIP_848_MEMBER, False, None, ["b"]))
+    assert story.generations == {GROUP: Generation(2, 4, False, False, 1000)}
+    story.group_record(5, record(KIP_848_EPOCH, False, 5, None))
+    assert story.generations == {GROUP: Generation(5, 5, False, False, 1000)}
 
 
 def test_a_group_that_is_removed_leaves_its_generation() -> None:
     story = Story()
-    story.group_record(1, (GROUP, CLASSIC, False, 1, ["a"]))
-    story.group_record(2, (GROUP, CLASSIC, True, 2, []))
-    assert story.generations == {GROUP: Generation(1, 1, True, False)}
+    story.group_record(1, record(CLASSIC, False, 1, ["a"]))
+    story.group_record(2, record(CLASSIC, True, 2, []))
+    assert story.generations == {GROUP: Generation(1, 1, True, False, 1000)}
 
 
 def test_a_generation_that_another_story_found() -> None:
     story = Story()
     story.regroup(GROUP, None)
     assert story.generations == {}
-    story.regroup(GROUP, Generation(1, 1, True, False))
+    story.regroup(GROUP, Generation(1, 1, True, False, 1000))
     story.regroup(GROUP, None)
-    assert story.generations == {GROUP: Generation(1, 1, True, False)}
+    assert story.generations == {GROUP: Generation(1, 1, True, False, 1000)}
 
 
 def test_a_tombstone_lets_go_of_the_value_in_force_and_of_every_pending_one() -> None:

@@ -121,3 +121,43 @@ def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple
     said = safety.refetch(log_of([mine], cluster), mine)
     assert ("then stop broker 1, move t-0 away" in said) == moves
     assert said.startswith("check that broker 2 is in the Isr: kafka-topics.sh" if moves else "Do not move or delete")
+
+
+def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
+    """A damage that a fetched replica would heal, in a partition of replication factor 1."""
+    lab = Lab(tmp_path, "hanging-36", "bank.ledger-0")
+    log = lab.log("bank.ledger-0")
+    log.all()[3].set(leader_epoch=7)
+    log.save()
+    found = [f for f in lab.findings() if f.rule == "leader-epoch-mismatch"]
+    assert found
+    assert all(f.remedy.startswith("Do not move or delete bank.ledger-0") for f in found)
+
+
+@pytest.mark.parametrize(("in_sync", "says"), [((1,), ""), ((1, 2, 3), "Audit the copies of broker 2 and 3 first")])
+def test_replicas_that_were_not_audited_are_asked_first(tmp_path: Path, in_sync: tuple[int, ...], says: str) -> None:
+    changed = ChangedCoordinator(tmp_path)
+    changed.then("PrepareCommit")
+    changed.then("CompleteCommit")
+    audit = changed.audit()
+    for cluster in audit.clusters.values():
+        cluster.in_sync["bank.audit", 1] = in_sync
+    (found,) = [f for f in audit.findings if f.severity == "critical"]
+    assert "WriteTxnMarkers" in found.remedy
+    assert ("Audit the copies of" in found.remedy) == bool(says)
+    assert says in found.remedy
+
+
+def test_no_marker_is_to_be_written_by_hand_where_the_input_may_lack_it(tmp_path: Path) -> None:
+    """The coordinator has completed what this copy of a running broker shows as open: the copy may be older."""
+    changed = ChangedCoordinator(tmp_path)
+    changed.then("PrepareCommit")
+    changed.then("CompleteCommit")
+    changed.coordinator.save()
+    changed.lab.is_live()
+    audit = opened(changed.lab.root, as_of=changed.time)
+    (row,) = audit.blocked
+    assert row["advice"]["verdict"] == "Do not abort"
+    assert not about(audit)
+    assert not [f for f in audit.findings if "WriteTxnMarkers" in f.remedy]
+    assert "may be there already" in row["remedy"]

@@ -11,7 +11,6 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import names, tiered
-from auditor.inline import duckdb_sql
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
@@ -185,7 +184,7 @@ def test_remote_segments_are_named_apart(tmp_path: Path) -> None:
     (log,) = (one for one in logs_of(audit) if one.name == "plain-0")
     assert log.leader.segments[0].startswith(folder_name(tmp_path / "elsewhere"))
     text = "SELECT min(base_offset) AS a, sum(record_count) AS n FROM batches WHERE topic = 'plain'"
-    rows = duckdb_sql.query(audit.runner.pool, audit, text, frozenset({"batches"}))
+    rows = audit.query(text)
     assert rows.to_pylist() == [{"a": 0, "n": 1260}]
     with pytest.raises(AuditInputError, match="no remote segments"):
         _ = Audit(AuditOptions((str(path),), Path(), remote=(str(path / "broker-1"),)), here()).inventory

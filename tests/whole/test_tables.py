@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from auditor.commands import sql
 from auditor.connectors import schema
+from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
@@ -18,7 +18,7 @@ from tests.facts import here
 
 def ask(corpus: str, text: str) -> list[dict[str, Any]]:
     options = AuditOptions((str(corpora.unpack(corpus)),), Path(), as_of=corpora.manifest(corpus)["copied_at"])
-    rows: list[dict[str, Any]] = sql.query(Audit(options, here()), text).to_pylist()
+    rows: list[dict[str, Any]] = Audit(options, here()).query(text).to_pylist()
     return rows
 
 
@@ -73,8 +73,8 @@ def test_metadata_tables() -> None:
 
 
 def test_only_what_is_named_is_computed() -> None:
-    assert sql.mentioned("SELECT * FROM Batches b JOIN transactions_x t") == {"batches"}
-    assert sql.mentioned("select 'findings'") == {"findings"}
+    assert derived_tables.mentioned("SELECT * FROM Batches b JOIN transactions_x t") == {"batches"}
+    assert derived_tables.mentioned("select 'findings'") == {"findings"}
 
 
 def test_without_records_all_other_tables_are_written(tmp_path: Path) -> None:

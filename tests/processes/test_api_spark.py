@@ -25,7 +25,7 @@ def test_a_script_gets_frames_and_findings(master: str) -> None:
     path = str(corpora.unpack(NAME))
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     env |= {"PYTHONPATH": str(ROOT)} | ({"PYSPARK_PYTHON": sys.executable} if master == "connect" else {})
-    command = [sys.executable, "-m", "tests.spark.api_script", master, path]
+    command = [sys.executable, "-m", "tests.processes.api_script", master, path]
     ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr[-3000:]
     said = dict(line.split(" ", 1) for line in ran.stdout.splitlines() if not line.startswith("mistake"))

@@ -1,4 +1,4 @@
-"""The Python API on Spark as a script has it, for a process of its own: ``python -m tests.spark.api_script``.
+"""The Python API on Spark as a script has it, for a process of its own: ``python -m tests.processes.api_script``.
 
 Its words are a master, that of a classic session or ``connect``, and a path. Nothing chooses a Python for the workers.
 """
