@@ -105,7 +105,7 @@ def start(plan: Plan) -> list[Row]:
         t = sides.in_turn(
             {"audit": lambda: sides.audit([plan.tiny()]).seconds, "decode": lambda: first_line(made)}, 2 * plan.runs
         )
-        small = make(folder, Kind("400"), 50 * MIB)
+        small = make(folder, Kind("400"), 50 * MIB, disk=1)
         runs = {master: sides.audit([small.folder], master=master).seconds for master in ("inline", "local[2]")}
     with_spark = f"{runs['local[2]']:.2f} s with Spark, local[2], one run each"
     demo = statistics.median(inline_demo() for _ in range(2 * plan.runs))
