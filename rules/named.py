@@ -94,10 +94,15 @@ class Window:
         """transaction.version of the client: 2 where Prepare or Complete say so."""
         return max((e.client_version for e in (self.prepare, self.complete, self.last_ongoing) if e), default=0)
 
-    def covers(self, time: int) -> bool:
-        """Whether a clock time falls into the window, give or take the skew of two brokers' clocks."""
+    def may_hold(self, t: np.void, time: int) -> bool:
+        """Whether data whose newest stamp is ``time`` (ms) may be of this transaction: by its epoch, and by the stamp.
+
+        A stamp behind the end by more than two brokers' clocks differ rules it out; one before the start only where a
+        broker wrote it: clients stamp records with the times of events, which Streams hands on to what it writes.
+        """
         end = self.end_time
-        return self.start_time - SKEW_MS <= time and (end is None or time <= end + SKEW_MS)
+        after = t["first_append_time"] != 1 or self.start_time - SKEW_MS <= time
+        return self.data_epoch in (None, int(t["last_epoch"])) and after and (end is None or time <= end + SKEW_MS)
 
 
 def window_of(entries: Iterable[Entry], name: str) -> Window:

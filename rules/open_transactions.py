@@ -222,9 +222,4 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
 def lost_ends(log: LogView, row: np.void) -> list[Window]:
     """Transactions of the coordinator that open data may belong to: they are complete, but have no marker here."""
     windows = unmarked_behind(log, row)
-    return [w for w in windows if w.end_time is not None and _may_hold(w, row, log.time(row["last_time"]))]
-
-
-def _may_hold(window: Window, row: np.void, time: int) -> bool:
-    """Whether data may be of this transaction, which is complete but has no marker here: by epoch and time."""
-    return window.data_epoch in (None, int(row["last_epoch"])) and window.covers(time)
+    return [w for w in windows if w.end_time is not None and w.may_hold(row, log.time(row["last_time"]))]

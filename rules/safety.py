@@ -58,7 +58,7 @@ def committed(log: LogView, t: OpenTransaction) -> Window | None:
     ended = lost_ends(log, t.row)
     unended = [w for w in unmarked_behind(log, t.row) if w.end_time is None and not _is(w.prepare, t.entry)]
     time = log.time(t.row["last_time"])
-    unended = [w for w in unended if w.data_epoch in (None, int(t.row["last_epoch"])) and w.covers(time)]
+    unended = [w for w in unended if w.may_hold(t.row, time)]
     return next((w for w in (*ended, *unended) if w.prepare is not None and w.prepare.commit), None)
 
 

@@ -20,6 +20,7 @@ from tests.forge import Lab
 from tests.made import facts
 
 BUSY, PARTITION = "bank-busy", "bank.audit-1"
+DAY_MS = 86_400_000
 ABORT = "kafka-transactions.sh --bootstrap-server B abort"
 
 
@@ -79,6 +80,21 @@ def test_a_commit_without_a_replica_to_restore_from_names_the_marker(tmp_path: P
     (found,) = [f for f in changed.audit().findings if f.severity == "critical"]
     pid, epoch = changed.producer
     assert f"producerId {pid}, producerEpoch {epoch}, coordinatorEpoch 0 and transactionResult true" in found.remedy
+
+
+def test_a_lost_commit_is_recognised_by_records_that_carry_the_times_of_events(tmp_path: Path) -> None:
+    """Streams and backfills stamp records with times long before their transaction began."""
+    changed = ChangedCoordinator(tmp_path)
+    log = changed.lab.log(PARTITION)
+    for batch in log.data(*changed.producer):
+        batch.set(base_time=batch["base_time"] - DAY_MS, max_time=batch["max_time"] - DAY_MS)
+    log.save()
+    changed.then("PrepareCommit")
+    changed.then("CompleteCommit")
+    audit = changed.audit()
+    (row,) = audit.blocked
+    assert row["advice"]["verdict"] == "Do not abort"
+    assert not about(audit)
 
 
 def test_a_decided_abort_without_its_marker_stays_to_be_aborted(tmp_path: Path) -> None:
