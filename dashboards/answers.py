@@ -107,11 +107,15 @@ class Open:
 
 @dataclass(slots=True)
 class Blocked:
-    """A partition whose read_committed readers stand still: the transaction that holds it, and how many more do."""
+    """A partition whose read_committed readers stand still: the transaction that holds it, and how many more do.
+
+    ``behind``: what was found about those others, by offset: readers go on only once they are ended too.
+    """
 
     holder: Open
     others: int = 0
     groups: list[str] = field(default_factory=list)
+    behind: list[Finding] = field(default_factory=list)
 
     @property
     def accepted(self) -> bool:
@@ -163,15 +167,27 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     for finding in findings:
         if finding["group_id"] is not None and _declared(finding, "blocks") == "group":
             kept_out.setdefault(log_name(finding), set()).add(str(finding["group_id"]))
-    rows = []
-    for (_, name), entries in held.items():
+    about, rows = _blocking(findings, summary), []
+    for (cluster, name), entries in held.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
         groups = sorted(kept_out.get(name, ()))
-        others = holder.row.get("others")
-        rows.append(
-            Blocked(holder, len({o.row["producer_id"] for o in entries}) - 1 if others is None else others, groups)
-        )
+        given_others = holder.row.get("others")
+        others = len({o.row["producer_id"] for o in entries}) - 1 if given_others is None else given_others
+        mine = {id(finding) for finding in holder.findings}
+        behind = [finding for finding in about.get((cluster, name), ()) if id(finding) not in mine]
+        rows.append(Blocked(holder, others, groups, behind if others else []))
     return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), *_place(b.holder.row)))
+
+
+def _blocking(findings: Sequence[Finding], summary: Mapping[str, Any]) -> dict[tuple[str | None, str], list[Finding]]:
+    """What was found about the transactions that hold a partition, by cluster and partition, by offset."""
+    clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
+    found: dict[tuple[str | None, str], list[Finding]] = {}
+    for finding in findings:
+        if _blocks_log(finding) and finding["offset"] is not None and finding["producer_id"] is not None:
+            of = clusters.get((finding["evidence"] or {}).get("log_dir")), log_name(finding)
+            found.setdefault(of, []).append(finding)
+    return {of: sorted(mine, key=lambda f: f["offset"]) for of, mine in found.items()}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, int]:

@@ -19,6 +19,7 @@ from auditor.dashboards.wording import (
     log_name,
     offsets,
     pieces,
+    short_fingerprint,
     visible,
     who,
 )
@@ -153,7 +154,20 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
     for kind, text in pieces(holder.remedy):
         # A command stays on one line, however narrow the terminal, so that it can be pasted.
         lines += [f"      {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 4)
-    return lines
+    return [*lines, *_behind(row, width)]
+
+
+def _behind(row: answers.Blocked, width: int) -> list[str]:
+    """The others that hold it, which need an answer each."""
+    if not row.behind:
+        return []
+    these = "these are" if len(row.behind) > 1 else "this is"
+    lines = _indented(f"Its readers go on only once {these} ended too (auditor explain says how):", width, 4)
+    for finding in row.behind[:SHOWN]:
+        said = f"at offset {finding['offset']}, {who(finding)} · {short_fingerprint(finding)}".rstrip(" ·")
+        lines += _indented(said, width, 6)
+    more = len(row.behind) - SHOWN
+    return lines + (_indented(f"and {more:,} more", width, 6) if more > 0 else [])
 
 
 def _brief(row: answers.Blocked) -> str:

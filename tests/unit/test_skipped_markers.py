@@ -6,16 +6,19 @@ The demo is a real 4.3.1 cluster that did so (times and states as Kafka's own to
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import pytest
 
 from auditor.commands.demo import DEMO
+from auditor.dashboards import report, terminal
 from auditor.dashboards.prevention import declared
 from auditor.model.releases import SKIPS_MARKERS, Shown
+from auditor.outputs.publish import described_findings, summarise
 from auditor.rules import registry
 from auditor.rules.elections import WithoutLeader
 from auditor.rules.finding import Finding
-from tests.facts import judge, logs_below
+from tests.facts import judge, logs_below, opened
 
 AS_OF = int((DEMO / "as-of").read_text())
 RULE = "hanging-transaction"
@@ -42,6 +45,24 @@ def test_the_finding_names_the_defect_and_who_has_it() -> None:
         assert "likely deleted already" in f.remedy
     assert found["ulna-c"].remedy.startswith("Do not abort")
     assert "abort --topic ulna.leg --partition 0 --start-offset 25" in found["ulna-a"].remedy
+
+
+def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
+    """Each by its own advice: one of the three that hold the partition may be aborted, the others must not be."""
+    audit = opened(DEMO / "logs", as_of=AS_OF)
+    found, summary = described_findings(audit), summarise(audit)
+    out = io.StringIO()
+    terminal.print_findings(found, summary, out)
+    first = out.getvalue().partition("Findings by cause")[0]
+    assert "by ulna-c" in first
+    assert "Its readers go on only once these are ended too" in first
+    assert "at offset 25, ulna-a" in first
+    assert "at offset 30, ulna-fine" in first
+    card = report.render_report(found, summary, audit.judged["open"], audit.judged["timeline"])
+    card = card.partition('id="q3"')[2].partition('id="q4"')[0]
+    assert "--start-offset</span> 25<" in card
+    assert "--start-offset</span> 20<" not in card
+    assert "--start-offset</span> 30<" not in card
 
 
 def test_a_partition_that_always_had_a_leader_hangs_for_another_reason() -> None:
