@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auditor.facts.coordinator_log import ONGOING, PAIR, CoordinatorLog, Entry, pack
+from auditor.facts.coordinator_log import ONGOING, PAIR, CoordinatorLog, Entry
+from auditor.facts.coordinator_packing import pack
 from auditor.rules.named import Named, Source, naming
 
 __all__ = ["CoordinatorHistory", "Entry", "build_history", "join"]

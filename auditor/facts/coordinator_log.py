@@ -8,15 +8,14 @@ record; what is asked for is unpacked a piece at a time, so that nobody holds th
 from __future__ import annotations
 
 import functools
-import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.facts.packed import Compressed, compressed, decompressed
+from auditor.facts.packed import Compressed, decompressed, loads
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",
@@ -146,22 +145,22 @@ class CoordinatorLog:
 
     def read_ids(self) -> list[str]:
         """The ids, which are not kept at hand for it."""
-        return _loads(self.packed_ids)
+        return loads(self.packed_ids)
 
     @functools.cached_property
     def ids(self) -> list[str]:
         """The transactional ids by number."""
-        return _loads(self.packed_ids)
+        return loads(self.packed_ids)
 
     @functools.cached_property
     def topics(self) -> list[str]:
         """The topics that partitions are named by."""
-        return _loads(self.packed_topics)
+        return loads(self.packed_topics)
 
     @functools.cached_property
     def pairs(self) -> np.ndarray:
         """See the class."""
-        rows: np.ndarray = _loads(self.packed_pairs)
+        rows: np.ndarray = loads(self.packed_pairs)
         return rows
 
     @functools.cached_property
@@ -313,144 +312,9 @@ class CoordinatorLog:
         return next(self.entries(self.piece(piece), slice(row, row + 1)))
 
 
-def _loads(packed: bytes) -> Any:
-    size = int.from_bytes(packed[:8], "little")
-    return pickle.loads(decompressed(("u1", 0, size, packed[8:])).tobytes())
-
-
-def _dumps(value: Any) -> bytes:
-    plain = np.frombuffer(pickle.dumps(value, 5), np.uint8)
-    return len(plain).to_bytes(8, "little") + compressed(plain, steps=False)[3]
-
-
 def split(name: str) -> tuple[str, int]:
     """Topic and partition of a name, the whole name and WHOLE_NAME where it ends with no number."""
     topic, dash, number = name.rpartition("-")
     if dash and number.isdecimal() and str(int(number)) == number and int(number) < 1 << 31:
         return topic, int(number)
     return name, WHOLE_NAME
-
-
-class Dictionaries(NamedTuple):
-    """What the columns' numbers stand for; set ``k`` has ``set_elements[set_ends[k - 1]:set_ends[k]]``."""
-
-    ids: list[str]
-    topics: list[str]
-    set_ends: np.ndarray
-    set_elements: np.ndarray
-    files: list[str]
-    more_states: list[str]
-
-
-def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
-    """The log of records that stand in the order of their log; ``column`` gives them by name, one at a time.
-
-    Memory: four columns of all rows, beside what ``column`` holds.
-    """
-    ids = column("id")
-    order = np.argsort(ids, kind="stable").astype(np.int32 if rows < 1 << 31 else np.int64)
-    key = {name: column(name)[order] for name in ("state", "producer_id")} | {"id": ids[order]}
-    del ids
-    cuts = _piece_ends(windows_of(key), rows)
-    pieces: list[dict[str, Compressed]] = [{} for _ in cuts]
-    kept: Columns = {}
-    for name in COLUMNS:
-        values = key[name] if name in key else column(name)[order]
-        for piece, (start, stop) in zip(pieces, _spans(cuts), strict=True):
-            piece[name] = compressed(values[start:stop])
-        if name in ("partition", "record_time", "producer_epoch", "set"):
-            kept[name] = values
-        elif name == "last_update":
-            kept["clock"] = np.where(values >= 0, values, kept.pop("record_time"))
-        del values
-    pairs = _pairs(key | kept, cuts)
-    return CoordinatorLog(
-        rows, len(known.ids), _dumps(known.ids), _dumps(known.topics),
-        compressed(known.set_ends), compressed(known.set_elements),
-        _dumps(pairs), pieces, key["id"][[start for start, _ in _spans(cuts)]],
-        _named_in(kept["set"], cuts, known), known.files, known.more_states,
-    )  # fmt: skip
-
-
-def _spans(cuts: list[int]) -> Iterator[tuple[int, int]]:
-    return zip([0, *cuts], cuts, strict=False)
-
-
-def _piece_ends(windows: np.ndarray, rows: int) -> list[int]:
-    """Where pieces end: no transaction lies in two of them."""
-    free = np.flatnonzero((windows[1:] != windows[:-1]) | (windows[1:] < 0)) + 1
-    wanted = np.arange(PIECE_ROWS, rows, PIECE_ROWS)
-    at = np.searchsorted(free, wanted)
-    ends: list[int] = np.unique(free[at[at < len(free)]]).tolist()
-    return [*ends, rows] if rows else []
-
-
-def _pairs(columns: Columns, cuts: list[int]) -> np.ndarray:
-    rows = np.flatnonzero(columns["state"] != TOMBSTONE)
-    ids, producers = columns["id"][rows], columns["producer_id"][rows]
-    new = np.ones(len(rows), bool)
-    new[1:] = (ids[1:] != ids[:-1]) | (producers[1:] != producers[:-1])
-    starts = np.flatnonzero(new)
-    if not len(starts):
-        return np.empty(0, PAIR)
-    last = rows[np.append(starts[1:], len(rows)) - 1]
-    runs = np.zeros(len(starts), PAIR)
-    runs["id"], runs["producer_id"] = ids[starts], producers[starts]
-    runs["epoch"] = np.maximum.reduceat(columns["producer_epoch"][rows], starts)
-    runs["first_time"] = np.minimum.reduceat(columns["clock"][rows], starts)
-    runs["partition"] = columns["partition"][last]
-    runs["piece"] = np.searchsorted(cuts, last, side="right")
-    runs["row"] = last - np.array([0, *cuts])[runs["piece"]]
-    runs = runs[np.lexsort((runs["id"], runs["producer_id"]))]  # stable: runs of one pair stay in their order
-    new = np.ones(len(runs), bool)
-    new[1:] = (runs["id"][1:] != runs["id"][:-1]) | (runs["producer_id"][1:] != runs["producer_id"][:-1])
-    starts = np.flatnonzero(new)
-    pairs = runs[np.append(starts[1:], len(runs)) - 1]
-    pairs["epoch"] = np.maximum.reduceat(runs["epoch"], starts)
-    pairs["first_time"] = np.minimum.reduceat(runs["first_time"], starts)
-    return pairs
-
-
-def _named_in(sets: np.ndarray, cuts: list[int], known: Dictionaries) -> tuple[Compressed, Compressed]:
-    """Every element with the pieces in which it is."""
-    begins = np.append(0, known.set_ends)
-    found = []
-    for number, (start, stop) in enumerate(_spans(cuts)):
-        codes = np.unique(sets[start:stop])
-        sizes = begins[codes + 1] - begins[codes]
-        places = np.arange(int(sizes.sum())) + np.repeat(begins[codes] - (np.cumsum(sizes) - sizes), sizes)
-        elements = np.unique(known.set_elements[places])
-        found.append(np.stack([elements, np.full(len(elements), number)]))
-    both = np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)
-    both = both[:, np.lexsort((both[1], both[0]))]
-    return compressed(both[0]), compressed(both[1])
-
-
-def pack(entries: Iterable[Entry]) -> CoordinatorLog:
-    """The log of entries in the order given: of what texts print, and of ids that several partitions have."""
-    ids: dict[str, int] = {}
-    topics: dict[str, int] = {}
-    sets: dict[frozenset[str], int] = {}
-    files: dict[str, int] = {}
-    states = {name: number for number, name in enumerate(STATES)}
-    rows = []
-    for e in entries:
-        state = TOMBSTONE if e.state is None else states.setdefault(e.state, len(states))
-        rows.append(
-            (
-                ids.setdefault(e.transactional_id, len(ids)), e.partition, e.offset, e.record_time, e.leader_epoch,
-                state, e.producer_id, e.producer_epoch, e.timeout_ms, sets.setdefault(e.partitions, len(sets)),
-                e.partitions_null, e.last_update, e.start, e.client_version, files.setdefault(e.file, len(files)),
-                e.position, e.status,
-            )
-        )  # fmt: skip
-    elements = [
-        [topics.setdefault(topic, len(topics)) << 32 | (partition & 0xFFFFFFFF) for topic, partition in map(split, s)]
-        for s in sets
-    ]
-    ends = np.cumsum([len(e) for e in elements], dtype=np.int64)
-    flat = np.array([x for e in elements for x in sorted(e)], np.int64)
-    table = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS))
-    known = Dictionaries(list(ids), list(topics), ends, flat, list(files), list(states)[len(STATES) :])
-    names = list(COLUMNS)
-    return build(lambda name: table[:, names.index(name)].astype(COLUMNS[name]), len(rows), known)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
-from auditor.facts.coordinator_log import CoordinatorLog, Entry, pack
+from auditor.facts.coordinator_log import CoordinatorLog, Entry
+from auditor.facts.coordinator_packing import pack
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join

@@ -36,8 +36,8 @@ from auditor.connectors.codec.transaction_columns import (
 from auditor.connectors.codec.transaction_columns import TOMBSTONE as NO_VALUE
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.connectors.internal_rows import RecordProblems
-from auditor.facts import coordinator_log as packed
-from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries
+from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, split
+from auditor.facts.coordinator_packing import Dictionaries, build
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
 
@@ -98,7 +98,7 @@ class PartitionSets:
         """The number of a set of names that were decoded one by one, FULL where there is no room."""
         elements = []
         for name in names:
-            topic, partition = packed.split(name)
+            topic, partition = split(name)
             code = self.topics.code(topic.encode("utf-8", "surrogatepass"))
             if code == FULL:
                 return FULL
@@ -253,11 +253,11 @@ class CoordinatorReader(RecordProblems):
             [f"unknown state {status}" for status in self.states],
         )  # fmt: skip
         if not self.some_odd:
-            log = packed.build(self.rows.__getitem__, self.count, known)
+            log = build(self.rows.__getitem__, self.count, known)
         else:
             names, place = self._in_order(known.ids)
             known = known._replace(ids=names)
-            log = packed.build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, known)
+            log = build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, known)
         log.broken_at, log.version_1 = self.broken_at, self.version_1
         return log
 

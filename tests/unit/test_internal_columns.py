@@ -13,7 +13,8 @@ import pytest
 from auditor.base.limits import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.internal_rows import InternalRows
-from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, pack, windows_of
+from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of
+from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets
 from auditor.pipeline.context import entries
 from auditor.replay.coordinator_reader import CoordinatorReader
