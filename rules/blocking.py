@@ -8,16 +8,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
+from auditor.rules import written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
 from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction, open_at_coordinator
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import Cluster, LogView
-from auditor.rules.windows import owner_complete
 
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
@@ -39,15 +37,10 @@ BLOCKED = (Standing.STUCK, Standing.OVERDUE, Standing.UNDELIVERABLE)  # longer t
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
     """No earlier and no later than when the transaction can have begun here, by brokers' clocks, in ms; -1: no bound.
 
-    Markers before and behind its first record carry a broker's time, and no data is older than the first record of its
-    producer id at the coordinator. Where the coordinator has it, open or decided, with this partition, it began after
-    the start that is written there, and before the decision.
+    See :func:`auditor.rules.written_times.around`. Where the coordinator has it, open or decided, with this partition,
+    it began after the start that is written there, and before the decision.
     """
-    offsets, newest, oldest = _marker_clocks(log)
-    at = int(t.row["first_offset"])
-    before, behind = np.searchsorted(offsets, at, "left"), np.searchsorted(offsets, at, "right")
-    earliest = max(int(newest[before - 1]) if before else -1, _known_from(log, int(t.row["producer_id"])))
-    latest = int(oldest[behind]) if behind < len(offsets) else -1
+    earliest, latest = written_times.around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
     if t.entry is not None and t.klass in ("active", "late") and log.name in t.entry.partitions:
         earliest = max(earliest, t.entry.start)
         if t.entry.state in DECIDING:
@@ -75,31 +68,6 @@ def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
         "since_not_before": iso(earliest),
         "since_not_after": iso(latest),
     }
-
-
-def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The offsets of the leader copy's markers in order, for each the newest time up to it and the oldest from it on.
-
-    Worked out once a log: a search for each open transaction, and no pass over all markers.
-    """
-    if "marker_clocks" not in log.cache:
-        rows = log.leader.transactions
-        rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
-        order = np.argsort(rows["marker_offset"], kind="stable")
-        times = rows["marker_timestamp"][order]
-        oldest = np.minimum.accumulate(times[::-1])[::-1]
-        log.cache["marker_clocks"] = rows["marker_offset"][order], np.maximum.accumulate(times), oldest
-    found: tuple[np.ndarray, np.ndarray, np.ndarray] = log.cache["marker_clocks"]
-    return found
-
-
-def _known_from(log: LogView, producer_id: int) -> int:
-    """When the coordinator first wrote of a producer id, in ms; -1 where its history is not whole."""
-    history = log.cluster.coordinator
-    if history is None or not owner_complete(log, producer_id):
-        return -1
-    owners = history.owners(producer_id)
-    return int(owners["first_time"].min()) if len(owners) else -1
 
 
 def age(log: LogView, t: OpenTransaction) -> int:

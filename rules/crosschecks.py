@@ -16,6 +16,7 @@ from auditor.rules.relations import By, same_transaction, same_transaction_unles
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import marker_window, naming, owner_complete, skew
+from auditor.rules.written_times import at_the_latest
 
 
 @rule(
@@ -116,10 +117,12 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
             continue
         entry = history.last_of_producer(int(p["producer_id"]))
         assert entry is not None
-        time = log.time(p["max_data_epoch_time"])
-        partition = entry.partition
+        time, partition = log.time(p["max_data_epoch_time"]), entry.partition
+        written = at_the_latest(log, int(p["producer_id"]), int(p["max_data_epoch_offset"]), time)
         other = skew(log, partition) > 1_000
-        seen = arrived(history.times.get(partition, -1), history.clean.get(partition, False), time, other_clock=other)
+        seen = arrived(
+            history.times.get(partition, -1), history.clean.get(partition, False), written, other_clock=other
+        )
         yield log.finding(
             "data-epoch-ahead-of-coordinator",
             "critical" if seen else "info",

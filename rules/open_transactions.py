@@ -11,6 +11,7 @@ from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorH
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import SAME_CLOCK_MS, naming, recorded, skew, unmarked_behind
+from auditor.rules.written_times import at_the_latest
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
@@ -177,7 +178,7 @@ def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[s
         if not history.count_known:
             missing = "how many partitions __transaction_state has"
         return "undecidable", "no id is known for its producer id, but the history is not complete", False, missing
-    time = log.time(row["last_time"])
+    time = at_the_latest(log, int(row["producer_id"]), int(row["first_offset"]), log.time(row["last_time"]))
     seen = all(
         arrived(history.times.get(p, -1), history.clean.get(p, False), time, other_clock=True)
         for p in range(history.partition_count)

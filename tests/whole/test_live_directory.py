@@ -104,6 +104,27 @@ def test_decisions_that_came_after_their_log_was_copied(name: str, of_25: int, t
     assert above_info(audit_folder(folder, int(corpora.manifest(name)["copied_at"]), records=False)) == []
 
 
+def written_until(partition: Path, time: int) -> None:
+    """The log as it was before the first batch that is stamped after ``time`` (ms)."""
+    for segment in sorted(partition.glob("*.log")):
+        data, at = segment.read_bytes(), 0
+        while at < len(data) and int.from_bytes(data[at + 35 : at + 43], "big") <= time:
+            at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        segment.write_bytes(data[:at])
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_the_coordinators_log_was_copied_before_what_streams_wrote(moment: int, tmp_path: Path) -> None:
+    """Streams stamps records with the times of events, half a minute before: that is not when they were written.
+
+    That a time-out has passed is judged by --as-of, however old the coordinator's log is.
+    """
+    folder = live_copy("groups-43", tmp_path / "live")
+    for partition in folder.glob("*/__transaction_state-*"):
+        written_until(partition, 1795307740000 + 150 * moment)  # the first id of Streams came at 1795307740218
+    assert {f.rule for f in above_info(audit_folder(folder, None, records=False))} <= {"timeout-not-enforced"}
+
+
 @pytest.mark.parametrize(("offset", "rule"), [(718, "marker-contradicts-decision"), (794, "split-decision")])
 def test_a_contradiction_in_a_cleaned_log_of_a_running_broker(offset: int, rule: str, tmp_path: Path) -> None:
     """The coordinator's log goes on behind the marker's time: its decision is there, and it was the other one."""
