@@ -10,6 +10,7 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
+from auditor.rules import safety
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
 from auditor.rules.finding import Finding
 from auditor.rules.integrity import FAMILY
@@ -81,8 +82,8 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     in the input (with the largest producer.id.expiration.ms that fits), and where a replica may have been created
     again. Brokers up to 2.3 drop a producer with its last data below the log start, and 0.11 stores the offset of an
     end marker: neither is one. Compacted topics are compared by epochs and open transactions alone.
-    What to do: with the broker stopped delete the wrong snapshot, so that an older one is loaded and the log replayed;
-    if no older one is left, delete .kafka_cleanshutdown of the log directory too.
+    What to do: with the broker stopped move the wrong snapshot away and keep it, so that an older one is loaded and the
+    log replayed; never where the log below it is gone, since nothing else knows the producers from before.
     Source: ProducerStateManager; semantics 1.14
     """
     for copy in log.copies:
@@ -220,8 +221,8 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     at all, those were probably not copied, which is said once a log.
     Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records.
     Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
-    What to do: with the broker stopped delete the segment's .txnindex and .index: a missing .index makes the start
-    recover the segment, which rebuilds both; or fetch the replica again.
+    What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
+    move the segment's .txnindex and .index away: a missing .index makes the start recover the segment and rebuild both.
     Source: TransactionIndex; semantics 1.10
     """
     for copy in log.copies:
@@ -300,8 +301,7 @@ def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
         },
         remedy=f"Look into the folder of broker {copy.broker_id} for {file}, and copy the .txnindex files too"
         if not_copied
-        else f"Stop broker {copy.broker_id}, move {file} and {file.removesuffix('.txnindex')}.index away and keep "
-        "them, start it: the start writes both anew from the log. It loses no record",
+        else safety.rebuild(copy, file, f"{file.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -382,6 +382,5 @@ def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: Any, severity: str,
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=f"Stop broker {copy.broker_id}, move {stem}.txnindex and {stem}.index away and keep them, start it: "
-        "the start writes both anew from the log. It loses no record",
+        remedy=safety.rebuild(copy, f"{stem}.txnindex", f"{stem}.index"),
     )

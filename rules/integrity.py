@@ -263,8 +263,8 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     Can be wrong: entries of a follower that took several batches at once carry the last one's offset (allowed for). In
     a file of a running or killed broker, which ends in zeros, the last entries may be what a truncation left behind the
     index's end, at offsets that the log may have reached again: those that fit no batch are info.
-    What to do: with the broker stopped delete the segment's .index and .timeindex; a missing .index makes the start
-    recover the segment and rebuild both.
+    What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
+    move the segment's .index and .timeindex away; a missing .index makes the start recover the segment and write both.
     Source: formats 6.1, 6.2; OffsetIndex, TimeIndex
     """
     explained = {e["last_offset"] for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
@@ -308,7 +308,7 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) 
                   "why": INDEX_FAULTS[e["fault"]], "entries": len(run),
                   "segment_position": None if time else e["entry_position"], "in_flight": left_over or None,
                   **({"confidence": "undecidable", "missing": "the index's end in memory"} if left_over else {})},
-        remedy=f"Stop broker {copy.broker_id}, delete {log_file.removesuffix('.log')}.index and .timeindex, start it",
+        remedy=safety.rebuild(copy, *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
     )  # fmt: skip
 
 

@@ -64,8 +64,8 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     committed. Where the metadata shows that every election since was clean, it is the tail of a crashed leader that
     was never committed (then a warning).
     What to do: keep the losing replica before its broker starts, which cuts it; read its records with kafka-dump-log.sh
-    and produce again what is missed. Two replicas of one lineage that differ: find out which is right, and fetch the
-    other one again (stop its broker, move the folder away, start it).
+    and produce again what is missed. Two replicas of one lineage that differ: find out which is right, copy the other
+    one to a safe place, and let it be fetched again, once the right one is in the in-sync set.
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
     """
     for pair in replica_pairs(log):
@@ -360,8 +360,8 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     Why it matters: read_committed consumers of the broker without the entry get aborted records.
     Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
     directory whose index is of another moment (then said as in flight).
-    What to do: on the broker without the entry stop it, delete the segment's .txnindex and .index and start it: a
-    missing .index makes the start recover the segment, which rebuilds both.
+    What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
+    the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
     Source: semantics 1.10, 1.15; TransactionIndex
     """
     for pair in replica_pairs(log):
@@ -398,8 +398,8 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
             "entries": len(only_leader) + len(only_copy),
             "in_flight": True if late else None,
         },
-        remedy=f"Stop broker {without.broker_id}, delete .txnindex and .index of {file.removesuffix('.txnindex')} in "
-        f"its replica (the segment that holds offset {entry['last_offset']}), start it: the start rebuilds both",
+        remedy=f"In the replica's segment that holds offset {entry['last_offset']}: "
+        + safety.rebuild(without, "its .txnindex", "its .index"),
     )
 
 

@@ -227,6 +227,16 @@ def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> s
     )
 
 
+def rebuild(copy: CopyFacts, *files: str) -> str:
+    """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
+    cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
+    return (
+        f"Only where no broken batch is reported in this segment, since the start would cut it there: stop broker "
+        f"{copy.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written anew from the "
+        "log. It loses no record then"
+    )
+
+
 def rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
     """Keeping what only one copy still has, from an offset on, before its broker follows another lineage and cuts it.
 

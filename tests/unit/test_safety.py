@@ -82,6 +82,16 @@ def test_a_commit_without_a_replica_to_restore_from_names_the_marker(tmp_path: P
     assert f"producerId {pid}, producerEpoch {epoch}, coordinatorEpoch 0 and transactionResult true" in found.remedy
 
 
+def test_indexes_are_rebuilt_only_where_the_start_cuts_nothing() -> None:
+    """Without its .index a segment is recovered, which cuts it at its first broken batch (LogSegment.recover)."""
+    found = opened(corpora.unpack("altered-41")).findings
+    advised = [f for f in found if f.rule in ("index-mismatch", "aborted-transaction-not-indexed") and f.remedy]
+    assert advised
+    for finding in advised:
+        assert "since the start would cut it there" in finding.remedy
+        assert "delete" not in finding.remedy
+
+
 def test_a_lost_commit_is_recognised_by_records_that_carry_the_times_of_events(tmp_path: Path) -> None:
     """Streams and backfills stamp records with times long before their transaction began."""
     changed = ChangedCoordinator(tmp_path)
