@@ -81,11 +81,15 @@ class Copy:
 
 
 class RemoteFiles(NamedTuple):
-    """The files of one remote segment: ``start`` is its first offset. Files that carry no offset have -1."""
+    """The files of one remote segment: ``start`` is its first offset. Files that carry no offset have -1.
+
+    ``objects``: they are stored as objects that a manifest explains.
+    """
 
     start: int
     segment_id: str
     files: tuple[DataFile, ...]
+    objects: bool = False
 
     def file(self, kind: str) -> DataFile | None:
         """The file of a kind, as a name says it."""
@@ -93,12 +97,20 @@ class RemoteFiles(NamedTuple):
 
 
 class RemoteFolder(NamedTuple):
-    """What remote storage keeps of one partition."""
+    """What a folder of remote storage keeps of one partition. ``topic`` may have a prefix before it."""
 
     topic: str
     partition: int
     topic_id: str
     segments: tuple[RemoteFiles, ...]
+
+    def is_of(self, copy: Copy) -> bool:
+        """Whether it is of a copy's log, by topic id where that is known, else by name."""
+        if self.partition != copy.partition or copy.topic is None:
+            return False
+        if copy.topic_id is None:
+            return self.topic == copy.topic
+        return self.topic_id == copy.topic_id and self.topic.endswith(copy.topic)
 
 
 class TextFile(NamedTuple):
@@ -178,6 +190,8 @@ class Inventory:
     """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found.
 
     ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.tiered` puts them before the local ones.
+    ``unread_bytes``: of remote segments that cannot be read, which are among the errors. A segment that is compressed in
+    remote storage counts as what it was on its broker.
     """
 
     log_dirs: tuple[LogDir, ...]
@@ -186,9 +200,11 @@ class Inventory:
     errors: tuple[Unreadable, ...]
     notes: tuple[str, ...]
     remote: tuple[RemoteFolder, ...] = ()
+    unread_bytes: int = 0
 
     @property
     def bytes_found(self) -> int:
-        """The sizes of all files listed, each once: to decode, skipped, or settings."""
+        """The sizes of all files listed, each once: to decode, skipped, settings, or not readable."""
         decoded = sum(item.size for log_dir in self.log_dirs for item in log_dir.files())
-        return decoded + sum(item.size for item in self.skipped) + sum(item.size for item in self.settings)
+        others = sum(item.size for item in self.skipped) + sum(item.size for item in self.settings)
+        return decoded + others + self.unread_bytes

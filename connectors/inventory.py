@@ -78,23 +78,25 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
 def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Place, int, str]]]:
     """The remote parts of partitions, and files among them that are not theirs, by full place with size and reason.
 
-    Files are named by their partition's folder, and relative to the folder above it.
+    Files are named by their partition's folder, or that and their topic's, and relative to the folder above it.
     """
     folders, others = [], []
-    for place, files in sorted(found.remote.items()):
-        says, topic_id = names.remote_folder(place.name), names.remote_topic_id(place.name)
+    for place, files in sorted(found.remote.items(), key=lambda item: (item[0].uri, item[0].path)):
+        says = names.remote_folder(place.path)
         assert says is not None
-        assert topic_id is not None
+        top = place.parent if says.depth == 1 else place.parent.parent
+        kind_of = names.remote_name if says.depth == 1 else names.object_name
         segments: dict[tuple[int, str], list[DataFile]] = {}
         for name, size in sorted(files.items()):
-            data, segment = names.remote_name(name), names.remote_segment(name)
+            data, segment = kind_of(name), names.remote_segment(name)
             if data is None or segment is None or data.state:
                 others.append((place.child(name), size, NOT_KAFKAS if data is None else startup.DROPPED[data.state]))
             else:
-                file = DataFile(f"{place.name}/{name}", size, data.kind, data.offset, place.parent)
+                path = f"{place.path[len(top.path) :].lstrip('/')}/{name}"
+                file = DataFile(path, size, data.kind, data.offset, top)
                 segments.setdefault(segment, []).append(file)
-        parts = tuple(RemoteFiles(*segment, tuple(some)) for segment, some in sorted(segments.items()))
-        folders.append(RemoteFolder(says.topic, says.partition, topic_id, parts))
+        parts = tuple(RemoteFiles(*at, tuple(some), says.depth > 1) for at, some in sorted(segments.items()))
+        folders.append(RemoteFolder(says.topic, says.partition, says.topic_id, parts))
     return tuple(folders), others
 
 

@@ -27,9 +27,12 @@ _DATA = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(?:\.(d
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}(?:-.*)?\.checkpoint(?:\.(part|deleted))?")
 _UUID = r"[0-9a-zA-Z_-]{22}"
 _REMOTE_FOLDER = re.compile(rf"([a-zA-Z0-9._-]{{1,249}})-(0|[1-9][0-9]{{0,9}})-({_UUID})")
+_TOPIC_FOLDER = re.compile(rf"(.{{1,512}})-({_UUID})")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _REMOTE = re.compile(
     rf"([0-9]{{1,20}})[-_]({_UUID})\.(log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)(?:\.(deleted))?"
 )
+_OBJECT = re.compile(rf"([0-9]{{20}})-({_UUID})\.(log|indexes|rsm-manifest)")
 _FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
 
 
@@ -77,10 +80,38 @@ def data_name(name: str) -> DataName | None:
     return _FIXED.get(name)
 
 
-def remote_folder(name: str) -> PartitionFolder | None:
-    """The partition that a folder of remote segments is for: topic, partition, topic id, as LocalTieredStorage has."""
-    found = _REMOTE_FOLDER.fullmatch(name)
-    return PartitionFolder(found[1], int(found[2]), "remote") if found and int(found[2]) <= 0x7FFFFFFF else None
+class RemoteName(NamedTuple):
+    """What the path of a folder of remote segments says; ``depth`` is how many folders say it.
+
+    With ``depth`` 2 a prefix that the operator chose may stand before the topic.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    depth: int
+
+
+def remote_folder(path: str) -> RemoteName | None:
+    """The partition that a folder of remote segments is for, by its path, which may be no more than its name.
+
+    ``<topic>-<partition>-<topic id>`` is LocalTieredStorage's, ``<prefix><topic>-<topic id>/<partition>`` that of
+    Aiven's RemoteStorageManager.
+    """
+    above, _, name = path.rpartition("/")
+    if found := _REMOTE_FOLDER.fullmatch(name):
+        number, depth, topic_id = found[2], 1, found[3]
+    elif (found := _TOPIC_FOLDER.fullmatch(above.rpartition("/")[2])) and _NUMBER.fullmatch(name):
+        number, depth, topic_id = name, 2, found[2]
+    else:
+        return None
+    return RemoteName(found[1], int(number), topic_id, depth) if int(number) <= 0x7FFFFFFF else None
+
+
+def object_name(name: str) -> DataName | None:
+    """What an object of a remote segment is that Aiven's RemoteStorageManager stored: log, indexes or rsm-manifest."""
+    found = _OBJECT.fullmatch(name)
+    return DataName(int(found[1]), found[3], "") if found and int(found[1]) < 1 << 63 else None
 
 
 def remote_name(name: str) -> DataName | None:
@@ -99,14 +130,8 @@ def remote_name(name: str) -> DataName | None:
 
 def remote_segment(name: str) -> tuple[int, str] | None:
     """First offset and id of the remote segment that a file belongs to."""
-    found = _REMOTE.fullmatch(name)
+    found = _REMOTE.fullmatch(name) or _OBJECT.fullmatch(name)
     return (int(found[1]), found[2]) if found and int(found[1]) < 1 << 63 else None
-
-
-def remote_topic_id(folder: str) -> str | None:
-    """The topic id in the name of a folder of remote segments."""
-    found = _REMOTE_FOLDER.fullmatch(folder)
-    return found[3] if found else None
 
 
 def trailing_digits(name: str) -> int | None:

@@ -54,11 +54,22 @@ class BinaryFile(Protocol):
         """Give the file back."""
 
 
+class View(Protocol):
+    """How files below a place are stored that are not there as their names say; a tuple of plain values."""
+
+    def open(self, folder: Place, name: str, /) -> BinaryFile | DecodeError:
+        """What :func:`open_file` gives for ``name`` below ``folder``."""
+
+
 class Place(NamedTuple):
-    """A file or folder: ``path`` in the file system that ``uri`` opens, or of this machine where ``uri`` is empty."""
+    """A file or folder: ``path`` in the file system that ``uri`` opens, or of this machine where ``uri`` is empty.
+
+    ``view``: how its files are stored, None for as they are.
+    """
 
     uri: str
     path: str
+    view: View | None = None
 
     @property
     def name(self) -> str:
@@ -233,6 +244,8 @@ def open_file(where: Place, name: str = "") -> BinaryFile | DecodeError:
     """
     if reason := gate.closed(f"{where.path}/{name}" if name else where.path):
         return DecodeError(printable(name or where.name), 0, -1, "unreadable", reason)
+    if where.view is not None:
+        return where.view.open(where._replace(view=None), name)
     target = where.child(name)
     try:
         if where.uri:

@@ -1,8 +1,9 @@
 """The remote part of tiered topics put before the local one: one copy, from the log's own start (KIP-405).
 
 What LocalTieredStorage keeps: ``<topic>-<partition>-<topic id>/<base offset>-<segment id>.log``, with the files that
-belong to the segment beside it. Which of them are of a log is what ``__remote_log_metadata`` says; without it, what the
-files hold. Source: Kafka's LocalTieredStorage, RemoteLogSegmentFileset, RemoteLogManager.
+belong to the segment beside it; what Aiven's RemoteStorageManager keeps, :mod:`auditor.connectors.stored_objects` makes
+such files of. Which of them are of a log is what ``__remote_log_metadata`` says; without it, what the files hold.
+Source: Kafka's LocalTieredStorage, RemoteLogSegmentFileset, RemoteLogManager.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from auditor.connectors.files import (
     RemoteFolder,
     SegmentFile,
     Skipped,
+    Unreadable,
 )
 from auditor.connectors.storage import Place, open_file, read_file
+from auditor.connectors.stored_objects import INDEXES, MANIFEST, as_copied, is_unfinished
 
 NO_REPLICA = "remote segment of a partition without a replica in the input"
 NOT_FINISHED = "remote segment whose copy was not finished, or that was deleted"
@@ -37,7 +40,8 @@ BELOW_START = "remote segment below the log start"
 CUT_OFF = "remote segment before offsets that are missing"
 AS_COPIED = "what a remote segment's start was when it was copied"
 PART_OF_NONE = "file of a remote segment without its .log"
-
+AS_SAID = "manifest of a remote segment, read for how it is stored"
+BESIDE_PARTS = "bytes beside the indexes of a remote segment"
 
 Reasons = dict[tuple[Place | None, str], str]  # place and name of a file: why it is not read
 
@@ -53,92 +57,128 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs]) -> Invent
     """The inventory with the remote segments of each copy put before its own; what is not needed is skipped with why.
 
     ``known``: what ``__remote_log_metadata`` says of each cluster, by join key. Every replica has the remote part, as
-    every broker would serve it. Cost: small; without metadata, one short read a batch of the remote segments.
+    every broker would serve it. Cost: small; a read for every manifest; without metadata, one short read a batch of the
+    remote segments.
     """
     if not inventory.remote:
         return inventory
-    reasons: Reasons = {}
+    files = _Files()
     used: set[tuple[Place | None, str]] = set()
     log_dirs = []
     for log_dir in inventory.log_dirs:
         logs = known.get(log_dir.join_key, RemoteLogs())
-        copies = tuple(_whole(log_dir, copy, inventory.remote, logs, reasons) for copy in log_dir.copies)
+        copies = tuple(_whole(log_dir, copy, inventory.remote, logs, files) for copy in log_dir.copies)
         used |= {(file.place, file.name) for copy in copies for file in copy.files() if file.place is not None}
         log_dirs.append(replace(log_dir, copies=copies))
     skipped = [
-        Skipped("", file.name, file.size, reasons.get((file.place, file.name), NO_REPLICA))
+        Skipped("", file.name, file.size, files.reasons.get((file.place, file.name), NO_REPLICA))
         for folder in inventory.remote
         for segment in folder.segments
-        for file in segment.files
+        for file in files.left(segment)
         if (file.place, file.name) not in used
     ]
-    return replace(inventory, log_dirs=tuple(log_dirs), skipped=tuple(sorted([*inventory.skipped, *skipped])))
+    return replace(
+        inventory,
+        log_dirs=tuple(log_dirs),
+        skipped=tuple(sorted([*inventory.skipped, *skipped])),
+        errors=tuple(sorted([*inventory.errors, *(Unreadable("", error) for error in files.unread())])),
+        unread_bytes=sum(error.length for error in files.unread()),
+    )
 
 
-def _whole(log_dir: LogDir, copy: Copy, folders: Iterable[RemoteFolder], logs: RemoteLogs, reasons: Reasons) -> Copy:
+class _Files:
+    """The files of remote segments as the brokers had them, each segment opened once, and why some are not read."""
+
+    def __init__(self) -> None:
+        self.reasons: Reasons = {}
+        self._opened: dict[RemoteFiles, RemoteFiles | DecodeError] = {}
+
+    def open(self, segment: RemoteFiles) -> RemoteFiles | None:
+        """The segment as it was copied, None where it cannot be read, which is then an error."""
+        if segment not in self._opened:
+            self._opened[segment] = as_copied(segment)
+        opened = self._opened[segment]
+        if isinstance(opened, DecodeError):
+            return None
+        self.say(opened, AS_SAID, MANIFEST)
+        self.say(opened, BESIDE_PARTS, INDEXES)
+        return opened
+
+    def left(self, segment: RemoteFiles) -> tuple[DataFile, ...]:
+        """The files of a segment, as they were copied where it was opened; none where that went wrong."""
+        opened = self._opened.get(segment, segment)
+        return opened.files if isinstance(opened, RemoteFiles) else ()
+
+    def unread(self) -> list[DecodeError]:
+        """The segments that cannot be read, each with the bytes of all its objects."""
+        return [error for error in self._opened.values() if isinstance(error, DecodeError)]
+
+    def say(self, segment: RemoteFiles, why: str, *kinds: str) -> None:
+        """Why files of a segment, all or those of some kinds, are not read."""
+        self.reasons |= {(f.place, f.name): why for f in self.left(segment) if not kinds or f.kind in kinds}
+
+
+def _whole(log_dir: LogDir, copy: Copy, folders: Iterable[RemoteFolder], logs: RemoteLogs, files: _Files) -> Copy:
     """A copy with its remote part, where there is one and it reaches the local one."""
-    at = (copy.topic, copy.partition)
-    mine = [f for f in folders if (f.topic, f.partition) == at and copy.topic_id in (None, f.topic_id)]
-    if len(mine) != 1 or not copy.segments:
+    mine = [f for f in folders if f.is_of(copy)]
+    if len({f.topic_id for f in mine}) != 1 or not copy.segments:
         return copy
-    part = logs.of(mine[0].topic, mine[0].partition, mine[0].topic_id)
-    candidates = _candidates(log_dir, copy, mine[0], part, reasons)
-    start = log_dir.checkpoints.get("log-start", {}).get((mine[0].topic, mine[0].partition))
+    at = (copy.topic or "", copy.partition or 0)
+    part = logs.of(*at, mine[0].topic_id)
+    candidates = _candidates(_leader_epochs(log_dir, copy), [s for f in mine for s in f.segments], part, files)
+    start = log_dir.checkpoints.get("log-start", {}).get(at)
     start = part.start_from(start) if part is not None and start is not None else start
-    chosen = _reaching(candidates, start or 0, copy.local_start, reasons)
-    return _before(copy, chosen, reasons) if chosen else copy
-
-
-def _say(reasons: Reasons, segment: RemoteFiles, why: str, *kinds: str) -> None:
-    """Why files of a segment, all or those of some kinds, are not read."""
-    reasons |= {(f.place, f.name): why for f in segment.files if not kinds or f.kind in kinds}
+    chosen = _reaching(candidates, start or 0, copy.local_start, files)
+    return _before(copy, chosen, files) if chosen else copy
 
 
 def _candidates(
-    log_dir: LogDir, copy: Copy, folder: RemoteFolder, part: RemotePartition | None, reasons: Reasons
+    epochs: EpochStarts, segments: Iterable[RemoteFiles], part: RemotePartition | None, files: _Files
 ) -> list[Candidate]:
     """The segments that were copied whole and are of this log, by first offset."""
-    epochs = _leader_epochs(log_dir, copy)
     found = []
-    for segment in folder.segments:
-        log = segment.file("log")
+    for segment in segments:
         recorded = part.segments.get(segment.segment_id) if part is not None else None
-        if log is None:
-            _say(reasons, segment, PART_OF_NONE)
-        elif recorded is None and (part is None or not part.whole):
-            found.append(Candidate(segment, _end_offset(log)))
+        unknown = recorded is None and (part is None or not part.whole)
+        if segment.file("log") is None:
+            files.say(segment, PART_OF_NONE)
+        elif unknown and is_unfinished(segment):
+            files.say(segment, NOT_FINISHED)
+        elif unknown:
+            if (opened := files.open(segment)) is not None:
+                found.append(Candidate(opened, _end_offset(opened)))
         elif recorded is None or recorded.state != State.COPY_SEGMENT_FINISHED:
-            _say(reasons, segment, NOT_FINISHED)
+            files.say(segment, NOT_FINISHED)
         elif not recorded.is_of(epochs):
-            _say(reasons, segment, OTHER_EPOCHS)
-        else:
-            found.append(Candidate(segment, recorded.end_offset + 1))
+            files.say(segment, OTHER_EPOCHS)
+        elif (opened := files.open(segment)) is not None:
+            found.append(Candidate(opened, recorded.end_offset + 1))
     return sorted(found, key=lambda c: (c.segment.start, -c.end))
 
 
-def _reaching(candidates: Iterable[Candidate], start: int, local: int, reasons: Reasons) -> list[Candidate]:
+def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _Files) -> list[Candidate]:
     """Those that lead from the log start, or from behind the last hole, to the first local segment without a hole."""
     run: list[Candidate] = []
     for c in candidates:
         reach = run[-1].end if run else c.segment.start
         if c.end <= start:
-            _say(reasons, c.segment, BELOW_START)
+            files.say(c.segment, BELOW_START)
         elif c.segment.start >= local or (run and c.end <= reach):
-            _say(reasons, c.segment, NOT_NEEDED)
+            files.say(c.segment, NOT_NEEDED)
         else:
             if c.segment.start > reach:
                 for before in run:
-                    _say(reasons, before.segment, CUT_OFF)
+                    files.say(before.segment, CUT_OFF)
                 run = []
             run.append(c)
     if run and run[-1].end < local:
         for before in run:
-            _say(reasons, before.segment, CUT_OFF)
+            files.say(before.segment, CUT_OFF)
         return []
     return run
 
 
-def _before(copy: Copy, chosen: list[Candidate], reasons: Reasons) -> Copy:
+def _before(copy: Copy, chosen: list[Candidate], files: _Files) -> Copy:
     """The copy with these segments in front, and the snapshots of their ends.
 
     Segments of different leaders overlap: where the next one begins is read from that. The reader leaves out what is
@@ -155,8 +195,8 @@ def _before(copy: Copy, chosen: list[Candidate], reasons: Reasons) -> Copy:
         snapshot = c.segment.file("snapshot")
         if snapshot is not None and not cut:
             snapshots.setdefault(c.end, snapshot._replace(offset=c.end))
-        _say(reasons, c.segment, NOT_NEEDED, "snapshot", *names.INDEX_KINDS)
-        _say(reasons, c.segment, AS_COPIED, names.LEADER_EPOCHS)
+        files.say(c.segment, NOT_NEEDED, "snapshot", *names.INDEX_KINDS)
+        files.say(c.segment, AS_COPIED, names.LEADER_EPOCHS)
     ordered = tuple(snapshots[offset] for offset in sorted(snapshots))
     return replace(copy, segments=(*segments, *copy.segments), snapshots=ordered)
 
@@ -171,8 +211,10 @@ def _leader_epochs(log_dir: LogDir, copy: Copy) -> EpochStarts:
     return () if errors else [(e.epoch, e.start_offset) for e in entries]
 
 
-def _end_offset(file: DataFile) -> int:
+def _end_offset(segment: RemoteFiles) -> int:
     """The offset behind a segment's last record, 0 where it cannot be read."""
+    file = segment.file("log")
+    assert file is not None
     assert file.place is not None
     f = open_file(file.place, file.name)
     if isinstance(f, DecodeError):

@@ -138,6 +138,13 @@ def _is_partition(folder: str, files: Iterable[str]) -> bool:
     return names.META not in direct and any(names.data_name(name) for name in direct)
 
 
+def _is_remote(folder: Place, files: Iterable[str]) -> bool:
+    """Whether a folder holds remote segments, in the layout that its path says."""
+    says = names.remote_folder(folder.path)
+    known = names.object_name if says and says.depth > 1 else names.remote_name
+    return says is not None and any(known(name) for name in files)
+
+
 def _sort_files(tree: Tree, result: Drafts) -> None:
     """Sort the files of one PATH into drafts."""
     by_folder: dict[str, dict[str, int]] = {}
@@ -151,7 +158,7 @@ def _sort_files(tree: Tree, result: Drafts) -> None:
         if folder in partitions:
             draft = result.draft(tree.top.child(_above(folder)), tree.given)
             draft.partitions.setdefault(_last(folder), {}).update(files)
-        elif names.remote_folder(tree.top.child(folder).name) and any(names.remote_name(name) for name in files):
+        elif _is_remote(tree.top.child(folder), files):
             result.remote.setdefault(tree.top.child(folder), {}).update(files)
         else:
             _sort_folder(tree, folder, files, roots, result)

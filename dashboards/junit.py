@@ -57,7 +57,7 @@ def _case(suite: ET.Element, finding: Finding, failing: Sequence[str]) -> None:
 
 def _input(suite: ET.Element, summary: Mapping[str, Any]) -> None:
     for row in summary["unreadable"]:
-        where = _text(f"{row['log_dir']}/{row['file']}")
+        where = _text("/".join(filter(None, (row["log_dir"], row["file"]))))
         case = ET.SubElement(suite, "testcase", classname="auditor.input", name=where)
         ET.SubElement(case, "error", type=_text(row["reason"]), message=_text(row["detail"] or row["reason"]))
     if not summary["unreadable"]:

@@ -162,7 +162,7 @@ def _closing(
         batches = "" if summary["batches"] is None else f", {number(summary['batches'])} batches"
         lines.append(f"{read}, {size(volume['unreadable'])} unreadable, of {size(volume['total'])}{batches}")
     for row in summary["unreadable"][:5]:
-        place = visible(f"{row['log_dir']}/{row['file']}")
+        place = visible("/".join(filter(None, (row["log_dir"], row["file"]))))
         at = "" if row["position"] is None else f" at byte {row['position']}"
         lines.append(f"Not read: {place}{at}: {visible(str(row['detail'] or row['reason']))}")
     if len(summary["unreadable"]) > 5:

@@ -45,6 +45,8 @@ REASONS = {
     "unknown_key_type": "a record of an internal topic with a key type this reader does not know",
     "not_text": "a text file that is not text",
     "bad_line": "a line that no known tool prints",
+    "bad_manifest": "the manifest of a remote segment that does not say how it is stored",
+    "encrypted": "a remote segment that is encrypted, whose key is not here",
     "unreadable": "the file could not be opened or read",
     "vanished": "the file, or its end, was there when the directory was listed and is gone now",
     "limit": "a stated limit was reached",
@@ -60,11 +62,12 @@ RECORD_AT = "record at offset"  # how the detail of an error about one record of
 def is_unread(reason: str, detail: str) -> bool:
     """Whether an error says that a part of the input could not be read (exit status 3), not that it is damaged.
 
-    That is so for what could not be opened, for what goes beyond a limit, and for records of internal topics in a
-    version or of a type that is newer than this reader.
+    That is so for what could not be opened, for what goes beyond a limit, for records of internal topics in a
+    version or of a type that is newer than this reader, and for remote segments that are encrypted or stored in a way
+    that it does not know.
     """
     newer = reason in ("bad_version", "unknown_key_type") and detail.startswith(RECORD_AT)
-    return newer or reason in ("unreadable", "limit")
+    return newer or reason in ("unreadable", "limit", "bad_manifest", "encrypted")
 
 
 class AuditInputError(Exception):

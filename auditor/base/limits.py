@@ -44,7 +44,7 @@ class Limits(NamedTuple):
         """Bytes that are read of a file of this kind or name."""
         if kind in ("index", "timeindex", "txnindex", "snapshot"):
             return self.max_index_bytes
-        if kind in ("meta.properties", "server.properties", "partition.metadata", "quorum-state"):
+        if kind in ("meta.properties", "server.properties", "partition.metadata", "quorum-state", "rsm-manifest"):
             return self.max_properties_bytes
         return self.max_checkpoint_bytes
 

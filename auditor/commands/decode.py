@@ -19,7 +19,7 @@ from auditor.commands.parser import add_limits, examples
 if TYPE_CHECKING:  # what is slow to import is imported when it is needed
     import pyarrow as pa
 
-    from auditor.connectors.names import PartitionFolder
+    from auditor.connectors.names import PartitionFolder, RemoteName
     from auditor.connectors.rows import Piece, Rows
     from auditor.connectors.storage import Place
 
@@ -134,7 +134,7 @@ def _log_dir(place: Place) -> Place:
     return folder.parent if _partition(folder.name) and _kind(place) else folder
 
 
-def _partition(folder: str) -> PartitionFolder | None:
+def _partition(folder: str) -> PartitionFolder | RemoteName | None:
     """The partition that a folder is for, also one of remote segments."""
     from auditor.connectors import names
 

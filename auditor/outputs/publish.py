@@ -233,11 +233,12 @@ def _bytes(audit: Audit) -> dict[str, int]:
     small = sum(f.size for d in audit.inventory.log_dirs for f in d.small_files)
     small += sum(s.size for s in audit.inventory.settings)
     skipped = sum(s.size for s in audit.inventory.skipped)
+    unread = audit.inventory.unread_bytes
     return {
-        "total": total["total"] + small + skipped,
+        "total": total["total"] + small + skipped + unread,
         "decoded": total["decoded"] + small,
         "skipped": total["skipped"] + skipped,
-        "unreadable": total["error"],
+        "unreadable": total["error"] + unread,
     }
 
 

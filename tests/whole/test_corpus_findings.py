@@ -96,12 +96,21 @@ def test_nothing_else_above_info_is_reported(name: str, out: Path) -> None:
     assert not extra, [f.to_json() for f in extra]
 
 
+def before_compression(manifest: Path) -> int:
+    """Bytes that a remote segment had more than it has as Aiven's plugin stored it: counted is what it was."""
+    if manifest.suffix != ".rsm-manifest":
+        return 0
+    says = json.loads(manifest.read_text())
+    size = int(says["chunkIndex"]["originalFileSize"])
+    return size - manifest.with_suffix(".log").stat().st_size if says["compression"] else 0
+
+
 @pytest.mark.parametrize("name", BINARY)
 def test_every_input_byte_and_offset_is_accounted_for(name: str, out: Path) -> None:
     findings_of(name, out)
     summary = json.loads((out / name / "summary.json").read_text())
     files = [p for p in corpora.unpack(name).rglob("*") if p.is_file()]
-    sizes = sum(p.stat().st_size for p in files)
+    sizes = sum(p.stat().st_size for p in files) + sum(map(before_compression, files))
     assert summary["bytes"]["total"] == sizes
     assert sizes == sum(summary["bytes"][k] for k in ("decoded", "skipped", "unreadable"))
     for log in summary["logs"]:
