@@ -29,7 +29,8 @@ def add_remote(p: argparse.ArgumentParser) -> None:
     """The option that says where the remote part of tiered topics is."""
     p.add_argument(
         "--remote", action="append", default=[], metavar="DIR",
-        help="remote part of tiered topics, as LocalTieredStorage keeps it (repeatable); found below a PATH too",
+        help="remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
+        "below a PATH too",
     )  # fmt: skip
 
 

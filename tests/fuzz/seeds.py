@@ -96,6 +96,7 @@ def by_kind() -> dict[str, list[bytes]]:
                 seeds[kind].add(_head_of_text(path.read_bytes()))
         _take(seeds, all_seeds)
     all_seeds["segment"] += _made()
+    all_seeds["rsm-manifest"] = sorted(path.read_bytes() for path in corpora.unpack("aiven-43").rglob("*.rsm-manifest"))
     for topic in NEWER:
         _take({topic: {seed for _, folder, _ in formats.printed(topic) for seed in _internal(folder)}}, all_seeds)
     all_seeds["transactions as read"] = all_seeds["__transaction_state"]

@@ -18,6 +18,7 @@ from auditor.connectors.codec.metadata_records import decode_control_record
 from auditor.connectors.codec.records import decode_records, records_of
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
 from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.codec.segment_manifest import decode_manifest
 from auditor.connectors.codec.share_group_state import decode_share_group_state
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.codec.transaction_log import decode_transaction_log
@@ -33,6 +34,7 @@ from auditor.rules.named import naming
 from tests.segments import accounted, batch, chunks, record
 
 LIMITS = Limits(max_batch_bytes=64 * MIB)
+MANIFEST_LIMITS = Limits(max_index_entries=10_000)
 KEY = (None, 1, "logs", "t", 0)
 BASE = 1 << 40  # base offset of the index files
 
@@ -78,6 +80,15 @@ def _parts(data: bytes) -> tuple[bytes | None, bytes | None]:
     """Key and value of a record, see :func:`tests.fuzz.seeds.packed`; an empty one is null."""
     size = int.from_bytes(data[:2], "big")
     return data[2 : 2 + size] or None, data[2 + size :] or None
+
+
+def manifest(data: bytes) -> None:
+    says = decode_manifest(data, "f", limits=MANIFEST_LIMITS)
+    if isinstance(says, DecodeError):
+        reported(len(data), [says])
+    else:
+        assert len(says.chunks) <= MANIFEST_LIMITS.max_index_entries
+        assert all(0 <= part.position <= part.position + part.size for part in says.parts)
 
 
 def transaction(data: bytes) -> None:
@@ -175,6 +186,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "timeindex": small(lambda data, file: index.decode_time_index(data, BASE, file)),
     "txnindex": small(index.decode_txn_index),
     "snapshot": small(decode_snapshot),
+    "rsm-manifest": manifest,
     "__transaction_state": transaction,
     "__consumer_offsets": offsets,
     "__cluster_metadata": metadata,

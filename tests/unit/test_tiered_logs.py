@@ -14,9 +14,9 @@ from auditor.connectors import names, tiered
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from tests import corpora
+from tests import corpora, tiering
 from tests.facts import here, logs_of, opened
-from tests.forge import Forged
+from tests.forge import TRANSACTIONAL, Forged
 
 NAME = "tiered-43"
 REMOTE = Path("remote") / "kafka-tiered-storage"
@@ -41,6 +41,18 @@ def untiered(path: Path, target: Path) -> Path:
     return target
 
 
+def tiered_again(untiered: Path, target: Path, layout: str) -> Path:
+    """A log directory like :func:`untiered`'s with the same segments in remote storage, in a layout."""
+    shutil.copytree(untiered / "broker-1", target / "broker-1")
+    for log, (_size, local) in ENDS.items():
+        was = folder(corpora.unpack(NAME), log)
+        names_of = (names.remote_segment(file.name) for file in was.glob("*.log"))
+        ids = {found[0]: found[1] for found in names_of if found is not None and found[0] < local}
+        moved = tiering.Log(target / "broker-1" / log, target / "remote", was.name[-22:])
+        tiering.tier(moved, ids, layout)
+    return target
+
+
 def said(path: Path, **options: object) -> list[tuple[object, ...]]:
     """The findings, but for the names of files and what a tiered log has no part in."""
     audit = opened(path, as_of=corpora.manifest(NAME)["copied_at"], **options)
@@ -53,7 +65,7 @@ def said(path: Path, **options: object) -> list[tuple[object, ...]]:
             f.offset or 0,
             f.producer_id or 0,
             f.position or 0,
-            re.sub(r"\S+/\S+\.(?=\w+)", "", f.message),
+            re.sub(r"\S+/\S+[.#](?=\w+)", "", f.message),
         )
         for f in audit.findings
     )
@@ -101,6 +113,68 @@ def test_a_tiered_log_has_the_findings_of_the_same_log_untiered(
     ours = said(path)
     assert ours == said(untiered(path, tmp_path / "untiered"))
     assert rules <= {str(row[0]) for row in ours}
+
+
+def as_it_was(_broker: Path) -> None:
+    """Nothing is wrong: 20 of 40 transactions of tx-0 were aborted."""
+
+
+def hanging(broker: Path) -> None:
+    """A batch of a producer is one of a transaction that nobody knows, and that producer lacks it."""
+    log = Forged(broker, "plain-0")
+    batch = next(b for b in log.data() if b["base_offset"] >= 200 and b["producer_id"] >= 0)
+    batch.set(producer_id=7777, epoch=0, sequence=0, attributes=batch["attributes"] | TRANSACTIONAL)
+    log.save()
+
+
+def lost(broker: Path) -> None:
+    """A batch is not there."""
+    log = Forged(broker, "plain-0")
+    log.drop(next(b for b in log.data() if b["base_offset"] >= 300))
+    log.save()
+
+
+def abort_not_indexed(broker: Path) -> None:
+    """An aborted transaction is not in its segment's transaction index, so that consumers are given its records."""
+    log = Forged(broker, "tx-0")
+    path = next(p for p in sorted(log.folder.glob("*.txnindex")) if p.stat().st_size)
+    path.write_bytes(path.read_bytes()[34:])
+
+
+def without_marker(broker: Path) -> None:
+    """The marker of an aborted transaction is not there."""
+    log = Forged(broker, "tx-0")
+    log.drop(next(b for b in log.markers() if b["base_offset"] >= 200))
+    log.save()
+
+
+@pytest.mark.parametrize("layout", tiering.LAYOUTS)
+@pytest.mark.parametrize(
+    ("alter", "rules"),
+    [
+        (as_it_was, set()),
+        (hanging, {"hanging-transaction", "sequence-gap", "snapshot-replay-mismatch"}),
+        (lost, {"offset-hole"}),
+        (abort_not_indexed, {"aborted-transaction-not-indexed"}),
+        (without_marker, {"missing-marker"}),
+    ],
+)
+def test_what_lies_in_the_remote_part_is_found_as_if_it_were_local(
+    tmp_path: Path, alter: Callable[[Path], None], rules: set[str], layout: str
+) -> None:
+    path = untiered(corpora.unpack(NAME), tmp_path / "untiered")
+    alter(path / "broker-1")
+    again = tiered_again(path, tmp_path / "tiered", layout)
+    assert not list((again / "broker-1" / "plain-0").glob(f"{0:020}.*"))
+    ours = said(again)
+    assert ours == said(path)
+    assert {str(row[0]) for row in ours} >= rules
+    assert offsets_of(again) == offsets_of(path)
+
+
+def offsets_of(path: Path) -> dict[str, object]:
+    """What each offset of the logs is."""
+    return {log.name: accounting(log.leader) for log in logs_of(opened(path)) if log.name in ENDS}
 
 
 def test_every_offset_and_byte_is_accounted_for() -> None:
