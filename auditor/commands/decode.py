@@ -124,13 +124,60 @@ def locate(options: DecodeOptions) -> list[Piece]:
         if storage.is_folder(place):
             raise AuditInputError(f"{place.shown} is a folder; give files in it, or use 'auditor audit'")
     naming = Naming({_log_dir(place): [_log_dir(place)] for place in given})
-    return [_piece(place, naming.name(_log_dir(place)), options.limits) for place in given]
+    found = []
+    for place in given:
+        log_dir = naming.name(_log_dir(place))
+        in_objects = _object(place)
+        found += _objects(place, in_objects, log_dir) if in_objects else [_piece(place, log_dir, options.limits)]
+    return found
+
+
+def _object(place: Place) -> RemoteName | None:
+    """The partition of a remote segment's object, as Aiven's RemoteStorageManager keeps it; None for other files."""
+    from auditor.connectors import names
+
+    says = names.remote_folder(place.parent.path)
+    return says if says and says.depth > 1 and names.object_name(place.name) else None
+
+
+def _objects(place: Place, says: RemoteName, log_dir: str) -> list[Piece]:
+    """The files of a remote segment that one of its objects holds. Errors: ``AuditInputError`` for its manifest."""
+    from auditor.base.errors import DecodeError
+    from auditor.connectors import names, storage
+    from auditor.connectors.files import DataFile, RemoteFiles
+    from auditor.connectors.rows import ErrorPiece, FilePiece
+    from auditor.connectors.stored_objects import MANIFEST, as_copied
+
+    top, stem = _log_dir(place), place.name.rpartition(".")[0]
+    inside = place.parent.path[len(top.path) :].lstrip("/")
+    key = (None, None, log_dir, says.topic, says.partition)
+    wanted, start = names.object_name(place.name), names.remote_segment(place.name)
+    assert wanted is not None
+    assert start is not None
+    if wanted.kind == MANIFEST:
+        raise AuditInputError(f"{place.shown} is how a segment is stored; give its .log or .indexes")
+    files = [
+        DataFile(f"{inside}/{entry.name}", entry.size, entry.name.rpartition(".")[2], start[0], top)
+        for entry in storage.listing(place.parent, deep=False).files
+        if entry.name.rpartition(".")[0] == stem and names.object_name(entry.name)
+    ]
+    segment = as_copied(RemoteFiles(*start, tuple(files), objects=True))
+    if isinstance(segment, DecodeError):
+        return [ErrorPiece(key, (segment,))]
+    of_log = wanted.kind == "log"
+    return [
+        FilePiece(file.place or top, key, file)
+        for file in segment.files
+        if file.kind != MANIFEST and (file.kind == "log") == of_log
+    ]
 
 
 def _log_dir(place: Place) -> Place:
     """The log directory that a file would lie in."""
 
     folder = place.parent
+    if _object(place):
+        return folder.parent.parent
     return folder.parent if _partition(folder.name) and _kind(place) else folder
 
 

@@ -335,6 +335,22 @@ def test_the_other_files_of_a_remote_segment(decode: Any, tmp_path: Path) -> Non
     assert (row["topic"], row["partition"], row["base_offset"]) == ("plain", 0, 672)
 
 
+def test_the_objects_of_a_remote_segment(decode: Any) -> None:
+    """What Aiven's plugin wrote: the segment in chunks, its indexes in one object, and one that is encrypted."""
+    first, *_ = sorted(corpora.unpack("aiven-43").glob("remote/*/shop.packed-*/0/*.log"))
+    rows = decode(first)
+    assert {(row["topic"], row["partition"]) for row in rows} == {("shop.packed", 0)}
+    assert (rows[0]["base_offset"], rows[-1]["last_offset"]) == (0, 78)  # the next one begins at 79
+    was = corpora.unpack("aiven-43") / "broker-1" / "shop.packed-0" / f"{0:020}"
+    entries = decode(first.with_suffix(".indexes"))
+    aborted = [row for row in entries if "last_stable_offset" in row]
+    assert len(aborted) == was.with_suffix(".txnindex.deleted").stat().st_size // 34
+    (sealed,) = corpora.unpack("aiven-43").glob("remote/*/shop.sealed-*/0/*.log")
+    (error,) = decode(sealed, status=3)
+    assert error["reason"] == "encrypted"
+    assert not decode(first.with_suffix(".rsm-manifest"), status=2)
+
+
 def test_a_lone_file_of_any_name(decode: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.log").write_bytes(message(5, b"k", b"v", magic=0))
     (row,) = decode(tmp_path / "mine.log")
