@@ -39,7 +39,7 @@ class InlineRunner(Runner):
 
     def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
         """Every copy by whoever is free, the largest first."""
-        large_first = [task for tasks in plan.spread(tasks, 1) for task in tasks]
+        large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
         sizes = [{_name(f.name): f.size for f in plan.files(task)} for task in large_first]
         read = ReadSoFar(sizes, self.progress)
 

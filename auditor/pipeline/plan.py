@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.chunks import SegmentTask
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.chunks import SegmentTask, shared_key
+from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 from auditor.rules.view import is_compacted
 
-AnyTask = CopyTask | TextTask | SegmentTask
+AnyTask = CopyTask | SharingTask | TextTask | SegmentTask
 Spread = TypeVar("Spread", bound=AnyTask)
 MIN_SPLIT_BYTES = 512 << 20  # of a copy: below, reading it in parts would cost more than it gives
 OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
@@ -115,8 +116,32 @@ def _may_be_split(copy: Copy) -> bool:
 
 
 def segment_tasks(tasks: Sequence[CopyTask]) -> list[SegmentTask]:
-    """A task for every segment of these copies."""
-    return [SegmentTask(t, k, number) for k, t in enumerate(tasks) for number in range(len(t.copy.segments))]
+    """A task for every segment of these copies, one for those that lie in remote storage for several of them."""
+    found: list[SegmentTask] = []
+    known: dict[Hashable, int] = {}
+    for k, t in enumerate(tasks):
+        for number in range(len(t.copy.segments)):
+            key = shared_key(t, number)
+            if key is not None and key in known:
+                first = found[known[key]]
+                found[known[key]] = replace(first, also=(*first.also, (k, number)))
+                continue
+            if key is not None:
+                known[key] = len(found)
+            found.append(SegmentTask(t, k, number))
+    return found
+
+
+def sharing(tasks: Sequence[CopyTask | TextTask]) -> list[CopyTask | SharingTask | TextTask]:
+    """The tasks, those for replicas of a log that have segments in remote storage in common made one."""
+    groups: dict[Hashable, list[CopyTask]] = {}
+    found: list[CopyTask | SharingTask | TextTask] = []
+    for t in tasks:
+        if isinstance(t, CopyTask) and t.copy.segments and shared_key(t, 0) is not None:
+            groups.setdefault((t.join_key, t.copy.topic, t.copy.partition), []).append(t)
+        else:
+            found.append(t)
+    return found + [of_log[0] if len(of_log) == 1 else SharingTask(tuple(of_log)) for of_log in groups.values()]
 
 
 def size(task: AnyTask) -> int:
@@ -126,12 +151,17 @@ def size(task: AnyTask) -> int:
     return sum(f.size for f in files(task)) + OPENING_BYTES
 
 
-def files(task: CopyTask | TextTask) -> Sequence[DataFile | TextFile]:
+def files(task: CopyTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
     """The files that a task reads."""
+    if isinstance(task, SharingTask):
+        found = {(None if f.place else t.copy.log_dir, f.place, f.name): f for t in task.tasks for f in t.copy.files()}
+        return list(found.values())
     return task.texts if isinstance(task, TextTask) else task.copy.files()
 
 
 def _name(task: AnyTask) -> tuple[str, str, int]:
+    if isinstance(task, SharingTask):
+        return _name(task.tasks[0])
     if isinstance(task, TextTask):
         return task.log_dir, "", 0
     if isinstance(task, SegmentTask):

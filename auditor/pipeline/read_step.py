@@ -12,7 +12,7 @@ from typing import NamedTuple
 from auditor.facts.at_rest import at_rest
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.context import Brief, brief
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 
 
 class KeptFacts(NamedTuple):
@@ -26,18 +26,22 @@ class KeptFacts(NamedTuple):
     facts: bytes
 
 
-def read_task(task: CopyTask | TextTask) -> list[CopyFacts]:
+def read_task(task: CopyTask | SharingTask | TextTask) -> list[CopyFacts]:
     """The facts of a task's copies."""
     if isinstance(task, TextTask):
         from auditor.replay.text_copy import read_text_copies
 
         return read_text_copies(task)
+    if isinstance(task, SharingTask):
+        from auditor.replay.shared_reading import read_sharing
+
+        return read_sharing(task.tasks)
     from auditor.replay.copy_reader import read_copy
 
     return [read_copy(task)]
 
 
-def read_kept(task: CopyTask | TextTask) -> list[KeptFacts]:
+def read_kept(task: CopyTask | SharingTask | TextTask) -> list[KeptFacts]:
     """The same, at rest."""
     return [kept(facts) for facts in read_task(task)]
 

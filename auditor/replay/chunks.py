@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,16 +29,31 @@ PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the chunk, a
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """A segment of a copy that is read in parts: ``number`` is that of the segment, ``copy`` that of ``task``."""
+    """A segment of a copy that is read in parts: ``number`` is that of the segment, ``copy`` that of ``task``.
+
+    ``also``: other copies that have the same segment in remote storage, and its number there.
+    """
 
     task: CopyTask
     copy: int
     number: int
+    also: tuple[tuple[int, int], ...] = ()
 
     @property
     def size(self) -> int:
         """Bytes of the segment."""
         return self.task.copy.segments[self.number].size
+
+
+def shared_key(task: CopyTask, number: int) -> Hashable | None:
+    """What a segment's chunks depend on, where other replicas may have the same one: it lies in remote storage.
+
+    The chunks end where the replica's next segment begins, and none of them carries records as they are stored.
+    """
+    segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
+    if segment.place is None or task.has_internal_rows:
+        return None
+    return segment.place, segment.name, behind[0].base_offset if behind else -1, task.records, task.limits
 
 
 def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
@@ -66,7 +81,8 @@ def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
     chunks = read_chunks(part.task, part.number)
     packs = [packed(chunks)] if isinstance(chunks, DecodeError) else map(packed, chunks)
     for number, pack in enumerate(packs):
-        yield part.copy, part.number, number, pack
+        for copy, segment in ((part.copy, part.number), *part.also):
+            yield copy, segment, number, pack
 
 
 def packed(chunk: Chunk | DecodeError) -> bytes:

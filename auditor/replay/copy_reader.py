@@ -115,15 +115,24 @@ class CopyReader:
 
     def run(self) -> CopyFacts:
         """The whole copy."""
+        stored = self.open()
+        for number in range(len(self.task.copy.segments)):
+            self.read_segment(number)
+        return self.finish(stored)
+
+    def open(self) -> list[Stored]:
+        """Reads what stands beside the segments and sets up who listens; the snapshots, which :meth:`finish` takes."""
         read = [self._snapshot(f) for f in self.task.copy.snapshots]
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
         self._partition_metadata()
+        return stored
+
+    def read_segment(self, number: int) -> None:
+        """Reads the next segment, which is ``number``."""
         segments = self.task.copy.segments
-        for number, segment in enumerate(segments):
-            after = segments[number + 1].base_offset if number + 1 < len(segments) else -1
-            self._segment(number, segment, after)
-        return self.finish(stored)
+        after = segments[number + 1].base_offset if number + 1 < len(segments) else -1
+        self._segment(number, segments[number], after)
 
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
         """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""

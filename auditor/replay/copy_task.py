@@ -74,6 +74,13 @@ class CopyTask:
 
 
 @dataclass(frozen=True, slots=True)
+class SharingTask:
+    """Replicas of a partition that have segments in remote storage in common, which are read once for all of them."""
+
+    tasks: tuple[CopyTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TextTask:
     """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
 

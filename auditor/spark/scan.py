@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.pipeline.plan import divide, spread
+from auditor.pipeline.plan import divide, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_texts
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 from auditor.spark.retries import read_each
 from auditor.spark.split import read_parts, replay_parts
 from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
@@ -73,13 +73,13 @@ def read_copies(spark: SparkSession, tasks: list[CopyTask | TextTask]) -> DataFr
     at_a_time = slots(spark)
     large, others = divide(tasks, at_a_time)
     parts = at_a_time * LISTS_PER_CORE
-    facts = each_list(spark, spread(others, parts), _read_whole, FACTS)
+    facts = each_list(spark, spread(sharing(others), parts), _read_whole, FACTS)
     if large:
         facts = _read_in_parts(spark, large, parts).union(facts)
     return facts.persist()
 
 
-def _read_whole(tasks: list[CopyTask | TextTask]) -> Iterator[pa.RecordBatch]:
+def _read_whole(tasks: list[CopyTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
     yield from in_batches(itertools.chain.from_iterable(read_each(tasks, read_kept)), FACTS_ARROW)
 
 

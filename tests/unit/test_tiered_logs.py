@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,17 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import names, tiered
+from auditor.connectors.storage import Place, open_file
+from auditor.facts.at_rest import at_rest
+from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
+from auditor.replay import chunks
+from auditor.replay.chunks import read_packed
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask, SharingTask
+from auditor.replay.shared_reading import read_sharing
 from tests import corpora, tiering
 from tests.facts import here, logs_of, opened
 from tests.forge import TRANSACTIONAL, Forged
@@ -267,6 +276,54 @@ def test_remote_segments_are_named_apart(tmp_path: Path) -> None:
 def folder_name(path: Path) -> str:
     (found,) = (path / "kafka-tiered-storage").glob("plain-0-*")
     return found.name
+
+
+def replicas(path: Path, *, flipped_too: bool = False) -> Audit:
+    """A second broker with the same logs, one segment of which retention has left to it."""
+    shutil.copytree(path / "broker-1", path / "broker-2")
+    meta = path / "broker-2" / "meta.properties"
+    text = meta.read_text()
+    meta.write_text(re.sub("^node.id=1", "node.id=2", re.sub("(?m)^directory.id=.*\n", "", text), flags=re.M))
+    for kind in ("log", "index", "timeindex", "txnindex"):
+        (path / "broker-2" / "plain-0" / f"{1080:020}.{kind}").unlink(missing_ok=True)
+    last = max(folder(path, "plain-0").glob("*.log"))
+    assert int(last.name[:20]) == 1080  # it is in remote storage too
+    if flipped_too:
+        flipped(path)
+    return opened(path)
+
+
+@pytest.mark.parametrize("flipped_too", [False, True])
+def test_what_replicas_share_is_read_once_and_gives_each_what_it_would_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flipped_too: bool
+) -> None:
+    audit = replicas(corpora.copy(NAME, tmp_path), flipped_too=flipped_too)
+    of_plain = [t for t in audit.tasks if isinstance(t, CopyTask) and t.copy.topic == "plain"]
+    assert [t.copy.local_start for t in of_plain] == [1080, 1170]
+    (shared,) = [t for t in plan.sharing(of_plain) if isinstance(t, SharingTask)]
+    alone = [read_copy(task) for task in shared.tasks]
+    opens: Counter[str] = Counter()
+
+    def counted(place: Place, name: str = "") -> object:
+        opens[name] += 1
+        return open_file(place, name)
+
+    monkeypatch.setattr(chunks, "open_file", counted)
+    together = read_sharing(shared.tasks)
+    assert [at_rest(facts) for facts in together] == [at_rest(facts) for facts in alone]
+    remote = {name: count for name, count in opens.items() if name.startswith("plain-0-")}
+    assert len(remote) == 13
+    assert set(remote.values()) == {1}
+
+
+def test_segments_that_replicas_share_are_one_task(tmp_path: Path) -> None:
+    """Where replicas are read in parts: the rows of a segment are given to all that have it."""
+    audit = replicas(corpora.copy(NAME, tmp_path))
+    of_plain = [t for t in audit.tasks if isinstance(t, CopyTask) and t.copy.topic == "plain"]
+    found = plan.segment_tasks(of_plain)
+    rows = [row[:2] for task in found for row in read_packed(task)]
+    assert sorted(set(rows)) == [(k, n) for k, t in enumerate(of_plain) for n in range(len(t.copy.segments))]
+    assert len(found) == sum(len(t.copy.segments) for t in of_plain) - 12  # segments 0 to 990
 
 
 def test_remote_segments_without_a_replica_are_skipped_with_a_reason(tmp_path: Path) -> None:
