@@ -26,6 +26,7 @@ class CrashingPlace(NamedTuple):
 
     uri: str
     path: str
+    view: None
     file: str
     how: str
     once: str
