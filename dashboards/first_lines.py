@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,10 +103,11 @@ def _numbers(partitions: Sequence[int]) -> str:
 
 
 def explained(
-    row: Mapping[str, Any], page: Mapping[str, str], width: int, events: Iterable[Mapping[str, Any]] = ()
+    row: Mapping[str, Any], page: Mapping[str, str], width: int, events: Sequence[Mapping[str, Any]] | None
 ) -> list[str]:
     """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
-    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``."""
+    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``, null
+    where the summary has none."""
     lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
     span = offsets(row["offset"], row["last_offset"])
     broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
@@ -118,10 +119,12 @@ def explained(
     lines.append("Evidence:")
     for name, content in sorted((row["evidence"] or {}).items()):
         lines += _indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
-    if did := happened.around(events, row):
+    if did := happened.around(events or (), row):
         lines.append("What the cluster did:")
         for entry in did:
             lines += _indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
+    elif row["partition"] is not None:
+        lines += ["What the cluster did:", *_indented(f"not known: {happened.unknown(events, row)}", width, 2)]
     lines.append("What to do:")
     for kind, text in pieces(row["remedy"] or ""):
         lines += [f"    {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 2)

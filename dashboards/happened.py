@@ -42,6 +42,18 @@ def stories(events: Iterable[Mapping[str, Any]], findings: Sequence[Mapping[str,
     return told
 
 
+def unknown(events: Sequence[Mapping[str, Any]] | None, finding: Mapping[str, Any]) -> str:
+    """Why nothing is said of what the cluster did beside a finding about a partition. ``events``: null of a run that
+    was kept before they were."""
+    if events is None:
+        return "not kept with this run"
+    if finding["severity"] == "info":
+        return "not looked up for an info"
+    if events and not any(log_name(row) == log_name(finding) for row in events):
+        return "the metadata has no record of this partition, or was not asked, as more severe findings name others"
+    return "the input has no record of __cluster_metadata about this partition"
+
+
 def around(events: Iterable[Mapping[str, Any]], finding: Mapping[str, Any]) -> list[Entry]:
     """What the cluster did to a finding's partition right before and after its time; the newest where it has none."""
     row = next((row for row in events if log_name(row) == log_name(finding)), None)

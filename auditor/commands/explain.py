@@ -37,18 +37,22 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     if (args.out is None) == (args.history is None):
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
-    rows = findings_of(args.out) if args.out is not None else _of_history(args.history)
-    row = explaining.one(rows, str(args.fingerprint))
+    if args.out is not None:
+        row = explaining.one(findings_of(args.out), str(args.fingerprint))
+        summary = json.loads((args.out / "summary.json").read_text(encoding="utf-8"))
+    else:
+        row = explaining.one(_of_history(args.history), str(args.fingerprint))
+        summary = _summary(args.history, row["run_id"])
     width = shutil.get_terminal_size((120, 24)).columns
-    events = _events(args.out) if args.out is not None else ()
-    sys.stdout.write(explaining.text(row, width, events))
+    sys.stdout.write(explaining.text(row, width, summary.get("cluster_events")))
     return 0
 
 
-def _events(out: Path) -> list[dict[str, Any]]:
-    """What the cluster did, as the run's summary has it."""
-    summary: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    return summary.get("cluster_events", [])
+def _summary(history: Path, run_id: str) -> dict[str, Any]:
+    """The summary of a kept run."""
+    (each,) = (run for run in runs.committed(history) if run.run_id == run_id)
+    summary: dict[str, Any] = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
+    return summary
 
 
 def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:
@@ -71,7 +75,7 @@ def findings_of(out: Path) -> Iterable[Mapping[str, Any]]:
 
 
 def _of_history(history: Path) -> Iterable[Mapping[str, Any]]:
-    """The findings of every run, the newest first."""
+    """The findings of every run, the newest first, each with its ``run_id``."""
     for each in reversed(runs.committed(history)):
         for row in runs.read(history, each, "findings").to_pylist():
-            yield row | {"evidence": json.loads(row["evidence"])}
+            yield row | {"evidence": json.loads(row["evidence"]), "run_id": each.run_id}

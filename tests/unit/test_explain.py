@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -37,6 +38,41 @@ def test_a_finding_is_explained_by_its_fingerprint(
     assert "  coordinator_state: CompleteAbort\n" in said
     prose = [line for line in said.splitlines() if not line.strip().startswith("kafka-")]
     assert max(map(len, prose)) <= 80
+
+
+def test_what_the_cluster_did_stands_beside_a_finding_of_a_kept_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the run's own results and from the history alike, as the page has it; a run of the past says that it does
+    not know, and so does one whose input has no metadata of KRaft."""
+    from auditor.commands.explain import findings_of
+
+    call = ["audit", str(corpora.unpack("skipped-marker-43")), "--out", str(tmp_path / "out")]
+    clock = ["--as-of", str(corpora.manifest("skipped-marker-43")["copied_at"]), "--history", str(tmp_path / "kept")]
+    assert cli.main([*call, *clock, "--master", "inline[1]", "--quiet"]) == 1
+    row = next(row for row in findings_of(tmp_path / "out") if row["rule"] == "hanging-transaction")
+    said = []
+    for where in ("out", "kept"):
+        capsys.readouterr()
+        option = "--out" if where == "out" else "--history"
+        assert cli.main(["explain", row["fingerprint"], option, str(tmp_path / where)]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    did = said[0].partition("What the cluster did:\n")[2].partition("What to do:")[0]
+    assert "leader" in did
+    summary = tmp_path / "out" / "summary.json"
+    content = json.loads(summary.read_text())
+    events = content["cluster_events"]
+    first = next(e for e in events if (e["topic"], e["partition"]) == (row["topic"], row["partition"]))["events"][0]
+    assert first["says"].split()[0] in said[0]
+    of_the_past = {name: value for name, value in content.items() if name != "cluster_events"}
+    for changed, why in (
+        (of_the_past, "not kept with this run"),
+        (content | {"cluster_events": []}, "the input has no record of __cluster_metadata about this partition"),
+    ):
+        summary.write_text(json.dumps(changed))
+        assert cli.main(["explain", row["fingerprint"], "--out", str(tmp_path / "out")]) == 0
+        assert f"What the cluster did:\n  not known: {why}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["", "ffffffffffffffffffff"])
