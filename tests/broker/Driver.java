@@ -3,11 +3,13 @@ import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Properties;
 import java.util.Random;
 import java.util.concurrent.Future;
@@ -18,6 +20,7 @@ import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
@@ -98,6 +101,8 @@ public final class Driver {
             case "consume": return start(() -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
             case "move": return move(a.get(1), Integer.parseInt(a.get(2)), Integer.parseInt(a.get(3)), a.get(4));
             case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
+            case "leader": return leader(a.get(1), Integer.parseInt(a.get(2)));
+            case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
             case "wait": return join();
             default: throw new IllegalArgumentException("what is " + a.get(0));
         }
@@ -162,6 +167,33 @@ public final class Driver {
         }
         return done(admin.alterPartitionReassignments(Map.of(new TopicPartition(topic, partition),
             Optional.of(new NewPartitionReassignment(targets)))).all());
+    }
+
+    /** Which broker leads a partition. By reflection, as what follows: clients of 2.8 have no such methods. */
+    private String leader(String topic, int partition) throws Exception {
+        Object found = Admin.class.getMethod("describeTopics", Collection.class).invoke(admin, List.of(topic));
+        Map<?, ?> all = (Map<?, ?>) future(found, "allTopicNames").get();
+        return String.valueOf(((TopicDescription) all.get(topic)).partitions().get(partition).leader().id());
+    }
+
+    /** The transactions that a leader has as open (DescribeProducers): "producer id:first offset" of each. */
+    private String open(String topic, int partition) throws Exception {
+        TopicPartition at = new TopicPartition(topic, partition);
+        Object found = Admin.class.getMethod("describeProducers", Collection.class).invoke(admin, List.of(at));
+        Object state = ((Future<?>) found.getClass().getMethod("partitionResult", TopicPartition.class)
+            .invoke(found, at)).get();
+        List<String> said = new ArrayList<>();
+        for (Object one : (List<?>) state.getClass().getMethod("activeProducers").invoke(state)) {
+            OptionalLong start = (OptionalLong) one.getClass().getMethod("currentTransactionStartOffset").invoke(one);
+            if (start.isPresent()) {
+                said.add(one.getClass().getMethod("producerId").invoke(one) + ":" + start.getAsLong());
+            }
+        }
+        return String.join(" ", said);
+    }
+
+    private static Future<?> future(Object result, String name) throws Exception {
+        return (Future<?>) result.getClass().getMethod(name).invoke(result);
     }
 
     private String config(String type, String name, Map<String, String> o) throws Exception {

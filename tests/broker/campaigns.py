@@ -230,6 +230,57 @@ def failover(version: str, scratch: Path, target: Path) -> Made:
     return Made(at, [])
 
 
+def in_turn(version: str, scratch: Path, target: Path) -> Made:
+    """Three brokers, killed one after the other, each in the middle of a transaction with a partition of its own alone.
+
+    Up to 4.2 the coordinator waits with the end of such a transaction for that partition; 4.3 takes it for deleted
+    (KAFKA-20734), and it hangs. Which do is what the leaders say, once all is quiet.
+    """
+    often = {"broker_session_timeout_ms": "3000", "replica_lag_time_max_ms": "3000"}
+    hanging: list[dict[str, Any]] = []
+    with Cluster(version, scratch, 3, **often) as cluster:
+        time.sleep(6)  # until a controller leads
+        with Driver(cluster) as run:
+            run(f"topic trio.log 3 3 {segment_bytes(version, 32768)}")
+            run("topic lone.log 3 1")
+            for name in ("t0", "t1"):
+                run(f"load {name} trio.log 20000 parts=3 n=2 size=8 pause=150")
+            run("copy group trio.log trio.log 20000")
+            sent = [_killed_between(run, cluster, k, "abort" if k == 1 else "commit") for k in range(3)]
+            run("wait")
+            time.sleep(8)  # until every marker that will come has come
+            for k, (first, last) in enumerate(sent):
+                for held in run(f"open lone.log {k}").split():
+                    producer_id, start = map(int, held.split(":"))
+                    assert start == first
+                    hanging.append(
+                        {"finding": "hanging_transaction", "topic": "lone.log", "partition": k,
+                         "transactionalId": f"one-{k}", "producerId": producer_id, "firstOffset": first,
+                         "lastOffset": last}
+                    )  # fmt: skip
+        cluster.stop()
+        at = cluster.copy(target)
+    return Made(at, hanging)
+
+
+def _killed_between(run: Driver, cluster: Cluster, k: int, end: str) -> tuple[int, int]:
+    """A transaction on partition ``k``, whose only broker is down as it ends; its first and last offset there."""
+    name = f"one-{k}"
+    run(f"producer {name} transactional.id={name}")
+    run(f"init {name}")
+    run(f"begin {name}")
+    first, last = map(int, run(f"send {name} lone.log {k} 3 size=8").split())
+    run(f"send {name} trio.log {k} 2 size=8")
+    broker = int(run(f"leader lone.log {k}"))
+    cluster.kill(broker)
+    time.sleep(6)  # until it is fenced
+    run(f"{end} {name}")
+    cluster.start(broker)
+    cluster.await_port(broker)
+    time.sleep(4)
+    return first, last
+
+
 UNVERIFIED = {"transaction_partition_verification_enable": "false"}
 CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "live-28": ("2.8.2", "A healthy 2.8.2 broker, copied while it works", lambda s, t: live("2.8.2", s, t)),
@@ -262,6 +313,12 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "lively-33": ("3.3.2", "A busy 3.3.2 broker, killed in its work", lambda s, t: lively("3.3.2", s, t, "killed")),
     "lively-39": ("3.9.1", "A busy 3.9.1 broker, copied slowly", lambda s, t: lively("3.9.1", s, t)),
     "lively-40": ("4.0.0", "A busy 4.0.0 broker, copied slowly", lambda s, t: lively("4.0.0", s, t)),
+    "in-turn-42": ("4.2.1", "Three 4.2.1 brokers, killed in turn", lambda s, t: in_turn("4.2.1", s, t)),
+    "in-turn-43": (
+        "4.3.1", "Three 4.3.1 brokers, killed in turn: markers skipped", lambda s, t: in_turn("4.3.1", s, t),
+    ),
+    "lively-42": ("4.2.1", "A busy 4.2.1 broker, killed in its work", lambda s, t: lively("4.2.1", s, t, "killed")),
+    "lively-43": ("4.3.1", "A busy 4.3.1 broker, copied slowly", lambda s, t: lively("4.3.1", s, t)),
     "old-stamps-36": (
         "3.6.2", "Transactions of records stamped two hours back", lambda s, t: old_stamps("3.6.2", s, t),
     ),
