@@ -104,15 +104,21 @@ def divide(tasks: list[CopyTask | TextTask], slots: int) -> tuple[list[CopyTask]
     large: list[CopyTask] = []
     others: list[CopyTask | TextTask] = []
     for task in tasks:
-        if isinstance(task, CopyTask) and size(task) > least and _may_be_split(task.copy):
+        if isinstance(task, CopyTask) and size(task) > least and may_be_split(task):
             large.append(task)
         else:
             others.append(task)
     return large, others
 
 
-def _may_be_split(copy: Copy) -> bool:
-    return len(copy.segments) > 1 and copy.topic not in INTERNAL_TOPICS
+def may_be_split(task: CopyTask) -> bool:
+    """Whether a copy may be read in parts: it has more than one segment, and its records are not looked at."""
+    return len(task.copy.segments) > 1 and not reads_records(task)
+
+
+def reads_records(task: CopyTask) -> bool:
+    """Whether the records of a copy are needed as they are stored, which packed chunks have not."""
+    return task.has_internal_rows or task.copy.topic in INTERNAL_TOPICS
 
 
 def segment_tasks(tasks: Sequence[CopyTask]) -> list[SegmentTask]:

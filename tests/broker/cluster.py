@@ -150,7 +150,7 @@ class Cluster:
         out = self.folder / f"broker-{broker}.out"
         self.jvms[broker] = Jvm(classpath(self.version), "kafka.Kafka", [str(self._file(broker))], out)
 
-    def await_port(self, broker: int = 1, seconds: float = 60) -> None:
+    def await_port(self, broker: int = 1, seconds: float = 180) -> None:
         """Wait until a broker listens."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:

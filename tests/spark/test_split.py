@@ -10,8 +10,7 @@ import pytest
 
 from auditor import running
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.plan import segment_tasks
-from auditor.replay.bounds import INTERNAL_TOPICS
+from auditor.pipeline.plan import reads_records, segment_tasks
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.spark import scan
 from auditor.spark.split import read_parts
@@ -29,7 +28,7 @@ Divided = tuple[list[CopyTask], list[CopyTask | TextTask]]
 def divide_all(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
     """Instead of :func:`auditor.pipeline.plan.divide`: all copies in parts but those that never may be, however
     small."""
-    large = [t for t in tasks if isinstance(t, CopyTask) and t.copy.segments and t.copy.topic not in INTERNAL_TOPICS]
+    large = [t for t in tasks if isinstance(t, CopyTask) and t.copy.segments and not reads_records(t)]
     return large, [t for t in tasks if t not in large]
 
 

@@ -14,6 +14,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import segment
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.internal_rows import TABLES
 from auditor.connectors.inventory import discover
 from auditor.connectors.storage import Place
 from auditor.facts.copy_facts import CopyFacts
@@ -39,7 +40,7 @@ def tasks_below(path: Path, *, records: bool = True) -> list[CopyTask]:
     inventory = discover([str(path)], options.limits)
     settings, _ = cluster_settings.read_settings(inventory, options.limits)
     found = plan.copy_tasks(inventory, settings, options)
-    return [t for t in found if isinstance(t, CopyTask) and t.copy.segments and t.copy.topic not in INTERNAL_TOPICS]
+    return [t for t in found if isinstance(t, CopyTask) and t.copy.segments and not plan.reads_records(t)]
 
 
 def same(one: object, other: object) -> bool:
@@ -157,7 +158,7 @@ def test_only_what_outweighs_a_slot_is_divided() -> None:
 
 
 @pytest.mark.parametrize(
-    "task", [made(0, 4000, segments=1), *(made(0, 4000, topic=t) for t in sorted(INTERNAL_TOPICS))]
+    "task", [made(0, 4000, segments=1), *(made(0, 4000, topic=t) for t in sorted({*INTERNAL_TOPICS, *TABLES}))]
 )
 def test_lone_segments_and_internal_topics_stay_whole(task: CopyTask) -> None:
     assert plan.divide([task], 64) == ([], [task])
