@@ -98,7 +98,7 @@ def divide(tasks: list[CopyTask | TextTask], slots: int) -> tuple[list[CopyTask]
     """The copies to be read in parts, which would else hold up all others, and the rest.
 
     Without the former, no slot works more than twice as long as the best plan would let it. Copies of one segment stay
-    whole, and so do internal topics, whose records are decoded as well.
+    whole, and so do internal topics, whose records are decoded as well, and copies whose reading goes on.
     """
     least = split_from(tasks, slots)
     large: list[CopyTask] = []
@@ -112,8 +112,9 @@ def divide(tasks: list[CopyTask | TextTask], slots: int) -> tuple[list[CopyTask]
 
 
 def may_be_split(task: CopyTask) -> bool:
-    """Whether a copy may be read in parts: it has more than one segment, and its records are not looked at."""
-    return len(task.copy.segments) > 1 and not reads_records(task)
+    """Whether a copy may be read in parts: it has more than one segment, its records are not looked at, and the whole
+    of it is read."""
+    return len(task.copy.segments) > 1 and not reads_records(task) and not task.resume_point
 
 
 def reads_records(task: CopyTask) -> bool:

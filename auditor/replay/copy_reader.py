@@ -31,6 +31,7 @@ from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
 from auditor.facts.transaction_rows import ABORTED
 from auditor.replay import record_checks as records
+from auditor.replay import resume_point
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import read_chunks
@@ -116,7 +117,7 @@ class CopyReader:
     def run(self) -> CopyFacts:
         """The whole copy."""
         stored = self.open()
-        for number in range(len(self.task.copy.segments)):
+        for number in range(self.resume(), len(self.task.copy.segments)):
             self.read_segment(number)
         return self.finish(stored)
 
@@ -126,13 +127,20 @@ class CopyReader:
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
         self._partition_metadata()
+        self.before = resume_point.Before(len(self.facts.errors), dict(self.bytes))
         return stored
+
+    def resume(self) -> int:
+        """The first segment to read: those before it are as an earlier reading left them."""
+        return resume_point.resume(self)
 
     def read_segment(self, number: int) -> None:
         """Reads the next segment, which is ``number``."""
         segments = self.task.copy.segments
-        after = segments[number + 1].base_offset if number + 1 < len(segments) else -1
-        self._segment(number, segments[number], after)
+        last = number + 1 == len(segments)
+        if last:
+            self.facts.resume_point = resume_point.leave(self, self.before)
+        self._segment(number, segments[number], -1 if last else segments[number + 1].base_offset)
 
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
         """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""

@@ -22,7 +22,7 @@ def read_sharing(tasks: Sequence[CopyTask]) -> list[CopyFacts]:
     shared = _SharedChunks()
     readers = [CopyReader(task, functools.partial(shared.chunks, task)) for task in tasks]
     stored = [reader.open() for reader in readers]
-    at = [0] * len(tasks)
+    at = [reader.resume() for reader in readers]
     while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.copy.segments)]:
         # The one that is furthest behind is next, and with it all that have the same segment next.
         first = min(waiting, key=lambda k: (tasks[k].copy.segments[at[k]].base_offset, k))
