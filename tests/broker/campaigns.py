@@ -234,7 +234,7 @@ def in_turn(version: str, scratch: Path, target: Path) -> Made:
     """Three brokers, killed one after the other, each in the middle of a transaction with a partition of its own alone.
 
     Up to 4.2 the coordinator waits with the end of such a transaction for that partition; 4.3 takes it for deleted
-    (KAFKA-20734), and it hangs. Which do is what the leaders say, once all is quiet.
+    (KAFKA-20734), and it hangs. Which ones hang is what the leaders say, once all is quiet.
     """
     often = {"broker_session_timeout_ms": "3000", "replica_lag_time_max_ms": "3000"}
     hanging: list[dict[str, Any]] = []
@@ -281,38 +281,6 @@ def _killed_between(run: Driver, cluster: Cluster, k: int, end: str) -> tuple[in
     return first, last
 
 
-def moved(version: str, scratch: Path, target: Path) -> Made:
-    """Three healthy brokers of two disks each: groups of every kind at work while replicas move from disk to disk and
-    from broker to broker, and the brokers are restarted one after the other."""
-    few = {"share_coordinator_state_topic_num_partitions": "3"}
-    with Cluster(version, scratch, 3, disks=2, **few) as cluster:
-        time.sleep(6)  # until a controller leads
-        with Driver(cluster) as run:
-            run(f"topic fleet.log 3 2 {segment_bytes(version, 16384)}")
-            run("topic fleet.out 1 3")
-            ms = 45_000
-            run(f"load t1 fleet.log {ms} parts=3 n=2 size=8 pause=200 abort=6")
-            run(f"load - fleet.log {ms} parts=3 n=2 size=8 pause=300")
-            run(f"copy copier fleet.log fleet.out {ms}")
-            run(f"consume classic fleet.log {ms}")
-            run(f"consume modern fleet.log {ms} group.protocol=consumer")
-            run(f"share sharers fleet.log {ms}")
-            time.sleep(5)
-            for broker in (1, 2, 3):
-                for number in (1, 2):  # one of them is where a replica lies already
-                    run(f"move fleet.out 0 {broker} {cluster.disk(broker, number)}", may_fail=True)
-            for partition, brokers in enumerate(("2,3", "3,1", "1,2")):
-                run(f"reassign fleet.log {partition} {brokers}")
-            time.sleep(6)
-            for broker in (1, 2, 3):
-                cluster.restart(broker)
-                time.sleep(4)
-            run("wait")
-        cluster.stop()
-        at = cluster.copy(target)
-    return Made(at, [])
-
-
 UNVERIFIED = {"transaction_partition_verification_enable": "false"}
 CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "live-28": ("2.8.2", "A healthy 2.8.2 broker, copied while it works", lambda s, t: live("2.8.2", s, t)),
@@ -345,12 +313,8 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "lively-33": ("3.3.2", "A busy 3.3.2 broker, killed in its work", lambda s, t: lively("3.3.2", s, t, "killed")),
     "lively-39": ("3.9.1", "A busy 3.9.1 broker, copied slowly", lambda s, t: lively("3.9.1", s, t)),
     "lively-40": ("4.0.0", "A busy 4.0.0 broker, copied slowly", lambda s, t: lively("4.0.0", s, t)),
-    "in-turn-42": ("4.2.1", "Three 4.2.1 brokers, killed in turn", lambda s, t: in_turn("4.2.1", s, t)),
     "in-turn-43": (
         "4.3.1", "Three 4.3.1 brokers, killed in turn: markers skipped", lambda s, t: in_turn("4.3.1", s, t),
-    ),
-    "moved-43": (
-        "4.3.1", "Replicas moved between disks and brokers, and a rolling restart", lambda s, t: moved("4.3.1", s, t),
     ),
     "lively-42": ("4.2.1", "A busy 4.2.1 broker, killed in its work", lambda s, t: lively("4.2.1", s, t, "killed")),
     "lively-43": ("4.3.1", "A busy 4.3.1 broker, copied slowly", lambda s, t: lively("4.3.1", s, t)),

@@ -56,13 +56,10 @@ class Jvm:
 
 
 class Cluster:
-    """Brokers 1..n of one release below ``folder``: KRaft from 3.3 on, with a ZooKeeper before.
+    """Brokers 1..n of one release below ``folder``: KRaft from 3.3 on, with a ZooKeeper before."""
 
-    ``disks``: how many log directories each has; of several, they are folders of their own below one.
-    """
-
-    def __init__(self, version: str, folder: Path, brokers: int = 1, disks: int = 1, **settings: str) -> None:
-        self.version, self.folder, self.count, self.disks = version, folder, brokers, disks
+    def __init__(self, version: str, folder: Path, brokers: int = 1, **settings: str) -> None:
+        self.version, self.folder, self.count = version, folder, brokers
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.kraft = numbers(version) >= (3, 3)
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,10 +92,6 @@ class Cluster:
         """The log directory of a broker."""
         return self.folder / f"broker-{broker}"
 
-    def disk(self, broker: int, number: int) -> Path:
-        """One of several log directories of a broker, counted from 1."""
-        return self.log_dir(broker) / f"disk-{number}"
-
     def _start_zookeeper(self) -> None:
         port = free_port()
         file = self.folder / "zookeeper.properties"
@@ -113,10 +106,9 @@ class Cluster:
 
     def _configure(self, broker: int) -> None:
         replicas = str(self.count)
-        dirs = [self.disk(broker, k + 1) for k in range(self.disks)] if self.disks > 1 else [self.log_dir(broker)]
         p = {
             **SETTINGS,
-            "log.dirs": ",".join(map(str, dirs)),
+            "log.dirs": str(self.log_dir(broker)),
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": "1",
@@ -168,12 +160,6 @@ class Cluster:
             jvm.process.terminate()
         for broker in list(self.jvms):
             self.jvms.pop(broker).end()
-
-    def restart(self, broker: int = 1) -> None:
-        """A clean shutdown of one broker, and its start; the others of its quorum have to run."""
-        self.jvms.pop(broker).end()
-        self.start(broker)
-        self.await_port(broker)
 
     def kill(self, broker: int = 1) -> None:
         """The end by ``kill -9``."""
