@@ -40,8 +40,7 @@ def publish(audit: Audit, folder: Path) -> None:
     options = audit.options
     _ = audit.findings
     if options.tables:
-        for name in audit.written_tables():
-            audit.runner.write(audit, name, folder / "tables" / name)
+        audit.runner.write(audit, audit.written_tables(), folder / "tables")
     summary, judged = summarise(audit), None
     if options.expectations:
         from auditor.outputs import expectations
