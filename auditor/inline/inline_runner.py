@@ -26,7 +26,7 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_parts import Part, Wanted
+    from auditor.pipeline.table_tasks import Part, Wanted
 
 
 class InlineRunner(Runner):
@@ -64,9 +64,9 @@ class InlineRunner(Runner):
 
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
         """Lists of files, then lists of facts."""
-        from auditor.inline import table_tasks
+        from auditor.inline import table_processes
 
-        return table_tasks.run(self.pool, audit, wanted)
+        return table_processes.run(self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> pa.Table:
         """A table, whole."""
@@ -85,12 +85,14 @@ class InlineRunner(Runner):
 
     def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
         """A folder with the parts of each table. They are written once, and kept until the runner closes."""
+        from auditor.pipeline import table_parts
+
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="auditor-tables-")
         parts = self._parts.setdefault(audit, {})
         if missing := [name for name in tables if name not in parts]:
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
-            self.write(audit, missing, folder)
+            table_parts.write(audit, missing, folder, self.parts)
             parts.update({name: folder / name for name in missing})
         return {name: parts[name] for name in tables}
 

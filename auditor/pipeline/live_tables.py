@@ -13,7 +13,7 @@ from auditor.connectors.arrow import Key, from_errors
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_rows import InternalRows
+from auditor.connectors.internal_columns import internal_records
 from auditor.connectors.rows import table_schema
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.options import AuditOptions
@@ -51,7 +51,7 @@ class Tables:
             return None
         key: Key = (task.cluster_id, task.broker_id, task.log_dir, task.topic, task.partition)
 
-        decoded = InternalRows(task.topic, task.limits) if task.topic in internal_rows.TABLES else None
+        decoded = internal_records(task.topic, task.limits) if task.topic in internal_rows.TABLES else None
 
         def show(chunk: Chunk) -> None:
             if decoded is not None and chunk.raw is not None:

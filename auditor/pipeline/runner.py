@@ -27,7 +27,7 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.table_parts import Part, Wanted
+    from auditor.pipeline.table_tasks import Part, Wanted
 
 Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
 # What is made of the copies of one log and its cluster: a function of a module, or a partial of one.
@@ -127,16 +127,12 @@ class Runner(ABC):
     def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterable[Judged]:
         """The judge step: ``judge`` of every log with all its copies, rows in any order."""
 
-    def write(self, audit: Audited, tables: Sequence[str], folder: Path) -> None:
-        """Writes tables of an audit as Parquet, each into a folder of its name below ``folder``."""
-        from auditor.pipeline import table_parts  # who replays does not load what decodes into rows
-
-        table_parts.write(audit, tables, folder, self.parts)
-
     @abstractmethod
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
-        """Runs the tasks that write tables; what those attempts wrote that count. Files that kill their reader go to
-        ``audit.fatal``."""
+        """Runs the tasks that write tables (:mod:`auditor.pipeline.table_parts`); what those attempts wrote that count.
+
+        Files that kill their reader go to ``audit.fatal``.
+        """
 
     @abstractmethod
     def table(self, audit: Audited, name: str) -> Any:

@@ -7,56 +7,26 @@ so that no row is there twice. A file is read once for all tables.
 
 from __future__ import annotations
 
-import pickle
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import pieces
-from auditor.connectors.rows import How, Piece, read_piece, table_schema
+from auditor.connectors.rows import How, Piece
 from auditor.pipeline import derived_tables, parquet_files
 from auditor.pipeline.isolation import Pool
-from auditor.pipeline.parquet_files import ParquetFile
+from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
-    from auditor.rules.view import Cluster
 
 STAGING = ".parts"
-NOT_SHARED = "."  # in place of a table: the staging folder is not there where a task runs
 LISTS_PER_SLOT = 4  # so that slots end at about the same time,
 LEAST_BYTES = 8 << 20  # but no list with less to read than this, nor any
 MOST_BYTES = 512 << 20  # with more than this, which a task that dies would lose
-
-
-class Part(NamedTuple):
-    """A file that a task has written. ``task``: its number; ``file``: its name in the staging folder."""
-
-    task: int
-    table: str
-    file: str
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What tasks write, and where: the decoded tables and those derived from facts."""
-
-    staging: Path
-    decoded: frozenset[str]
-    derived: tuple[str, ...]
-    how: How
-
-    def columns(self, table: str) -> pa.Schema:
-        """The columns of one of them."""
-        return derived_tables.OF_FACTS.get(table) or table_schema(table, self.how.payload)
 
 
 RunTasks = Callable[["Audited", Wanted], list[Part]]
@@ -130,57 +100,3 @@ def lists(audit: Audited, wanted: Wanted, slots: int, pool: Pool, refused: dict[
         found = plan(options.split_size)
     size = sum(map(pieces.size, found))
     return pieces.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
-
-
-class _Files:
-    """The files of one attempt of a task, a table each, made when the first row comes."""
-
-    def __init__(self, wanted: Wanted, task: int) -> None:
-        self.wanted, self.task = wanted, task
-        self.parts: list[Part] = []
-        self._files: dict[str, ParquetFile] = {}
-        self._open = ExitStack()
-
-    def add(self, table: str, rows: pa.RecordBatch) -> None:
-        """Adds rows of a table."""
-        if not rows.num_rows:
-            return
-        if table not in self._files:
-            part = Part(self.task, table, f"{table}-{self.task}-{uuid.uuid4().hex}.parquet")
-            file = ParquetFile(self.wanted.staging / part.file, self.wanted.columns(table))
-            self._files[table] = self._open.enter_context(file)
-            self.parts.append(part)
-        self._files[table].add(rows)
-
-    def close(self) -> list[Part]:
-        """Ends all files; what was written."""
-        self._open.close()
-        return self.parts
-
-
-def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
-    """A task: the decoded tables of some pieces. Memory: a chunk of a segment, and a row group a table."""
-    number, found = numbered
-    if not wanted.staging.is_dir():
-        return [Part(number, NOT_SHARED, "")]
-    files = _Files(wanted, number)
-    for piece in found:
-        for table, rows in read_piece(piece, pieces.tables_of(piece, wanted.decoded), wanted.how):
-            if table in wanted.decoded:
-                files.add(table, rows)
-    return files.close()
-
-
-def derive(
-    wanted: Wanted, clusters: dict[str, Cluster], number: int, logs: Iterable[tuple[str, list[bytes]]]
-) -> list[Part]:
-    """A task: the derived tables of some logs, each the key of its cluster and the pickled facts of its replicas."""
-    if not wanted.staging.is_dir():
-        return [Part(number, NOT_SHARED, "")]
-    files = _Files(wanted, number)
-    for join_key, facts in logs:
-        copies = [pickle.loads(one) for one in facts]
-        for table in wanted.derived:
-            for rows in derived_tables.of_log(copies, clusters[join_key], table):
-                files.add(table, rows)
-    return files.close()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_parts import Part, Wanted
+    from auditor.pipeline.table_tasks import Part, Wanted
 
 
 COPY = ("join_key", "topic", "partition", "log_dir")  # what names one

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.connectors import gate
-from auditor.pipeline import table_parts
+from auditor.connectors.rows import Piece
+from auditor.pipeline import table_parts, table_tasks
 from auditor.pipeline.isolation import Pool
-from auditor.pipeline.table_parts import Part, Wanted
+from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.spark import fatal_files, scan
 from auditor.spark.streams import LOG, by_log, in_batches, logs
 
@@ -49,11 +50,9 @@ def _reported(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
     yield from in_batches(parts, PARTS_ARROW)
 
 
-def _decode(
-    wanted: Wanted, refused: dict[str, str], numbered: tuple[int, list[table_parts.Piece]]
-) -> Iterator[pa.RecordBatch]:
+def _decode(wanted: Wanted, refused: dict[str, str], numbered: tuple[int, list[Piece]]) -> Iterator[pa.RecordBatch]:
     with gate.guarded(refused):
-        parts = table_parts.decode(wanted, numbered)
+        parts = table_tasks.decode(wanted, numbered)
     yield from _reported(parts)
 
 
@@ -66,4 +65,4 @@ def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
     found = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
-    yield from _reported(table_parts.derive(wanted, clusters, number, found))
+    yield from _reported(table_tasks.derive(wanted, clusters, number, found))

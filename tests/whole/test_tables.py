@@ -17,7 +17,8 @@ from auditor.pipeline import derived_tables, table_parts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.parquet_files import ParquetFile
 from auditor.pipeline.runner import Audited
-from auditor.pipeline.table_parts import STAGING, Part, Wanted
+from auditor.pipeline.table_parts import STAGING
+from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.audited import published
@@ -102,9 +103,9 @@ def test_a_table_is_the_same_alone_and_with_all_others(corpus: str, records: boo
     """All are written in one pass over the files, each as if nothing else had been asked for."""
     audit = audit_of(corpus, records=records)
     names = audit.written_tables()
-    audit.runner.write(audit, names, tmp_path / "together" / "tables")
+    table_parts.write(audit, names, tmp_path / "together" / "tables", audit.runner.parts)
     for name in names:
-        audit.runner.write(audit, [name], tmp_path / "alone" / "tables")
+        table_parts.write(audit, [name], tmp_path / "alone" / "tables", audit.runner.parts)
     together = tables_of(tmp_path / "together")
     assert together == tables_of(tmp_path / "alone")
     assert sum(len(rows) for _, rows in together.values()) > 100
@@ -135,7 +136,7 @@ def test_rows_are_written_as_they_are(tmp_path: Path) -> None:
 def test_attempts_that_do_not_count_leave_no_rows(tmp_path: Path) -> None:
     """A task that ran twice, and one that died in the middle, have left files beside those that are reported."""
     audit = audit_of("hanging-36")
-    audit.runner.write(audit, ["batches"], tmp_path / "once" / "tables")
+    table_parts.write(audit, ["batches"], tmp_path / "once" / "tables", audit.runner.parts)
 
     def twice(audit: Audited, wanted: Wanted) -> list[Part]:
         found = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
@@ -154,7 +155,7 @@ def test_a_folder_that_tasks_do_not_see_is_a_mistake_of_the_call(tmp_path: Path)
     audit = audit_of("hanging-36")
 
     def elsewhere(audit: Audited, wanted: Wanted) -> list[Part]:
-        return audit.runner.parts(audit, replace(wanted, staging=tmp_path / "of another machine"))  # type: ignore[attr-defined, no-any-return]
+        return audit.runner.parts(audit, replace(wanted, staging=tmp_path / "of another machine"))  # type: ignore[attr-defined]
 
     with pytest.raises(AuditInputError, match="give an --out on a mount that all share"):
         table_parts.write(audit, ["batches", "transactions"], tmp_path / "out" / "tables", elsewhere)

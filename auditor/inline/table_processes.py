@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from auditor.base.errors import DecodeError
 from auditor.inline.kept_copies import KeptCopies, Log, lists
-from auditor.pipeline import table_parts
+from auditor.pipeline import table_parts, table_tasks
 from auditor.pipeline.isolation import KILLS, Pool
-from auditor.pipeline.table_parts import Part, Wanted
+from auditor.pipeline.table_tasks import Part, Wanted
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -23,7 +23,7 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     known = dict(refused)
     shares = list(enumerate(table_parts.lists(audit, wanted, pool.size, pool, refused)))
     found = [
-        part for _, parts in pool.map(shares, partial(table_parts.decode, wanted), refused=refused) for part in parts
+        part for _, parts in pool.map(shares, partial(table_tasks.decode, wanted), refused=refused) for part in parts
     ]
     audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
     if wanted.derived:
@@ -36,7 +36,7 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
 
 
 def _derive(wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, list[Log]]) -> list[Part]:
-    return table_parts.derive(wanted, clusters, *numbered)
+    return table_tasks.derive(wanted, clusters, *numbered)
 
 
 def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
