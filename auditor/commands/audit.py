@@ -34,8 +34,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     if args.plan:
         return _plan(args)
-    if args.out is None:
-        raise AuditInputError("--out is missing; say in which folder results are written, or give --plan")
     options = audit_options(args, args.paths)
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner

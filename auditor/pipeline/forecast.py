@@ -59,7 +59,7 @@ class Slots(NamedTuple):
     slot (0: a task is a replica)."""
 
     name: str
-    count: int | None
+    at_a_time: int | None
     lists: int
 
 
@@ -106,7 +106,8 @@ def _kind(task: CopyTask | TextTask) -> str:
     """What kind of topic a task reads, as :data:`RATES` has them."""
     if isinstance(task, TextTask):
         return TEXTS
-    return task.copy.topic if task.copy.topic in RATES else OTHERS  # type: ignore[return-value]
+    topic = task.copy.topic or ""
+    return topic if topic in RATES else OTHERS
 
 
 def _bytes(task: CopyTask | TextTask) -> int:
@@ -129,19 +130,19 @@ def _divided(
     tasks: list[CopyTask | TextTask], slots: Slots
 ) -> tuple[list[CopyTask], list[CopyTask | TextTask]]:  # fmt: skip
     """The replicas that are read in parts, and the others."""
-    return plan.divide(tasks, slots.count) if slots.lists and slots.count else ([], tasks)
+    return plan.divide(tasks, slots.at_a_time) if slots.lists and slots.at_a_time else ([], tasks)
 
 
 def _tasks(tasks: list[CopyTask | TextTask], slots: Slots) -> dict[str, Any]:
     large, others = _divided(tasks, slots)
     lists = len(others)
-    if slots.lists and slots.count:
-        lists = min(lists, slots.count * slots.lists)
+    if slots.lists and slots.at_a_time:
+        lists = min(lists, slots.at_a_time * slots.lists)
     largest = max(tasks, key=_bytes, default=None)
     return {
         "way": slots.name,
-        "slots": slots.count,
-        "count": None if slots.count is None else lists + len(plan.segment_tasks(large)),
+        "slots": slots.at_a_time,
+        "count": None if slots.at_a_time is None else lists + len(plan.segment_tasks(large)),
         "replicas": len(tasks),
         "in_parts": len(large),
         "largest": None if largest is None else {"name": _name(largest), "bytes": _bytes(largest)},
@@ -169,10 +170,10 @@ def _estimate(tasks: list[CopyTask | TextTask], options: AuditOptions, slots: Sl
     whole = [_cpu(task, options)[0] for task in others]
     total = [sum(read[k] + more[k] for read, more in costs) for k in (0, 1)]
     seconds = None
-    if slots.count:
+    if slots.at_a_time:
         longest = [max((read[k] for read in whole), default=0.0) for k in (0, 1)]
-        more = [sum(one[k] for _, one in costs) / slots.count for k in (0, 1)]
-        reading = [sum(read[k] for read, _ in costs) / slots.count for k in (0, 1)]
+        more = [sum(one[k] for _, one in costs) / slots.at_a_time for k in (0, 1)]
+        reading = [sum(read[k] for read, _ in costs) / slots.at_a_time for k in (0, 1)]
         start = START_S[slots.name]
         seconds = [round(start + max(longest[k], reading[k]) + more[k], 1) for k in (0, 1)]
     size = sum(map(_bytes, tasks))

@@ -110,7 +110,7 @@ def test_topics_are_chosen_as_for_an_audit(tmp_path: Path) -> None:
 
 def test_the_command_prints_it_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = corpora.unpack("healthy-41")
-    words = ["audit", str(path), "--plan", "--master", "inline[2]", "--out", str(tmp_path / "out")]
+    words = ["audit", str(path), "--plan", "--master", "inline[2]"]
     assert main([*words, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == plan_of(path)
     assert main(words) == 0
@@ -118,7 +118,9 @@ def test_the_command_prints_it_and_writes_nothing(tmp_path: Path, capsys: pytest
     assert shown == "".join(plan_lines(plan_of(path)))
     for part in ("log directory", "__transaction_state", "2 at a time (inline)", "Estimates", "memory: driver"):
         assert part in shown
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
     assert not (tmp_path / "out").exists()
+    capsys.readouterr()
     assert main([*words[:3], "--master", "local[7]"]) == 0
     assert "7 at a time (Spark)" in capsys.readouterr().out
     assert main([*words[:3], "--master", "spark://host:7077"]) == 0
@@ -129,7 +131,6 @@ def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = str(corpora.unpack("healthy-41"))
     for words, says in (
         (["--plan", "--format", "sarif"], "--plan is printed as table or json, not as sarif"),
-        ([], "--out is missing"),
         (["--plan", "--master", "inline[x]"], "give inline"),
     ):
         assert main(["audit", path, *words]) == 2
@@ -137,6 +138,9 @@ def test_a_wrong_call_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert says in error
         assert error.count("\n") == 1
     assert main(["audit", str(tmp_path / "gone"), "--plan"]) == 2
+    with pytest.raises(SystemExit):
+        main(["audit", path])  # without --plan there must be an --out
+    assert "--out" in capsys.readouterr().err
 
 
 def test_names_from_the_input_hide_nothing(tmp_path: Path) -> None:
