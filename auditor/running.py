@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from auditor.dashboards.selection import Printing, Selection
+    from auditor.pipeline.forecast import Slots
     from auditor.pipeline.options import AuditOptions
     from auditor.pipeline.runner import Runner
     from auditor.pipeline.whole_audit import Audit, Say
@@ -45,16 +46,41 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
         return SparkRunner(lambda _: adopt(spark))
     if submitted:
         return SparkRunner(lambda _: session.start(None))
-    has_spark = importlib.util.find_spec("pyspark") is not None
+    missing = missing_for_spark()
     if master is None:
-        if has_spark and session.find_java() is not None:
+        if not missing:
             return SparkRunner(lambda size: session.start(INSTALLED, input_bytes=size))
-        missing = "Java" if has_spark else "pyspark"
         sys.stderr.write(f"auditor: no {missing} found, so this runs without Spark, as with --master inline\n")
         return _inline("inline")
-    if not has_spark:
+    if missing == "pyspark":
         raise AuditInputError(f"--master {master} needs pyspark, which is not installed; give --master inline")
     return SparkRunner(lambda size: session.start(master, input_bytes=size))
+
+
+def missing_for_spark() -> str:
+    """What Spark on this machine needs and is not there: ``pyspark`` or ``Java``; empty where nothing is missing."""
+    from auditor.spark import session
+
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark"
+    return "" if session.find_java() is not None else "Java"
+
+
+def slots_of(master: str | None) -> Slots:
+    """How a master would run, found out without starting anything. Errors: as of :func:`runner_for`."""
+    from auditor.inline.masters import processes_of
+    from auditor.pipeline.forecast import Slots
+    from auditor.spark import scan, session
+
+    if os.environ.get(session.SUBMITTED):
+        return Slots("Spark", None, scan.LISTS_PER_CORE)
+    if master is None:
+        master = "inline" if missing_for_spark() else INSTALLED
+    if master.startswith("inline"):
+        return Slots("inline", processes_of(master), 0)
+    local = session.LOCAL.fullmatch(master)
+    count = None if local is None else processes_of("inline") if local[1] == "*" else int(local[1] or 1)
+    return Slots("Spark", count, scan.LISTS_PER_CORE)
 
 
 def _inline(master: str) -> Runner:

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from bench import coordinator_topics, sides
 from bench.inputs import Made, space
+from bench.record_decoding import seconds
 from bench.sizes import Plan
 from bench.table import Row, ratio
 
 TARGET = 20.0
 RECORD_BYTES = 190  # stored, of either topic, about
 THEIRS = 10  # Kafka's tool reads one record of so many: it is slow, and linear
+COLUMNS = 500.0  # thousand records a second and core, as rows of the topic's table
 SMALL = 10  # the first point of each slope has one record of so many
 
 
@@ -24,20 +26,21 @@ class Topic(NamedTuple):
     name: str
     make: Callable[[Path, int], Made]
     decoder: str
+    table: str
 
 
 TOPICS = (
-    Topic("__transaction_state", coordinator_topics.transactions, "--transaction-log-decoder"),
-    Topic("__consumer_offsets", coordinator_topics.commits, "--offsets-decoder"),
+    Topic("__transaction_state", coordinator_topics.transactions, "--transaction-log-decoder", "transaction_log"),
+    Topic("__consumer_offsets", coordinator_topics.commits, "--offsets-decoder", "offset_commits"),
 )
 
 
 def measure(plan: Plan) -> list[Row]:
-    """A row a topic."""
-    return [_row(topic, plan) for topic in TOPICS]
+    """Two rows a topic: audited, and as a table."""
+    return [row for topic in TOPICS for row in _rows(topic, plan)]
 
 
-def _row(topic: Topic, plan: Plan) -> Row:
+def _rows(topic: Topic, plan: Plan) -> list[Row]:
     """Further records over further seconds, the start of either side aside."""
     with space(plan.root, plan.coordinator_records * RECORD_BYTES * 5 // 4) as folder:
         large = topic.make(folder / "large", plan.coordinator_records)
@@ -48,6 +51,7 @@ def _row(topic: Topic, plan: Plan) -> Row:
         if (seen := sides.dumped(few.logs, topic.decoder)[1]) != few.records:
             raise RuntimeError(f"DumpLogSegments saw {seen} records of {few.records}")
         kept: dict[str, list[sides.Audited]] = {}
+        first: list[float] = []
         times = sides.medians(
             sides.in_turn(
                 {
@@ -55,6 +59,7 @@ def _row(topic: Topic, plan: Plan) -> Row:
                     "small": sides.auditing(kept, "small", [small.folder]),
                     "theirs": lambda: sides.dump(theirs.logs, topic.decoder),
                     "few": lambda: sides.dump(few.logs, topic.decoder),
+                    "table": lambda: seconds(theirs, first, frozenset({topic.table})),
                 },
                 plan.runs,
             )
@@ -62,10 +67,15 @@ def _row(topic: Topic, plan: Plan) -> Row:
     ours = (large.records - small.records) / (times["large"] - times["small"])
     kafka = (theirs.records - few.records) / (times["theirs"] - times["few"])
     private = statistics.median(one.private for one in kept["large"]) / (1 << 20)
-    return ratio(
+    rows = theirs.records / times["table"] / 1e3
+    first_rows = theirs.records / statistics.median(first) / 1e3
+    return [ratio(
         f"`{topic.name}`, {large.records / 1e6:.3g} M records in one partition: whole audit, local[2], further records "
         f"a second, against DumpLogSegments {topic.decoder}",
         TARGET, ours / kafka, f"{ours / 1e3:.0f} against {kafka / 1e3:.0f} thousand/s",
         f"the whole command {times['large']:.1f} s, a worker's private memory {private:.0f} MiB; DumpLogSegments on "
         f"{theirs.records / 1e6:.3g} M records: {times['theirs']:.1f} s",
-    )  # fmt: skip
+    ), Row(
+        f"`{topic.name}` into columns of `{topic.table}` (Arrow), one core", f"{COLUMNS:.0f} thousand records/s",
+        f"**{rows:.0f} thousand records/s**", rows >= COLUMNS, f"the first time in a process {first_rows:.0f}",
+    )]  # fmt: skip

@@ -94,7 +94,7 @@ def tables(plan: Plan) -> list[Row]:
         raise RuntimeError("the table of batches has not every batch")
     ours, theirs = sides.slope(t["half"], t["all"], sizes), sides.slope(t["dump half"], t["dump"], sizes)
     what = "tables path (`--tables`: audit, and every table as Parquet), 400-byte batches, local[2], slope"
-    return [ratio(what, 4, theirs / ours, f"{ours:.2f} against {theirs:.2f} s/GiB")]
+    return [ratio(what, 6, theirs / ours, f"{ours:.2f} against {theirs:.2f} s/GiB")]
 
 
 def start(plan: Plan) -> list[Row]:

@@ -20,18 +20,18 @@ RECORD_BYTES = {"64k": 250, "64k-lz4": 111, "64k-zstd": 66}  # stored bytes a re
 WANTED = frozenset({"records"})
 
 
-def into_columns(folder: Path) -> int:
-    """Every record below a log directory as rows of the table ``records`` (Arrow); how many."""
-    return sum(rows.num_rows for piece in pieces(discover([str(folder)]), WANTED) for _, rows in read_piece(
-        piece, WANTED, How()))  # fmt: skip
+def into_columns(folder: Path, tables: frozenset[str]) -> int:
+    """Every record below a log directory as rows of tables (Arrow); how many."""
+    return sum(rows.num_rows for piece in pieces(discover([str(folder)]), tables) for _, rows in read_piece(
+        piece, tables, How()))  # fmt: skip
 
 
-def seconds(made: Made, first: list[float]) -> float:
+def seconds(made: Made, first: list[float], tables: frozenset[str] = WANTED) -> float:
     """Seconds of :func:`into_columns` in a process that did it once before, on one core; those of that go to ``first``.
 
     The first time a process also gets its memory from the system, which in a virtual machine takes as long again.
     """
-    command = [sys.executable, "-m", "bench.record_decoding", str(made.folder)]
+    command = [sys.executable, "-m", "bench.record_decoding", str(made.folder), *sorted(tables)]
     counted = subprocess.run(command, cwd=sides.ROOT, capture_output=True, text=True, check=True).stdout.split()
     if int(counted[0]) != made.records:
         raise RuntimeError(f"{made.records} records were written, {counted[0]} read")
@@ -70,17 +70,17 @@ def _codec(codec: str, plan: Plan) -> Row:
     )  # fmt: skip
 
 
-def main(folder: Path, tiny: Path) -> None:
+def main(folder: Path, tables: frozenset[str], tiny: Path) -> None:
     """Prints records, and seconds of two times, for :func:`seconds`; ``tiny`` goes before, to load the kernels."""
     import time
 
-    into_columns(tiny)
+    into_columns(tiny, tables)
     times = [time.perf_counter()]
     for _ in range(2):
-        found = into_columns(folder)
+        found = into_columns(folder, tables)
         times.append(time.perf_counter())
     print(found, times[1] - times[0], times[2] - times[1])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Plan.tiny())
+    main(Path(sys.argv[1]), frozenset(sys.argv[2:]), Plan.tiny())

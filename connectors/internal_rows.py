@@ -13,6 +13,7 @@ from auditor.base.limits import Limits
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, from_rows
 from auditor.connectors.codec.batch import CONTROL, TRANSACTIONAL
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.consumer_offsets import OffsetCommitRow, decode_consumer_offsets
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
@@ -94,19 +95,26 @@ class InternalRows(RecordProblems):
             if isinstance(record, DecodeError):
                 errors.append(record)
                 continue
-            batch = (
-                int(chosen.partition_leader_epoch[row]),
-                bool(chosen.attributes[row] & TRANSACTIONAL and chosen.magic[row] == 2),
-                int(chosen.producer_id[row]),
-                int(chosen.producer_epoch[row]),
-            )
-            table, values, problem = self._decode(record, batch)
-            position = int(chosen.position[row])
+            table, values = self.row_of(file, chosen, row, record)
             if values is not None:
-                self.rows.setdefault(table, []).append((file, position, record.offset, record.timestamp, *values))
-            elif problem is not None:
-                self.note((file, position, int(chosen.size[row])), record.offset, problem)
+                self.rows.setdefault(table, []).append(values)
         return errors
+
+    def row_of(self, file: str, batches: BatchColumns, row: int, record: Record) -> tuple[str, tuple[Any, ...] | None]:
+        """The table of a record of the batch ``row``, and its row; None where it cannot be read, which is noted."""
+        batch = (
+            int(batches.partition_leader_epoch[row]),
+            bool(batches.attributes[row] & TRANSACTIONAL and batches.magic[row] == 2),
+            int(batches.producer_id[row]),
+            int(batches.producer_epoch[row]),
+        )
+        table, values, problem = self._decode(record, batch)
+        position = int(batches.position[row])
+        if values is not None:
+            return table, (file, position, record.offset, record.timestamp, *values)
+        if problem is not None:
+            self.note((file, position, int(batches.size[row])), record.offset, problem)
+        return table, None
 
     def _decode(
         self, record: Record, batch: tuple[int, bool, int, int]
@@ -129,11 +137,18 @@ class InternalRows(RecordProblems):
 
     def tables(self, key: Key) -> dict[str, pa.Table]:
         """The tables of contract section 4 with what was collected, the copy's key in front."""
-        return {name: pa.Table.from_batches([batch]) for name, batch in self._batches(key)}
+        found: dict[str, list[pa.RecordBatch]] = {}
+        for name, batch in self._batches(key):
+            found.setdefault(name, []).append(batch)
+        return {name: pa.Table.from_batches(batches) for name, batches in found.items()}
 
     def drain(self, key: Key) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The same a batch at a time, forgetting what is handed out."""
         yield from self._batches(key)
+        self.forget()
+
+    def forget(self) -> None:
+        """Lets go what was collected."""
         self.rows = {}
 
     def _batches(self, key: Key) -> Iterator[tuple[str, pa.RecordBatch]]:

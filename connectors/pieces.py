@@ -87,6 +87,18 @@ def _has(tables: frozenset[str], topic: str | None, file: DataFile) -> bool:
     return kinds or (file.kind == "log" and any(_TOPICS.get(table) == topic for table in tables if table in _TOPICS))
 
 
+def tables_of(piece: Piece, tables: frozenset[str]) -> frozenset[str]:
+    """For which tables a piece is to be read so that each of ``tables`` gets the rows that it gets when it is asked for
+    alone: a file has rows of some of them, and of an internal topic the errors are those of its records too."""
+    if not isinstance(piece, FilePiece):
+        return tables
+    topic, file = piece.key[3], piece.file
+    mine = frozenset(table for table in tables if _has(frozenset({table}), topic, file))
+    if "decode_errors" in mine and file.kind == "log":
+        mine |= internal_rows.TABLES.get(topic or "", frozenset())
+    return mine
+
+
 def _of_copy(log_dir: LogDir, copy: Copy, tables: frozenset[str], split_size: int) -> Iterator[Piece]:
     key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, copy.topic, copy.partition)
     for file in copy.files():

@@ -25,6 +25,7 @@ from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, before, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import Copy, DataFile, TextFile
+from auditor.connectors.internal_columns import internal_records
 from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.metadata_history import history
 from auditor.connectors.storage import Place, open_file, read_file
@@ -130,7 +131,7 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
     topic = piece.key[3] or ""
     tables = internal_rows.TABLES.get(topic, frozenset())
     needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))
-    collected = InternalRows(topic, how.limits, payload=how.payload) if needed else None
+    collected = internal_records(topic, how.limits, payload=how.payload) if needed else None
     try:
         start, offsets = _first_batch(opened, piece)
         chunks = read_segment(
@@ -141,8 +142,8 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
             stop=piece.stop,
             limits=how.limits,
             records=how.deep,
-            raw=collected is not None,
-            held="records" in wanted,
+            raw=collected is not None and topic not in internal_rows.PACKED,
+            held="records" in wanted or (collected is not None and topic in internal_rows.PACKED),
             crc="batches" in wanted,
             offsets=offsets,
         )
@@ -172,7 +173,7 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
     name, key = piece.file.name, piece.key
     if "batches" in wanted:
         yield "batches", batch_rows(key, name, chunk.batches)
-    if chunk.held is not None:
+    if chunk.held is not None and "records" in wanted:
         runs = decode_stored(chunk.held, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
         for rows in record_rows(key, name, chunk.batches, runs, how.payload):
             yield "records", rows

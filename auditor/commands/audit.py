@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from pathlib import Path
 
 from auditor import running
+from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import add_audit_options, audit_options, printing
 from auditor.commands.parser import examples
 
@@ -16,19 +20,42 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="decode, replay, judge; write findings, summary and report",
         epilog=examples(
             "auditor audit /var/kafka-logs --out /tmp/audit",
+            "auditor audit /var/kafka-logs --plan",
             "auditor audit broker-1 broker-2 broker-3 --out /tmp/audit --as-of now --bootstrap-server kafka:9092",
             "auditor audit /var/kafka-logs --out /tmp/audit --partition payments-7 --min-severity warning",
             "auditor audit /var/kafka-logs --out /tmp/audit --baseline accepted.json --format junit > audit.xml",
         ),
     )
-    add_audit_options(p)
+    add_audit_options(p, plan=True)
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
+    if args.plan:
+        return _plan(args)
     options = audit_options(args, args.paths)
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
         return running.command(Audit(options, runner), printing(args), alert=args.alert, alert_on=args.alert_on)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    """Says what an audit would read; its listing is all that is done. Status 3 where files of it cannot be read."""
+    if args.format not in ("table", "json"):
+        raise AuditInputError(f"--plan is printed as table or json, not as {args.format}")
+    args.out = args.out or Path()
+    options = audit_options(args, args.paths)
+    from auditor.connectors.inventory import discover
+    from auditor.dashboards.plan_lines import plan_lines
+    from auditor.pipeline.forecast import forecast
+
+    found = forecast(discover(list(options.inputs), options.limits), options, running.slots_of(options.master))
+    out = sys.stdout
+    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    if args.format == "json":
+        out.write(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    else:
+        out.writelines(plan_lines(found))
+    return 3 if found["unreadable"] else 0

@@ -26,6 +26,8 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from auditor.pipeline.table_tasks import Part, Wanted
+
 
 class InlineRunner(Runner):
     """Runs in the processes of a pool."""
@@ -60,37 +62,39 @@ class InlineRunner(Runner):
         for _, rows in self.pool.map(lists(copies, self.processes), partial(judge_list, clusters, judge), reads=False):
             yield from ((kind, json.loads(text)) for kind, text in rows)
 
-    def write(self, audit: Audited, table: str, folder: Path) -> None:
-        """Writes a table."""
-        from auditor.inline import parquet_tables
+    def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
+        """Lists of files, then lists of facts."""
+        from auditor.inline import table_processes
 
-        parquet_tables.write(self.pool, audit, table, folder)
+        return table_processes.run(self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> pa.Table:
         """A table, whole."""
         import pyarrow.parquet as pq
 
-        return pq.read_table(self._written(audit, name))
+        return pq.read_table(self._written(audit, [name])[name])
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
         """Asks DuckDB."""
         from auditor.inline import duckdb_sql
 
         def parts() -> dict[str, Path]:
-            return {name: self._written(audit, name) for name in derived_tables.NAMES if name in tables}
+            return self._written(audit, [name for name in derived_tables.NAMES if name in tables])
 
         return duckdb_sql.query(text, schemas(audit.options.include_payload), parts)
 
-    def _written(self, audit: Audited, table: str) -> Path:
-        """A folder with a table's parts, which are written once and kept until the runner closes."""
+    def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
+        """A folder with the parts of each table. They are written once, and kept until the runner closes."""
+        from auditor.pipeline import table_parts
+
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="auditor-tables-")
         parts = self._parts.setdefault(audit, {})
-        if table not in parts:
-            folder = Path(tempfile.mkdtemp(dir=self._folder.name, prefix=f"{table}-"))
-            self.write(audit, table, folder)
-            parts[table] = folder
-        return parts[table]
+        if missing := [name for name in tables if name not in parts]:
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+            table_parts.write(audit, missing, folder, self.parts)
+            parts.update({name: folder / name for name in missing})
+        return {name: parts[name] for name in tables}
 
     def count(self, folder: Path, table: str) -> list[dict[str, Any]]:
         """Counts with DuckDB."""

@@ -40,8 +40,9 @@ def publish(audit: Audit, folder: Path) -> None:
     options = audit.options
     _ = audit.findings
     if options.tables:
-        for name in audit.written_tables():
-            audit.runner.write(audit, name, folder / "tables" / name)
+        from auditor.pipeline import table_parts
+
+        table_parts.write(audit, audit.written_tables(), folder / "tables", audit.runner.parts)
     summary, judged = summarise(audit), None
     if options.expectations:
         from auditor.outputs import expectations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.connectors import schema
-from auditor.connectors.arrow import Key, array_of, for_spark, from_columns, from_errors, texts
+from auditor.connectors.arrow import Key, array_of, from_columns, from_errors, texts
 from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY, TIME
 from auditor.facts.copy_facts import CopyFacts
@@ -87,16 +86,6 @@ def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.T
 
     found = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
     return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
-
-
-def write(table: pa.Table, folder: Path, part: str = "part-00000.parquet") -> None:
-    """Writes a table that is held in memory as one file of a folder, typed as Spark writes it."""
-    import pyarrow.parquet as pq
-
-    folder.mkdir(parents=True, exist_ok=True)
-    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-    batches = [for_spark(batch) for batch in table.to_batches() or [empty]]
-    pq.write_table(pa.Table.from_batches(batches), folder / part)
 
 
 def _key(copy: CopyFacts) -> Key:

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from auditor.connectors import internal_rows, schema
-from auditor.connectors.arrow import Key, for_spark, from_errors
+from auditor.connectors.arrow import Key, from_errors
 from auditor.connectors.batch_rows import batch_rows, record_rows
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.internal_rows import InternalRows
+from auditor.connectors.internal_columns import internal_records
 from auditor.connectors.rows import table_schema
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.parquet_files import ParquetFile
 from auditor.replay.live_copy import LiveTask
 
 INTERNAL = ("transaction_log", "offset_commits", "group_metadata")
@@ -31,14 +31,14 @@ class Tables:
     def __init__(self, options: AuditOptions, folder: Path | None) -> None:
         self.options = options
         self.folder = folder
-        self.writers: dict[str, pq.ParquetWriter] = {}
+        self.writers: dict[str, ParquetFile] = {}
 
     def __enter__(self) -> Self:
         if self.folder is not None:
             for name in PASSING if self.options.records else PASSING[:-1]:
-                rows = for_spark(pa.RecordBatch.from_pylist([], table_schema(name, self.options.include_payload)))
+                columns = table_schema(name, self.options.include_payload)
                 (self.folder / name).mkdir(parents=True)
-                self.writers[name] = pq.ParquetWriter(self.folder / name / PART, rows.schema)
+                self.writers[name] = ParquetFile(self.folder / name / PART, columns)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -51,7 +51,7 @@ class Tables:
             return None
         key: Key = (task.cluster_id, task.broker_id, task.log_dir, task.topic, task.partition)
 
-        decoded = InternalRows(task.topic, task.limits) if task.topic in internal_rows.TABLES else None
+        decoded = internal_records(task.topic, task.limits) if task.topic in internal_rows.TABLES else None
 
         def show(chunk: Chunk) -> None:
             if decoded is not None and chunk.raw is not None:
@@ -71,7 +71,7 @@ class Tables:
 
     def _write(self, name: str, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
-            self.writers[name].write_batch(for_spark(rows))
+            self.writers[name].add(rows)
 
 
 def from_facts(copies: list[CopyFacts], table: str) -> pa.Table | None:

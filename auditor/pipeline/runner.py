@@ -27,6 +27,8 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from auditor.pipeline.table_tasks import Part, Wanted
+
 Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
 # What is made of the copies of one log and its cluster: a function of a module, or a partial of one.
 JudgeLog = Callable[[list[CopyFacts], Cluster], Iterator[Judged]]
@@ -126,8 +128,11 @@ class Runner(ABC):
         """The judge step: ``judge`` of every log with all its copies, rows in any order."""
 
     @abstractmethod
-    def write(self, audit: Audited, table: str, folder: Path) -> None:
-        """Writes a table of an audit as Parquet files into a folder."""
+    def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
+        """Runs the tasks that write tables (:mod:`auditor.pipeline.table_parts`); what those attempts wrote that count.
+
+        Files that kill their reader go to ``audit.fatal``.
+        """
 
     @abstractmethod
     def table(self, audit: Audited, name: str) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
+    from auditor.pipeline.table_tasks import Part, Wanted
 
 
 COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
@@ -88,11 +89,11 @@ class SparkRunner(Runner):
         assert isinstance(copies, SparkCopies)
         return scan.judge_logs(copies.frame, clusters, judge)
 
-    def write(self, audit: Audited, table: str, folder: Path) -> None:
-        """Writes a table."""
-        from auditor.spark import spark_tables
+    def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
+        """One job."""
+        from auditor.spark import table_job
 
-        spark_tables.write(self.spark, audit, _facts(audit, table), table, folder)
+        return table_job.run(self.spark, self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> DataFrame:
         """A frame."""

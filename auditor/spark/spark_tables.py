@@ -1,4 +1,4 @@
-"""The tables of contract section 4 on Spark: as views for SQL, as Parquet for ``--tables``.
+"""The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
 
 Decoded tables come from the data sources of :mod:`auditor.connectors.sources`, derived ones from the facts of
 :mod:`auditor.spark.scan`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
@@ -95,23 +95,6 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
         assert facts is not None
         return from_facts(facts, audit.clusters, table)
     return decoded(spark, audit, table)
-
-
-def write(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str, folder: Path) -> None:
-    """Writes a table as Parquet into a folder. Cost: its files are read once more."""
-    if (held := audit.held(table)) is not None:
-        derived_tables.write(held, folder)
-        return
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-
-    def save() -> None:
-        rows = frame(spark, audit, facts, table)
-        rows.write.mode("overwrite").parquet(path_of(folder))
-
-    if table in schema.DECODED:
-        fatal_files.without(spark, audit, frozenset({table}), save)
-    else:
-        save()
 
 
 def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:

@@ -20,6 +20,7 @@ ODD = -2
 VERSION, KEY_START, KEY_SIZE, GROUP_SIZE, TOPIC_START, TOPIC_SIZE, PARTITION, VALUE, FIELDS = range(9)
 KEY_OVERHEAD = 2 + 2 + 2 + 4  # type, two lengths, partition
 MAX_STRING = 0x7FFF
+LEADER_EPOCH, COMMIT_TIME, EXPIRE_TIME, TOPIC_ID, TEXT_START, TEXT_SIZE, DETAILS = range(7)
 
 
 @kernel
@@ -73,6 +74,31 @@ def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> Any:
 
 
 @kernel
+def _details(data: np.ndarray, versions: np.ndarray, value_start: np.ndarray, out: np.ndarray) -> None:
+    for k in range(len(versions)):
+        version, at = versions[k], value_start[k] + 10
+        out[:, k] = -1
+        if version < 0:
+            continue
+        if version >= 3:
+            out[LEADER_EPOCH, k] = be32(data, at)
+            at += 4
+        if version == 4:
+            text, at = uvarint(data, at, len(data))  # it was read before, and fits
+            text -= 1
+        else:
+            text = be16(data, at)
+            at += 2
+        out[TEXT_START, k], out[TEXT_SIZE, k] = at, text
+        at += text
+        out[COMMIT_TIME, k] = be64(data, at)
+        if version == 1:
+            out[EXPIRE_TIME, k] = be64(data, at + 8)
+        if version == 4 and data[at + 8] == 1:
+            out[TOPIC_ID, k] = at + 11
+
+
+@kernel
 def _parse(
     data: np.ndarray, key_start: np.ndarray, key_size: np.ndarray, value_start: np.ndarray, value_size: np.ndarray,
     out: np.ndarray,
@@ -90,4 +116,13 @@ def parse(records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
     out = np.empty((len(chosen), FIELDS), np.int64)
     columns = (records.key_start, records.key_size, records.value_start, records.value_size)
     _parse(records.payload, *(np.ascontiguousarray(c[chosen]) for c in columns), out)
+    return out
+
+
+def details(records: RecordColumns, chosen: np.ndarray, versions: np.ndarray) -> np.ndarray:
+    """What the values of ``chosen`` records, none of which is odd, say beside the offset: DETAILS columns, -1 for what
+    there is none of. ``versions``: what :func:`parse` gave as VERSION. TOPIC_ID and TEXT_START (the metadata) are
+    places in the payload."""
+    out = np.empty((DETAILS, len(chosen)), np.int64)
+    _details(records.payload, versions, np.ascontiguousarray(records.value_start[chosen]), out)
     return out

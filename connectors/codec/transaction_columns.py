@@ -134,6 +134,25 @@ def _tags(data: np.ndarray, at: int, end: int, out: np.ndarray) -> bool:
 
 
 @kernel
+def _later_fields(data: np.ndarray, fields: np.ndarray, out: np.ndarray) -> None:
+    """Of each line of ``fields`` that is not odd what only tags of version 1 say: previous and next producer id, next
+    epoch; -1 where no tag says it."""
+    for k in range(len(fields)):
+        out[:, k] = -1
+        if fields[k, VERSION] == 1:
+            end = len(data)  # the tags were read before, and fit
+            tags, at = uvarint(data, fields[k, LIST_START] + fields[k, LIST_SIZE] + 16, end)
+            for _ in range(tags):
+                tag, at = uvarint(data, at, end)
+                size, at = uvarint(data, at, end)
+                if tag == 3:
+                    out[2, k] = be16(data, at)
+                elif tag < 2:
+                    out[tag, k] = be64(data, at)
+                at += size
+
+
+@kernel
 def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> int:
     """Reads a value; its version, or ODD."""
     end = at + size
@@ -177,6 +196,19 @@ def _parse(
 
 
 @kernel
+def _are_null(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.ndarray) -> None:
+    for k in range(len(starts)):
+        last = sizes[k] - 1
+        if last < 0 or (last == 3 and be32(data, starts[k]) == -1):  # the latter is version 0
+            out[k] = True
+            continue
+        at, end = starts[k], starts[k] + last
+        while at < end and data[at] == 0x80:
+            at += 1
+        out[k] = at == end and data[at] == 0  # a varint of 0, however long
+
+
+@kernel
 def _take_apart(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, flexible: np.ndarray, name_starts: np.ndarray,
     name_sizes: np.ndarray, partitions: np.ndarray, out: np.ndarray,
@@ -205,14 +237,31 @@ def parse(records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
     return out
 
 
+def later_fields(data: np.ndarray, fields: np.ndarray) -> np.ndarray:
+    """Three columns of records none of which is odd: previous producer id, next producer id, next epoch."""
+    out = np.empty((3, len(fields)), np.int64)
+    _later_fields(data, fields, out)
+    return out
+
+
 def is_flexible(data: np.ndarray, start: int, end: int) -> bool:
     """Whether stored bytes of a list that is not odd are of version 1: counts of version 0 begin with zeros or ones."""
     return bool(end > start and not (end - start >= 4 and (data[start] == 0 or be32(data, start) == -1)))
 
 
-def take_apart(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Lists:
-    """The partitions of stored lists, none of which is odd; an empty list or null has none."""
-    flexible = np.array([is_flexible(data, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)], bool)
+def are_null(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Which stored lists, none of which is odd, are null, of either version; one of no bytes is, too."""
+    out = np.empty(len(starts), bool)
+    _are_null(data, starts, sizes, out)
+    return out
+
+
+def take_apart(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, flexible: np.ndarray | None = None) -> Lists:
+    """The partitions of stored lists, none of which is odd; an empty list or null has none. ``flexible``: whether each
+    is of version 1, where that is known."""
+    if flexible is None:
+        found = (is_flexible(data, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True))
+        flexible = np.fromiter(found, bool, len(starts))
     room = int(((ends - starts) // 4).sum())
     out = Lists(np.empty(len(starts), np.int64), *np.empty((3, room), np.int64))
     _take_apart(data, starts, ends, flexible, *out[1:], out.ends)

@@ -31,6 +31,7 @@ from auditor.connectors.text.sniff import normalise, sniff
 from auditor.replay.coordinator_reader import CoordinatorReader
 from auditor.replay.offsets_reader import OffsetsReader
 from auditor.rules.named import naming
+from tests.internal_tables import same_both_ways
 from tests.segments import accounted, batch, chunks, record
 
 LIMITS = Limits(max_batch_bytes=64 * MIB)
@@ -139,6 +140,7 @@ def _log_of(data: bytes) -> list[Chunk]:
 
 
 def transactions_read(data: bytes) -> None:
+    same_both_ways("__transaction_state", batch(record(0, *_parts(data)), 1))
     reader = CoordinatorReader(0, LIMITS)
     for chunk in _log_of(data):
         reported(1 << 32, reader.take("f", chunk))
@@ -153,6 +155,7 @@ def transactions_read(data: bytes) -> None:
 
 
 def offsets_read(data: bytes) -> None:
+    same_both_ways("__consumer_offsets", batch(record(0, *_parts(data)), 1), payload=len(data) % 2 == 0)
     reader = OffsetsReader(0, LIMITS)
     for chunk in _log_of(data):
         reported(1 << 32, reader.take("f", chunk))

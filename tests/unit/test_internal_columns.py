@@ -12,7 +12,7 @@ import pytest
 
 from auditor.base.limits import Limits
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.internal_rows import InternalRows
+from auditor.connectors.internal_rows import TABLES, InternalRows
 from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, windows_of
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets
@@ -22,6 +22,9 @@ from auditor.replay.offsets_reader import OffsetsReader
 from auditor.rules.group_offsets import watched
 from auditor.rules.view import Cluster, LogView
 from tests import corpora, made
+from tests.fuzz.mutate import mutated
+from tests.fuzz.seeds import by_kind
+from tests.internal_tables import same_both_ways
 from tests.segments import batch, record
 
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
@@ -60,6 +63,27 @@ def test_the_transaction_logs_of_real_brokers(name: str) -> None:
         assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
 
 
+@pytest.mark.parametrize("name", corpora.names())
+def test_the_tables_of_real_brokers(name: str) -> None:
+    for topic in (STATE, OFFSETS):
+        for path in sorted(Path(corpora.unpack(name)).rglob(f"{topic}-*/*.log")):
+            same_both_ways(topic, path.read_bytes(), payload=True)
+
+
+@pytest.mark.parametrize("topic", [STATE, OFFSETS])
+def test_the_tables_of_mutants(topic: str) -> None:
+    """Records of real brokers, changed as damage or an attacker would, several in a batch."""
+    seeds, found = by_kind()[topic], set[str]()
+    for number in range(0, 2000, 8):
+        records = b""
+        for k in range(8):
+            mutant = mutated(topic, seeds, 11, number + k)
+            size = int.from_bytes(mutant[:2], "big")
+            records += record(k, mutant[2 : 2 + size] or None, mutant[2 + size :] or None)
+        found |= same_both_ways(topic, batch(records, 8), payload=number % 16 == 0).keys()
+    assert found == TABLES[topic]
+
+
 def value(chance: random.Random, version: int) -> bytes:
     """A value of ``__transaction_state`` with a few partitions, sometimes odd."""
     topics = chance.sample(("orders", "päid", "t" * 250, "x"), chance.choice((0, 1, 2)))
@@ -77,7 +101,8 @@ def value(chance: random.Random, version: int) -> bytes:
         varint(len(t.encode()) + 1) + t.encode() + b"\2" + struct.pack(">i", chance.randrange(3)) + b"\0"
         for t in topics
     )
-    tags = chance.choice((b"\0", b"\1\2\2\0\2", b"\2\0\x08" + bytes(8) + b"\2\2\0\1", b"\1\x09\1\0"))
+    tags = chance.choice((b"\0", b"\1\2\2\0\2", b"\2\0\x08" + bytes(8) + b"\2\2\0\1", b"\1\x09\1\0",
+                          b"\3\1\x08" + bytes(7) + b"\5\2\2\0\2\3\2\0\7"))  # fmt: skip
     return head + (lists if chance.random() < 0.9 else b"\0") + tail + tags
 
 
@@ -100,6 +125,7 @@ def test_transaction_logs_of_all_sorts(seed: int) -> None:
     assert rows == columns
     assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)
     assert all_entries(pack(rows)) == rows
+    assert same_both_ways(STATE, data)["transaction_log"].num_rows > 200
 
 
 def commit(chance: random.Random) -> tuple[bytes, bytes | None]:
@@ -115,8 +141,12 @@ def commit(chance: random.Random) -> tuple[bytes, bytes | None]:
         return key, None
     version, offset = chance.randrange(5), chance.randrange(40)
     stored = struct.pack(">hq", version, offset) + (struct.pack(">i", 3) if version >= 3 else b"")
-    stored += (b"\3me" if version == 4 else b"\0\2me") + struct.pack(">q", 9) + (bytes(8) if version == 1 else b"")
-    stored += chance.choice((b"\0", b"\1\0\x10" + bytes(16), b"\1\7\1\0")) if version == 4 else b""
+    said = chance.choice((b"me", b"", "ü".encode(), b"\xff"))
+    stored += (bytes([len(said) + 1]) if version == 4 else struct.pack(">h", len(said))) + said
+    stored += struct.pack(">q", 9) + (bytes(8) if version == 1 else b"")
+    if version == 4:
+        topic_ids = (bytes(16), b"0123456789abcdef")
+        stored += chance.choice((b"\0", *(b"\1\0\x10" + one for one in topic_ids), b"\1\7\1\0"))
     return key, stored[:-1] if chance.random() < 0.02 else stored
 
 
@@ -152,6 +182,7 @@ def reported(seen: WatchedOffsets) -> dict[str, object]:
 @pytest.mark.parametrize("seed", range(20))
 def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     data, ends = offsets_log(random.Random(seed))
+    assert same_both_ways(OFFSETS, data, payload=log_start > 0).keys() == TABLES[OFFSETS]
     plain, quick = InternalRows(OFFSETS, LIMITS), OffsetsReader(log_start, LIMITS)
     for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):
         assert plain.add("0.log", one) == quick.take("0.log", other)

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from auditor.base.errors import AuditInputError
 from auditor.connectors import schema
-from auditor.pipeline import derived_tables
+from auditor.pipeline import derived_tables, table_parts
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.parquet_files import ParquetFile
+from auditor.pipeline.runner import Audited
+from auditor.pipeline.table_parts import STAGING
+from auditor.pipeline.table_tasks import Part, Wanted
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.audited import published
 from tests.facts import here
+from tests.written_tables import tables_of
+
+
+def audit_of(corpus: str, *, records: bool = False) -> Audit:
+    as_of = corpora.manifest(corpus)["copied_at"]
+    return Audit(AuditOptions((str(corpora.unpack(corpus)),), Path(), records=records, as_of=as_of), here())
 
 
 def ask(corpus: str, text: str) -> list[dict[str, Any]]:
-    options = AuditOptions((str(corpora.unpack(corpus)),), Path(), as_of=corpora.manifest(corpus)["copied_at"])
-    rows: list[dict[str, Any]] = Audit(options, here()).query(text).to_pylist()
+    rows: list[dict[str, Any]] = audit_of(corpus).query(text).to_pylist()
     return rows
 
 
@@ -81,3 +95,68 @@ def test_without_records_all_other_tables_are_written(tmp_path: Path) -> None:
     published(AuditOptions((str(corpora.unpack("unknown-producer-41")),), tmp_path, tables=True))
     written = {item.name for item in (tmp_path / "tables").iterdir()}
     assert written == {*schema.DECODED, "producer_states", "transactions", "findings"} - {"records"}
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("corpus", ["altered-41", "healthy-41"])
+def test_a_table_is_the_same_alone_and_with_all_others(corpus: str, records: bool, tmp_path: Path) -> None:
+    """All are written in one pass over the files, each as if nothing else had been asked for."""
+    audit = audit_of(corpus, records=records)
+    names = audit.written_tables()
+    table_parts.write(audit, names, tmp_path / "together" / "tables", audit.runner.parts)
+    for name in names:
+        table_parts.write(audit, [name], tmp_path / "alone" / "tables", audit.runner.parts)
+    together = tables_of(tmp_path / "together")
+    assert together == tables_of(tmp_path / "alone")
+    assert sum(len(rows) for _, rows in together.values()) > 100
+    assert not list(tmp_path.rglob(STAGING))
+
+
+def test_rows_are_written_as_they_are(tmp_path: Path) -> None:
+    """Every kind of column, with nulls and the widest values, in more than one row group."""
+    columns = pa.schema([
+        ("a", pa.int32()), ("b", pa.int64()), ("c", pa.string()), ("d", pa.binary()), ("e", pa.bool_()),
+        ("f", pa.list_(pa.int32())), ("g", pa.list_(pa.string())), ("h", pa.timestamp("us", "UTC")),
+    ])  # fmt: skip
+    widest = datetime.datetime(9999, 12, 31, 23, 59, 59, 999000, datetime.UTC)
+    rows: list[dict[str, Any]] = [
+        {"a": -(1 << 31), "b": -(1 << 63), "c": "", "d": b"\0", "e": True, "f": [1, -1], "g": ["x", None], "h": widest},
+        {"a": (1 << 31) - 1, "b": (1 << 63) - 1, "c": "ä" * 3000, "d": b"", "e": False, "f": [], "g": [], "h": None},
+        dict.fromkeys(columns.names),
+    ]
+    with ParquetFile(tmp_path / "x.parquet", columns) as file:
+        for _ in range(2000):
+            file.add(pa.RecordBatch.from_pylist(rows, schema=columns))
+    read = pq.ParquetFile(tmp_path / "x.parquet")
+    assert read.metadata.num_row_groups > 1
+    assert read.schema_arrow == columns
+    assert read.read().to_pylist() == rows * 2000
+
+
+def test_attempts_that_do_not_count_leave_no_rows(tmp_path: Path) -> None:
+    """A task that ran twice, and one that died in the middle, have left files beside those that are reported."""
+    audit = audit_of("hanging-36")
+    table_parts.write(audit, ["batches"], tmp_path / "once" / "tables", audit.runner.parts)
+
+    def twice(audit: Audited, wanted: Wanted) -> list[Part]:
+        found = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
+        again = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
+        assert not {part.file for part in found} & {part.file for part in again}
+        (wanted.staging / "batches-7-died.parquet").write_bytes(b"PAR1")
+        return again
+
+    table_parts.write(audit, ["batches"], tmp_path / "twice" / "tables", twice)
+    assert tables_of(tmp_path / "twice") == tables_of(tmp_path / "once")
+    assert [path.name for path in (tmp_path / "twice" / "tables").iterdir()] == ["batches"]
+
+
+def test_a_folder_that_tasks_do_not_see_is_a_mistake_of_the_call(tmp_path: Path) -> None:
+    """As on a cluster whose machines do not share ``--out``."""
+    audit = audit_of("hanging-36")
+
+    def elsewhere(audit: Audited, wanted: Wanted) -> list[Part]:
+        return audit.runner.parts(audit, replace(wanted, staging=tmp_path / "of another machine"))  # type: ignore[attr-defined]
+
+    with pytest.raises(AuditInputError, match="give an --out on a mount that all share"):
+        table_parts.write(audit, ["batches", "transactions"], tmp_path / "out" / "tables", elsewhere)
+    assert not list((tmp_path / "out").rglob("*.parquet"))

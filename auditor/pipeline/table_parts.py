@@ -1,0 +1,102 @@
+"""The tables as Parquet, alike on every way to run: tasks write files under names of their own into a staging folder
+and report them, the driver moves what was reported to its place ([decision 13](docs/decisions/013-tables.md)).
+
+A task that dies, is repeated or runs twice at a time leaves files that nobody reports: they go with the staging folder,
+so that no row is there twice. A file is read once for all tables.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from auditor.base.errors import AuditInputError
+from auditor.connectors import pieces
+from auditor.connectors.rows import How, Piece
+from auditor.pipeline import derived_tables, parquet_files
+from auditor.pipeline.isolation import Pool
+from auditor.pipeline.table_tasks import NOT_SHARED, Part, Wanted
+
+if TYPE_CHECKING:
+    from auditor.pipeline.runner import Audited
+
+STAGING = ".parts"
+LISTS_PER_SLOT = 4  # so that slots end at about the same time,
+LEAST_BYTES = 8 << 20  # but no list with less to read than this, nor any
+MOST_BYTES = 512 << 20  # with more than this, which a task that dies would lose
+
+
+RunTasks = Callable[["Audited", Wanted], list[Part]]
+
+
+def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks) -> None:
+    """Writes tables of an audit, each into a folder of its name below ``folder``. ``run`` runs the tasks.
+
+    Cost: the files that the decoded ones need are read once more. Errors: :class:`AuditInputError` where tasks run on
+    machines that do not share the folder.
+    """
+    held = {name: table for name in tables if (table := audit.held(name)) is not None}
+    for name, table in held.items():
+        parquet_files.write(table, folder / name / "part-00000.parquet")
+    others = [name for name in tables if name not in held]
+    if not others:
+        return
+    options = audit.options
+    derived = tuple(name for name in others if name in derived_tables.OF_FACTS)
+    how = How(options.limits, options.include_payload, options.records)
+    wanted = Wanted((folder / STAGING).absolute(), frozenset(others) - {*derived}, derived, how)
+    wanted.staging.mkdir(parents=True)
+    try:
+        _place(wanted, run(audit, wanted), folder)
+    finally:
+        _remove(wanted.staging)
+    if "decode_errors" in wanted.decoded and audit.outside:
+        outside = derived_tables.outside(audit.inventory, audit.outside)
+        parquet_files.write(outside, folder / "decode_errors" / "part-outside.parquet")
+
+
+def _place(wanted: Wanted, parts: Iterable[Part], folder: Path) -> None:
+    """Moves the parts to the folders of their tables, in the order of the tasks; no table is left without a file."""
+    of_table: dict[str, list[Part]] = {name: [] for name in (*sorted(wanted.decoded), *wanted.derived)}
+    for part in sorted(parts):
+        if part.table == NOT_SHARED:
+            raise AuditInputError(
+                f"{folder.parent} is not there where Spark's workers run; with --tables they write too: give an --out "
+                "on a mount that all share"
+            )
+        of_table[part.table].append(part)
+    for name, mine in of_table.items():
+        target = folder / name
+        target.mkdir(exist_ok=True)
+        for number, part in enumerate(mine):
+            (wanted.staging / part.file).rename(target / f"part-{number:05d}.parquet")
+        if not mine:
+            parquet_files.write(wanted.columns(name).empty_table(), target / "part-00000.parquet")
+
+
+def _remove(staging: Path) -> None:
+    """Takes the staging folder away, also where an attempt that nobody waits for writes into it just then."""
+    for _ in range(3):
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def lists(audit: Audited, wanted: Wanted, slots: int, pool: Pool, refused: dict[str, str]) -> list[list[Piece]]:
+    """What there is to read for the decoded tables, in lists of about the same bytes, for so many slots.
+
+    Where segments are cut, their indexes are read, which a process of ``pool`` does; ``refused`` as of its ``map``.
+    """
+    options = audit.options
+    if not wanted.decoded:
+        return []
+    plan = partial(pieces.plan, audit.inventory, wanted.decoded, wants_topic=options.wants_topic)
+    if max((f.size for d in audit.inventory.log_dirs for c in d.copies for f in c.files()), default=0) > (
+        options.split_size
+    ):
+        ((_, found),) = pool.map([options.split_size], plan, refused=refused)
+    else:
+        found = plan(options.split_size)
+    size = sum(map(pieces.size, found))
+    return pieces.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))

@@ -1,0 +1,102 @@
+"""What tasks that write tables do, on every way to run: files under names that no other attempt of a task has.
+
+Who replays does not load this: it loads what decodes into rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from auditor.connectors import pieces
+from auditor.connectors.rows import How, Piece, read_piece, table_schema
+from auditor.pipeline import derived_tables
+from auditor.pipeline.parquet_files import ParquetFile
+
+if TYPE_CHECKING:
+    from auditor.rules.view import Cluster
+
+NOT_SHARED = "."  # in place of a table: the staging folder is not there where a task runs
+
+
+class Part(NamedTuple):
+    """A file that a task has written. ``task``: its number; ``file``: its name in the staging folder."""
+
+    task: int
+    table: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What tasks write, and where: the decoded tables and those derived from facts."""
+
+    staging: Path
+    decoded: frozenset[str]
+    derived: tuple[str, ...]
+    how: How
+
+    def columns(self, table: str) -> pa.Schema:
+        """The columns of one of them."""
+        return derived_tables.OF_FACTS.get(table) or table_schema(table, self.how.payload)
+
+
+class _Files:
+    """The files of one attempt of a task, a table each, made when the first row comes."""
+
+    def __init__(self, wanted: Wanted, task: int) -> None:
+        self.wanted, self.task = wanted, task
+        self.parts: list[Part] = []
+        self._files: dict[str, ParquetFile] = {}
+        self._open = ExitStack()
+
+    def add(self, table: str, rows: pa.RecordBatch) -> None:
+        """Adds rows of a table."""
+        if not rows.num_rows:
+            return
+        if table not in self._files:
+            part = Part(self.task, table, f"{table}-{self.task}-{uuid.uuid4().hex}.parquet")
+            file = ParquetFile(self.wanted.staging / part.file, self.wanted.columns(table))
+            self._files[table] = self._open.enter_context(file)
+            self.parts.append(part)
+        self._files[table].add(rows)
+
+    def close(self) -> list[Part]:
+        """Ends all files; what was written."""
+        self._open.close()
+        return self.parts
+
+
+def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
+    """A task: the decoded tables of some pieces. Memory: a chunk of a segment, and a row group a table."""
+    number, found = numbered
+    if not wanted.staging.is_dir():
+        return [Part(number, NOT_SHARED, "")]
+    files = _Files(wanted, number)
+    for piece in found:
+        for table, rows in read_piece(piece, pieces.tables_of(piece, wanted.decoded), wanted.how):
+            if table in wanted.decoded:
+                files.add(table, rows)
+    return files.close()
+
+
+def derive(
+    wanted: Wanted, clusters: dict[str, Cluster], number: int, logs: Iterable[tuple[str, list[bytes]]]
+) -> list[Part]:
+    """A task: the derived tables of some logs, each the key of its cluster and the pickled facts of its replicas."""
+    if not wanted.staging.is_dir():
+        return [Part(number, NOT_SHARED, "")]
+    files = _Files(wanted, number)
+    for join_key, facts in logs:
+        copies = [pickle.loads(one) for one in facts]
+        for table in wanted.derived:
+            for rows in derived_tables.of_log(copies, clusters[join_key], table):
+                files.add(table, rows)
+    return files.close()

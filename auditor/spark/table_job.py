@@ -1,0 +1,68 @@
+"""The tasks that write tables, as one job of Spark's: no row of a table passes through the JVM, nor the driver."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from auditor.connectors import gate
+from auditor.connectors.rows import Piece
+from auditor.pipeline import table_parts, table_tasks
+from auditor.pipeline.isolation import Pool
+from auditor.pipeline.table_tasks import Part, Wanted
+from auditor.spark import fatal_files, scan
+from auditor.spark.streams import LOG, by_log, in_batches, logs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from auditor.pipeline.runner import Audited
+    from auditor.rules.view import Cluster
+
+PARTS = "task int, name string, file string"
+PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", pa.string())])
+
+
+def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+    """Runs them; once more without files that kill their reader, which go to ``audit.fatal``."""
+    return fatal_files.without(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
+
+
+def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
+    refused = audit.refused()
+    shares = list(enumerate(table_parts.lists(audit, wanted, scan.slots(spark), pool, refused)))
+    frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused), PARTS)] if shares else []
+    if wanted.derived:
+        facts: DataFrame = audit.copies.frame  # type: ignore[attr-defined]
+        work = partial(_derive, pickle.dumps((wanted, audit.clusters), 5))
+        frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(work, PARTS))
+    if not frames:
+        return []
+    rows = (frames[0].union(frames[1]) if len(frames) > 1 else frames[0]).toArrow()
+    return [Part(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+
+
+def _reported(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+    yield from in_batches(parts, PARTS_ARROW)
+
+
+def _decode(wanted: Wanted, refused: dict[str, str], numbered: tuple[int, list[Piece]]) -> Iterator[pa.RecordBatch]:
+    with gate.guarded(refused):
+        parts = table_tasks.decode(wanted, numbered)
+    yield from _reported(parts)
+
+
+def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    wanted: Wanted
+    clusters: dict[str, Cluster]
+    wanted, clusters = pickle.loads(shipped)
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    found = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
+    yield from _reported(table_tasks.derive(wanted, clusters, number, found))
