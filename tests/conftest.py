@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from auditor.spark import jvm
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 
+# For sessions that a test starts as others do, without what the auditor asks of the JVM: compile fast, not well.
+SHORT_JVM = {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{' '.join(jvm.OPTIONS)}' pyspark-shell"}
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # many more cases, wherever tests choose some
 
 # No deadline: speed is measured in bench/, never asserted. The same cases every time, but for the nightly run.
@@ -92,24 +96,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One local Spark session for the whole run: two threads, retries as users have them, one shuffle partition, no UI,
-    this very Python."""
-    from pyspark.sql import SparkSession
-
-    from auditor.spark.session import NEEDED, local_with_retries
+    """One local Spark session for the whole run, started as users have it (retries, a JVM for short runs, no UI): two
+    threads, one shuffle partition, this very Python."""
+    from auditor.spark.session import start
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    settings = NEEDED | {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-    }
-    builder = SparkSession.builder.master(local_with_retries("local[2]")).appName("tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = start("local[2]", {"spark.sql.shuffle.partitions": "1"})
     yield session
     session.stop()
