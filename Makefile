@@ -4,6 +4,9 @@ BIN = .venv/bin
 # In front of whatever may start a JVM: the Java that was found is the one that Spark gets.
 WITH_JAVA = . scripts/java.sh &&
 
+# Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: help setup demo test test-unit test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
 
 help: ## list the targets

@@ -213,6 +213,8 @@ def contradicting_window(log: LogView, t: np.void) -> Window | None:
     if found.number(int(t["marker_offset"])) is not None:
         return None
     numbers = _unmarked_behind(log, found, t)
+    if not len(numbers):
+        return None
     windows = found.windows[numbers]
     denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & _epoch_fits(windows, t)
     in_time = _decided_at(windows, t, _slacks(log, windows))
@@ -229,6 +231,8 @@ def own_window(log: LogView, t: np.void) -> Window | None:
     the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
     """
     found = matching(log, int(t["producer_id"]))
+    if not len(found.windows):  # as where the coordinator's log was cleaned: of nearly all markers
+        return None
     carried_out = found.numbers[(found.markers < t["marker_offset"]) & (found.numbers >= 0)]
     windows = found.windows
     behind = np.arange(len(windows)) > carried_out.max(initial=-1)
@@ -261,6 +265,8 @@ def unmarked_behind(log: LogView, t: np.void) -> Iterator[Window]:
 
 def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
     """Their numbers."""
+    if not len(found.unmarked):
+        return found.unmarked
     behind = found.number(int(t["prev_marker_offset"]))
     if behind is not None:
         return found.unmarked[found.unmarked > behind]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from auditor.spark import jvm
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 
+# For sessions that a test starts as others do, without what the auditor asks of the JVM: compile fast, not well.
+SHORT_JVM = {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{' '.join(jvm.OPTIONS)}' pyspark-shell"}
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"  # many more cases, wherever tests choose some
 
 # No deadline: speed is measured in bench/, never asserted. The same cases every time, but for the nightly run.
@@ -33,6 +38,17 @@ def missing_java() -> str:
         return "WITHOUT_JAVA is set"
     done = subprocess.run(["sh", "-c", ". scripts/java.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stderr.strip() if done.returncode else ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end: the garbage collector would walk all of it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -80,24 +96,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One local Spark session for the whole run: two threads, retries as users have them, one shuffle partition, no UI,
-    this very Python."""
-    from pyspark.sql import SparkSession
-
-    from auditor.spark.session import NEEDED, local_with_retries
+    """One local Spark session for the whole run, started as users have it (retries, a JVM for short runs, no UI): two
+    threads, one shuffle partition, this very Python."""
+    from auditor.spark.session import start
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    settings = NEEDED | {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-    }
-    builder = SparkSession.builder.master(local_with_retries("local[2]")).appName("tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = start("local[2]", {"spark.sql.shuffle.partitions": "1"})
     yield session
     session.stop()

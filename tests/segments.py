@@ -5,6 +5,7 @@ Also what tests do with segments: read one held in memory, and count what came o
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import struct
@@ -66,6 +67,7 @@ def batch(body: bytes, count: int, **header: Any) -> bytes:
     return front + after + body
 
 
+@functools.cache  # the checksum of a byte takes kafka-python 0.1 µs, and many tests build the same log
 def simple(base_offset: int, count: int = 3, codec: int = 0, value: bytes = b"value" * 20, **header: Any) -> bytes:
     """A batch of ``count`` like records."""
     body = b"".join(record(delta, b"k%d" % delta, value, delta) for delta in range(count))

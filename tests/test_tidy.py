@@ -282,6 +282,18 @@ def test_units_start_no_process_and_no_spark(path: Path) -> None:
     assert not re.search(r"\bspark: |mark\.spark\b", source), "it belongs in tests/spark"
 
 
+def asks_for_spark(path: Path) -> bool:
+    """Whether a test takes the fixture ``spark``."""
+    return bool(re.search(r"def test_\w+\([^)]*\bspark: ", path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("folder", ["tests/whole", "tests/processes", "tests/fuzz", "tests/differential"])
+def test_all_who_share_the_spark_session_stand_together(folder: str) -> None:
+    """With ``-n`` one worker has all of tests/spark: elsewhere the fixture would start a second JVM in another one."""
+    assert any(map(asks_for_spark, sources("tests/spark")))
+    assert not [name_of(path) for path in sources(folder) if asks_for_spark(path)]
+
+
 def test_a_process_in_a_unit_test_is_seen() -> None:
     assert starts_python("subprocess.run([sys." + "executable, '-c', code])")
 

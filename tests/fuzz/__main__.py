@@ -77,7 +77,8 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
         slowest = max(slowest, (took, name, number))
     faulthandler.cancel_dump_traceback_later()
     times = ", ".join(f"{name} {us // 1000} ms" for name, us in spent.most_common(5))
-    print(f"{len(numbers)} mutants, slowest {slowest[0] * 1e3:.0f} ms ({slowest[1]} {slowest[2]}); most time: {times}")
+    what = f"{len(numbers)} mutants of {len(spent)} kinds"
+    print(f"{what}, slowest {slowest[0] * 1e3:.0f} ms ({slowest[1]} {slowest[2]}); most time: {times}")
     print(f"memory grew by {(_memory() - before) >> 20} MiB")
     if slowest[0] > SLOW_S:
         print(f"too slow: {slowest}", file=sys.stderr)

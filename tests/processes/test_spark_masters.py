@@ -12,7 +12,7 @@ import pytest
 from auditor.pipeline.options import AuditOptions
 from tests import corpora, every_corpus
 from tests.audited import published
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SHORT_JVM
 from tests.written_tables import tables_of
 
 pytestmark = pytest.mark.spark
@@ -39,7 +39,8 @@ def test_connect_says_the_same(tmp_path: Path) -> None:
     path, as_of = str(corpora.unpack("hanging-36")), corpora.manifest("hanging-36")["copied_at"]
     published(AuditOptions((path,), tmp_path / "here", records=True, tables=True, as_of=as_of))
     command = [sys.executable, "-m", "tests.processes.connect_audit", path, str(as_of), str(tmp_path / "connect")]
-    ran = subprocess.run(command, capture_output=True, text=True, env=ENV, check=False, cwd=tmp_path)
+    env = ENV | SHORT_JVM
+    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert findings(tmp_path / "connect") == findings(tmp_path / "here")
     assert tables_of(tmp_path / "connect") == tables_of(tmp_path / "here")

@@ -15,6 +15,7 @@ from auditor import running
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.spark import scan
 from tests import every_corpus
+from tests.audited import published
 from tests.spark.test_split import Divided, divide_all
 
 if TYPE_CHECKING:
@@ -42,21 +43,35 @@ def test_every_corpus_is_there(inline: dict[str, Any]) -> None:
     assert len(set(clusters)) > len(every_corpus.NAMES) / 2
 
 
-def some_in_parts(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
-    """The copies of two corpora in parts; a copy in parts is a task of its own, so that all of them would take long."""
-    large, small = divide_all(tasks, slots)
-    divided = [t for t in large if {"hanging-36", "replicas-41"} & set(t.place.path.split("/"))]
-    return divided, [*small, *(t for t in large if t not in divided)]
-
-
-@pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "some in parts"])
 def test_spark_finds_the_same(
-    in_parts: bool, inline: dict[str, Any], paths: tuple[str, ...], spark: SparkSession, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    if in_parts:
-        monkeypatch.setattr(scan, "divide", some_in_parts)
+    inline: dict[str, Any], paths: tuple[str, ...], spark: SparkSession, tmp_path: Path
+) -> None:
     running.audit(every_corpus.options(paths, tmp_path), spark=spark)
     found = every_corpus.results(tmp_path)
     assert found["findings"] == inline["findings"]
     assert found["summary"] == inline["summary"]
+
+
+IN_PARTS = frozenset({"hanging-36", "replicas-41"})
+BESIDE = frozenset({"healthy-28", "legacy-0102", "healthy-41"})  # the last is the name of a folder of texts, too
+
+
+def some_in_parts(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
+    """The copies of two corpora in parts; a copy in parts is a task of its own, so that all of them would take long."""
+    large, small = divide_all(tasks, slots)
+    divided = [t for t in large if IN_PARTS & set(t.place.path.split("/"))]
+    return divided, [*small, *(t for t in large if t not in divided)]
+
+
+def test_spark_finds_the_same_in_parts_beside_whole_ones(
+    paths: tuple[str, ...], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = tuple(path for path in paths if Path(path).name in IN_PARTS | BESIDE)
+    assert len(some) > len(IN_PARTS | BESIDE)
+    published(every_corpus.options(some, tmp_path / "here"))
+    monkeypatch.setattr(scan, "divide", some_in_parts)
+    running.audit(every_corpus.options(some, tmp_path / "spark"), spark=spark)
+    here, found = (every_corpus.results(tmp_path / name) for name in ("here", "spark"))
+    assert found["findings"] == here["findings"]
+    assert found["summary"] == here["summary"]
+    assert here["findings"]

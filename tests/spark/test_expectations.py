@@ -12,7 +12,6 @@ from auditor import running
 from auditor.outputs.expectations import logs
 from auditor.pipeline import results
 from auditor.pipeline.options import AuditOptions
-from auditor.rules.expectations import gx_run, suites
 from auditor.rules.expectations.measures import MEASURES, columns_of, frame_of
 from auditor.spark import spark_tables
 from auditor.spark.spark_tables import count
@@ -51,6 +50,8 @@ def test_a_healthy_directory_meets_every_expectation(spark: SparkSession, tmp_pa
 
 
 def test_spark_frames_are_judged_as_pandas_ones(spark: SparkSession) -> None:
+    from auditor.rules.expectations import gx_run, suites  # takes 4 s, in each worker that collects this file
+
     audit = opened(corpora.unpack("hanging-36"))
     frames = {"findings": results.findings(audit).to_pandas(), "logs": logs(audit)}
     names = ("suite", "column", "success", "broken")

@@ -1,12 +1,21 @@
-"""The shared session is what its fixture says: this Python in the workers, Arrow both ways, our packages importable."""
+"""The shared session is what its fixture says, our packages importable; a worker that lacks them says what to do."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from auditor import register
+from auditor.connectors.sources import _KNOWING, NO_PACKAGE
+from tests import corpora
+
+NAME = "hanging-36"
 
 
 def test_workers_run_this_python_and_know_our_packages(spark: SparkSession) -> None:
@@ -25,3 +34,22 @@ def test_workers_run_this_python_and_know_our_packages(spark: SparkSession) -> N
 
 def test_one_shuffle_partition(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
+def test_a_worker_without_the_package_says_what_to_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditor.spark.adopted.adopt", lambda session: session)
+    bare = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)
+    monkeypatch.setattr(spark.sparkContext, "environment", {"PYTHONPATH": ""})
+    register_again(spark)
+    with pytest.raises(PySparkException, match=NO_PACKAGE.split(" {}")[0]):
+        spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME))).count()
+    monkeypatch.undo()
+    register_again(spark)
+    assert spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME))).count()
+
+
+def register_again(spark: SparkSession) -> None:
+    """As if the session were new, so that it takes the workers' Python of now."""
+    _KNOWING.discard(spark)
+    register(spark)

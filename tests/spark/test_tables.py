@@ -1,4 +1,4 @@
-"""The tables on Spark: derived ones against the manifests, all of them as Parquet, and SQL over them."""
+"""The tables on Spark: derived ones against the manifests, and SQL over them; as Parquet: ``test_two_ways``."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.connectors import schema
-from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.what_if_audit import AuditWithVerdicts
 from auditor.pipeline.whole_audit import Audit
@@ -62,18 +59,3 @@ def test_wrong_sql_is_one_line_with_a_hint(spark: SparkSession) -> None:
         with pytest.raises(AuditInputError, match=r"tables: batches, records") as raised:
             ask(spark, "healthy-41", text)
         assert "\n" not in str(raised.value)
-
-
-def test_every_table_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(corpora.unpack("unknown-producer-41"))
-    options = AuditOptions((path,), tmp_path / "out", tables=True, records=True)
-    running.audit(options, lambda _: None, spark)
-    expected = set(schema.DECODED) | {"producer_states", "transactions", "findings"}
-    folder = tmp_path / "out" / "tables"
-    assert {item.name for item in folder.iterdir()} == expected
-    for name in expected:
-        columns = schema.DECODED.get(name) or derived_tables.OF_FACTS.get(name)
-        read = pq.read_table(folder / name)
-        if columns is not None:
-            assert read.schema.names == columns.names
-    assert pq.read_table(folder / "batches").num_rows == len(ask(spark, "unknown-producer-41", "select 1 from batches"))

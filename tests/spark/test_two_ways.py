@@ -1,4 +1,4 @@
-"""Spark and the processes of this machine write the same tables; the same findings: ``test_every_corpus``."""
+"""Spark and the processes of this machine write the same tables, all of them; findings: ``test_every_corpus``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor import running
+from auditor.connectors import schema
+from auditor.pipeline import derived_tables
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.written_tables import tables_of
 
@@ -15,9 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_tables_are_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_table_is_written_and_the_same(spark: SparkSession, tmp_path: Path) -> None:
     path, as_of = str(corpora.unpack("altered-41")), corpora.manifest("altered-41")["copied_at"]
     options = AuditOptions((path,), tmp_path / "inline", records=True, tables=True, as_of=as_of, master="inline[2]")
     running.audit(replace(options, out=tmp_path / "spark [1]"), spark=spark)
     running.audit(options)
-    assert tables_of(tmp_path / "inline") == tables_of(tmp_path / "spark [1]")
+    tables = tables_of(tmp_path / "spark [1]")
+    assert tables_of(tmp_path / "inline") == tables
+    assert tables.keys() == set(schema.DECODED) | {"producer_states", "transactions", "findings"}
+    for name, (written, _) in tables.items():
+        if (columns := schema.DECODED.get(name) or derived_tables.OF_FACTS.get(name)) is not None:
+            assert written.names == columns.names
+    with running.runner(options, spark) as runner:
+        asked = Audit(options, runner).query("select count(*) n from batches").to_pylist()
+    assert asked == [{"n": len(tables["batches"][1])}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import uuid
 from typing import Any
 
@@ -16,6 +17,7 @@ BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 NO_DEFAULT = -(1 << 70)  # no field can have it, so kafka-python leaves no value out
 
 
+@functools.cache
 def kafka_python(message: Message) -> StructField:
     """The message as kafka-python's schema."""
     return StructField(

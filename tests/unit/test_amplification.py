@@ -31,7 +31,7 @@ LINES = DEFAULT_LIMITS.max_checkpoint_entries
 BAD = DEFAULT_LIMITS.max_bad_lines
 
 
-@pytest.mark.parametrize("more", [0, 1, 1000])
+@pytest.mark.parametrize("more", [0, 1])
 def test_lines_of_a_checkpoint(more: int) -> None:
     """A leader-epoch checkpoint of 12 MB took 1 GiB."""
     head = b"0\n%d\n" % (LINES + more)
@@ -45,9 +45,11 @@ def test_lines_of_a_checkpoint(more: int) -> None:
 
 
 def test_lines_of_the_high_watermarks() -> None:
-    data = b"0\n%d\n" % (LINES + 7) + b"".join(b"t%d 0 %d\n" % (k, k) for k in range(LINES + 7))
-    found, errors = decode_offset_checkpoint(data)
-    assert (len(found), [e.reason for e in errors]) == (LINES, ["limit"])
+    head, lines = b"0\n%d\n" % (LINES + 1000), [b"t%d 0 %d\n" % (k, k) for k in range(LINES + 1000)]
+    found, errors = decode_offset_checkpoint(head + b"".join(lines))
+    assert len(found) == LINES
+    read = len(head) + sum(map(len, lines[:LINES]))
+    assert [(e.reason, e.position, e.length) for e in errors] == [("limit", read, sum(map(len, lines[LINES:])))]
 
 
 def test_bad_lines_are_not_named_without_end() -> None:
@@ -123,19 +125,17 @@ def test_a_time_that_is_no_number_is_the_users_mistake() -> None:
 
 
 @pytest.mark.parametrize("value", ["99999999999999999999", "7" * 5000, "\u00b2", "nine"], ids=lambda v: v[:20])
-@pytest.mark.parametrize(
-    "name",
-    ["producer.id.expiration.ms", "transactional.id.expiration.ms", "offsets.topic.num.partitions",
-     "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms", "log.retention.hours"],
-)  # fmt: skip
-def test_one_value_in_server_properties_ends_nothing(tmp_path: Path, name: str, value: str) -> None:
-    """It ended the whole audit with 732 lines of trace; now it is left out, and said."""
+def test_a_value_in_server_properties_ends_nothing(tmp_path: Path, value: str) -> None:
+    """One ended the whole audit with 732 lines of trace; now each is left out, and said."""
+    names = ["producer.id.expiration.ms", "transactional.id.expiration.ms", "offsets.topic.num.partitions",
+             "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms",
+             "log.retention.hours"]  # fmt: skip
     settings = corpora.copy("hanging-36", tmp_path) / "server-1.properties"
-    settings.write_text(settings.read_text() + f"{name}={value}\n", encoding="utf-8")
+    settings.write_text(settings.read_text() + "".join(f"{name}={value}\n" for name in names), encoding="utf-8")
     errors = [e.error for e in discover([str(tmp_path)]).errors]
-    assert [(e.file, e.reason) for e in errors] == [("server-1.properties", "bad_value")]
-    assert name in errors[0].detail
-    assert value not in errors[0].detail
+    assert [(e.file, e.reason) for e in errors] == [("server-1.properties", "bad_value")] * len(names)
+    assert sorted(name for e in errors for name in names if name in e.detail) == sorted(names)
+    assert not any(value in e.detail for e in errors)
     found = audit_folder(tmp_path, None)
     assert sum(f.rule == "hanging-transaction" for f in found) == 4
 

@@ -207,7 +207,7 @@ def damage(data: bytearray, random: np.random.Generator) -> None:
 @pytest.mark.parametrize("seed", range(8 if NIGHTLY else 4))
 def test_random_damage(seed: int) -> None:
     random = np.random.default_rng(seed)
-    for _ in range(400):
+    for _ in range(400 if NIGHTLY else 200):
         data = bytearray(MIXED)
         for _ in range(int(random.integers(1, 6))):
             if data:
@@ -218,7 +218,7 @@ def test_random_damage(seed: int) -> None:
 def test_random_damage_of_real_segments() -> None:
     random = np.random.default_rng(1)
     files = [path for name in corpora.names() for path in corpora.unpack(name).glob("broker-*/*/*.log")]
-    for _ in range(300):
+    for _ in range(300 if NIGHTLY else 150):
         data = bytearray(files[int(random.integers(0, len(files)))].read_bytes()[:20_000])
         for _ in range(int(random.integers(1, 6))):
             if data:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import random
 import struct
@@ -150,8 +151,10 @@ def commit(chance: random.Random) -> tuple[bytes, bytes | None]:
     return key, stored[:-1] if chance.random() < 0.02 else stored
 
 
-def offsets_log(chance: random.Random) -> tuple[bytes, list[dict[str, int]]]:
+@functools.cache
+def offsets_log(seed: int) -> tuple[bytes, list[dict[str, int]]]:
     """Batches and the markers among them."""
+    chance = random.Random(seed)
     data, ends = b"", []
     for offset in range(0, 600, 2):
         producer = chance.choice((7, 8))
@@ -181,7 +184,7 @@ def reported(seen: WatchedOffsets) -> dict[str, object]:
 @pytest.mark.parametrize("log_start", [0, 111])
 @pytest.mark.parametrize("seed", range(20))
 def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
-    data, ends = offsets_log(random.Random(seed))
+    data, ends = offsets_log(seed)
     assert same_both_ways(OFFSETS, data, payload=log_start > 0).keys() == TABLES[OFFSETS]
     plain, quick = InternalRows(OFFSETS, LIMITS), OffsetsReader(log_start, LIMITS)
     for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):

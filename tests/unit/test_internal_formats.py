@@ -26,6 +26,7 @@ from auditor.connectors.codec.share_group_state import TYPES, decode_share_group
 from auditor.connectors.codec.struct_json import as_printed
 from auditor.connectors.schema import GROUP_METADATA, OFFSET_COMMITS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE
 from tests import formats
+from tests.conftest import NIGHTLY
 from tests.unit import client_encoding
 from tests.unit.log_reader import Read, read_log
 
@@ -262,7 +263,7 @@ def mutants(topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Keys and values of real records with a few bytes changed, and cut."""
     chance = random.Random(topic)
     real = [read for _name, folder, _said in formats.printed(topic) for read in reads(folder).values()]
-    for _ in range(3000):
+    for _ in range(3000 if NIGHTLY else 800):
         read = chance.choice(real)
         parts = [bytearray(part or b"") for part in (read.key, read.value)]
         part = chance.choice([part for part in parts if part])

@@ -70,6 +70,11 @@ def test_a_batch_never_has_more_events_than_there_are_kinds() -> None:
     assert of.progress["events"] == len(first)
 
 
+def exact(value: object) -> object:
+    """What tells a value from any other; of an array its bytes, since its text leaves out most of a long one."""
+    return (value.dtype, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else repr(value)
+
+
 @pytest.fixture(scope="module")
 def with_room() -> list[CopyFacts]:
     """Facts of histories whose events have all the room they need."""
@@ -84,8 +89,7 @@ def test_a_table_with_room_for_one_batch_gives_the_same_facts(
     for seed, facts in enumerate(with_room):
         again = facts_of(history(seed))
         for field in dataclasses.fields(facts):
-            assert repr(getattr(again, field.name)) == repr(getattr(facts, field.name)), field.name
-        assert again.events.tobytes() == facts.events.tobytes()
+            assert exact(getattr(again, field.name)) == exact(getattr(facts, field.name)), field.name
 
 
 def test_the_replay_stops_before_a_batch_that_may_find_no_room() -> None:

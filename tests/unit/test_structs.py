@@ -17,6 +17,7 @@ from auditor.connectors.codec import (
     transaction_log,
 )
 from auditor.connectors.codec.structs import MAX_ELEMENTS, Field, Message, Problem, decode, read_uvarint, uuid_text
+from tests.conftest import NIGHTLY
 from tests.unit import client_encoding
 
 MESSAGES = [
@@ -71,7 +72,7 @@ def test_the_uuid_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize(("message", "version"), WRITTEN)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=200 if NIGHTLY else 8)
 @given(data=st.data())
 def test_what_kafka_python_writes_is_read(message: Message, version: int, data: st.DataObject) -> None:
     values = data.draw(client_encoding.values(message, version))

@@ -21,7 +21,7 @@ from auditor.replay import bounds
 from auditor.replay.copy_reader import CopyReader
 from auditor.rules.finding import Finding
 from tests import audited, corpora, facts
-from tests.unit.test_what_if import by_log, facts_below
+from tests.whole.test_what_if import by_log, facts_below
 
 Row = dict[str, Any]
 ALL = corpora.names() + corpora.campaigns()
