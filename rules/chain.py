@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
-from auditor.rules import safety
+from auditor.rules import repairs
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
 from auditor.rules.finding import Finding
 from auditor.rules.integrity import FAMILY
@@ -301,7 +301,7 @@ def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
         },
         remedy=f"Look into the folder of broker {copy.broker_id} for {file}, and copy the .txnindex files too"
         if not_copied
-        else safety.rebuild(copy, file, f"{file.removesuffix('.txnindex')}.index"),
+        else repairs.rebuild(copy, file, f"{file.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -382,5 +382,5 @@ def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: Any, severity: str,
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=safety.rebuild(copy, f"{stem}.txnindex", f"{stem}.index"),
+        remedy=repairs.rebuild(copy, f"{stem}.txnindex", f"{stem}.index"),
     )

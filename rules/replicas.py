@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.rules import safety
+from auditor.rules import repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of
@@ -131,7 +131,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "recovering": election.recovering,
             "lost": lost,
         },
-        remedy=safety.rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
+        remedy=repairs.rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
     )
 
 
@@ -220,10 +220,10 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "leader_epochs": {"this_copy": _lineage(copy), "leader_copy": _lineage(leader)},
             "topic_ids": [copy.topic_id, leader.topic_id] if copy.topic_id != leader.topic_id else None,
         },
-        remedy=safety.rescue(log, copy, first)
+        remedy=repairs.rescue(log, copy, first)
         if lost is not None
         else f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
-        f"broker {leader.broker_id} is right, {safety.refetch(log, copy, leader)}",
+        f"broker {leader.broker_id} is right, {repairs.refetch(log, copy, leader)}",
     )
 
 
@@ -333,12 +333,14 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool) -> str:
 
 
 def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
-    refetch = safety.refetch(log, without, holder)
+    refetch = repairs.refetch(log, without, holder)
     if without is log.leader:
-        return (
-            f"Before anything else keep broker {holder.broker_id}'s folder {holder.folder}: make broker "
-            f"{holder.broker_id} leader of {log.name} (kafka-leader-election.sh), then {refetch}"
-        )
+        keep = f"Before anything else copy broker {holder.broker_id}'s folder {holder.folder} to a safe place"
+        if why := repairs.keeps_out(log, holder):
+            return (
+                f"{keep}. Do not make it leader: {why}. Read the copy with kafka-dump-log.sh --print-data-log --files"
+            )
+        return f"{keep}. If broker {holder.broker_id} is in the Isr, {repairs.lead(log, holder)}; then {refetch}"
     return f"Do not let broker {without.broker_id} become leader of {log.name}: {refetch}"
 
 
@@ -399,7 +401,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
             "in_flight": True if late else None,
         },
         remedy=f"In the replica's segment that holds offset {entry['last_offset']}: "
-        + safety.rebuild(without, "its .txnindex", "its .index"),
+        + repairs.rebuild(without, "its .txnindex", "its .index"),
     )
 
 

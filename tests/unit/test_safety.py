@@ -10,7 +10,7 @@ import pytest
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import safety
+from auditor.rules import repairs
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 from tests import corpora
@@ -144,7 +144,7 @@ def copy(broker: int) -> CopyFacts:
 def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple[int, ...], moves: bool) -> None:
     cluster = Cluster(as_of=0, newest_time=0, in_sync={("t", 0): in_sync})
     mine = copy(1)
-    said = safety.refetch(log_of([mine], cluster), mine)
+    said = repairs.refetch(log_of([mine], cluster), mine)
     assert ("then stop broker 1, move t-0 away" in said) == moves
     assert said.startswith("check that broker 2 is in the Isr: kafka-topics.sh" if moves else "Do not move or delete")
 
