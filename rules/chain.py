@@ -190,10 +190,14 @@ def _without_snapshot(copy: CopyFacts, link: SnapshotLink) -> str:
             f"Do not delete {link.file}: the log below it is gone, so what it knows of older producers would be lost; "
             "compare it with the snapshots of the other replicas"
         )
+    start = f"Stop broker {copy.broker_id}, move {link.file} out of the folder and keep it"
+    if older:
+        return f"{start}, start it: an older one is loaded, the log replayed. It loses nothing: the log has it all"
     return (
-        f"Stop broker {copy.broker_id}, move {link.file} out of the folder and keep it, start it: an older snapshot is "
-        "loaded, the log replayed; if no older one is left, move .kafka_cleanshutdown of the log directory away too: "
-        "nothing is lost: the log has it all"
+        "Nothing in haste: a start that finds no snapshot forgets all producers, unless it is one as after a crash. "
+        f"Where the recovery of {copy.log_dir} in summary.json cuts nothing: {start}, with "
+        ".kafka_cleanshutdown of the log directory, start it: it recovers the last segment of every log there (and "
+        "would cut it at a broken batch), and makes the snapshots anew"
     )
 
 

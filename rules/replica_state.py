@@ -83,7 +83,8 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
                   "leader_epochs": [copy.last_leader_epoch, leader.last_leader_epoch], "in_flight": doubt or None,
                   "seen_on": {"broker_id": copy.broker_id, "log_dir": copy.log_dir},
                   "confidence": "undecidable" if doubt else "proved"},
-        remedy=f"If those below {copy.log_start} have to be gone, delete them once more (kafka-delete-records.sh)",
+        remedy=f"If those below {copy.log_start} have to be gone, delete them once more (kafka-delete-records.sh), "
+        "which cannot be undone",
     )  # fmt: skip
 
 

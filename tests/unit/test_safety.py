@@ -160,6 +160,20 @@ def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
     assert all(f.remedy.startswith("Do not move or delete bank.ledger-0") for f in found)
 
 
+def test_a_start_as_after_a_crash_is_tied_to_what_it_would_cut(tmp_path: Path) -> None:
+    """Without a snapshot a clean start forgets all producers; one as after a crash recovers every log (LogLoader)."""
+    lab = Lab(tmp_path, "hanging-36", PARTITION)
+    log = lab.log(PARTITION)
+    ((offset, (known, *_)),) = log.snapshots.items()
+    log.snapshots[offset] = [known._replace(sequence=known.sequence + 7)]
+    log.save()
+    (found,) = [f for f in lab.findings() if f.rule == "snapshot-replay-mismatch"]
+    assert found.remedy.index("Where the recovery of broker-1 in summary.json cuts nothing") < found.remedy.index(
+        ".kafka_cleanshutdown"
+    )
+    assert "nothing is lost" not in found.remedy
+
+
 @pytest.mark.parametrize(("in_sync", "says"), [((1,), ""), ((1, 2, 3), "Audit the copies of broker 2 and 3 first")])
 def test_replicas_that_were_not_audited_are_asked_first(tmp_path: Path, in_sync: tuple[int, ...], says: str) -> None:
     changed = ChangedCoordinator(tmp_path)
