@@ -46,8 +46,8 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
         f"start broker {_some(brokers)}, in sync by the metadata" if brokers else "start those that were in sync last"
     )
     return (
-        f"bring a leader of {_some(sorted(names))} back: {start} ({commands.unavailable()} shows what has none). "
-        "Never by an unclean election: it drops what only the replicas in sync have"
+        f"bring a leader of {_some(sorted(names))} back: {start}; what has none: {commands.unavailable()} ; never by "
+        "an unclean election: it drops what only the replicas in sync have"
     )
 
 
@@ -90,7 +90,7 @@ def rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
     """
     return (
         f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
-        f"then): copy the folder to a safe place, read the copy with kafka-dump-log.sh --print-data-log --files, and "
+        f"then): copy the folder to a safe place, read the copy ({commands.dump(None, '--print-data-log')}), and "
         f"produce again what is missed; set unclean.leader.election.enable=false for {log.topic}. {LOOK}"
     )
 

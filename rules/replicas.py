@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.rules import repairs
+from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of
@@ -222,8 +222,8 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         },
         remedy=repairs.rescue(log, copy, first)
         if lost is not None
-        else f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
-        f"broker {leader.broker_id} is right, {repairs.refetch(log, copy, leader)}",
+        else f"Compare both at offset {first} ({commands.dump(None, '--print-data-log')} of each), and the leader "
+        f"epochs in the evidence; if broker {leader.broker_id} is right, {repairs.refetch(log, copy, leader)}",
     )
 
 
@@ -337,9 +337,7 @@ def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
     if without is log.leader:
         keep = f"Before anything else copy broker {holder.broker_id}'s folder {holder.folder} to a safe place"
         if why := repairs.keeps_out(log, holder):
-            return (
-                f"{keep}. Do not make it leader: {why}. Read the copy with kafka-dump-log.sh --print-data-log --files"
-            )
+            return f"{keep}. Do not make it leader: {why}. Read the copy: {commands.dump(None, '--print-data-log')}"
         return f"{keep}. If broker {holder.broker_id} is in the Isr, {repairs.lead(log, holder)}; then {refetch}"
     return f"Do not let broker {without.broker_id} become leader of {log.name}: {refetch}"
 

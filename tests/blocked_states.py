@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.dashboards import metrics, output_formats, report, report_shapes, terminal, verdict
+from auditor.dashboards.wording import pieces
 from auditor.outputs import alerts, explaining
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
@@ -95,6 +96,8 @@ def forged(root: Path, state: str, below: bool, replicas: Replicas | None = None
     return opened(root, as_of=time + minutes * MINUTE)
 
 
+# An option without a value, with a word of the sentence behind it, which would be pasted too.
+SWALLOWED = re.compile(r"--(?:describe|unavailable-partitions|dry-run|execute|print-data-log|reset-offsets) [^-]")
 COMMANDS = ("terminal", "page", "markdown", "slack", "pagerduty")  # surfaces that show what to paste
 
 
@@ -118,4 +121,7 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     texts["slack"] = json.dumps(alerts.slack(news))
     texts["pagerduty"] = json.dumps(alerts.pagerduty(news, "key"))
     texts["page"] = html.unescape(TAGS.sub("", texts["page"]))
+    for row in rows:
+        pasted = [text for kind, text in pieces(row["remedy"] or "") if kind == "command"]
+        assert not [text for text in pasted if SWALLOWED.search(text)], row["rule"]
     return {name: " ".join(text.split()) for name, text in texts.items()}

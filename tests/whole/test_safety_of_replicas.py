@@ -153,7 +153,7 @@ def test_without_a_leader_one_is_brought_back_first(tmp_path: Path, state: str, 
     verdict, remedy, texts = read(tmp_path, state, below, three(isr, leader, fenced=True))
     assert verdict == STATES[state][3 if below else 2]
     assert f"First {NO_LEADER} {' or '.join(map(str, isr))}, in sync by the metadata" in remedy
-    assert "Never by an unclean election" in remedy
+    assert "never by an unclean election" in remedy
     at = remedy.index(NO_LEADER)
     assert all(remedy.find(then) < 0 or remedy.index(then) > at for then in (" abort --topic", "elect", MARKER))
     assert all(NO_LEADER in texts[name] for name in ("terminal", "page", "markdown") if STATES[state][4] != "waiting")
