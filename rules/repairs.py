@@ -46,8 +46,8 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
         f"start broker {_some(brokers)}, in sync by the metadata" if brokers else "start those that were in sync last"
     )
     return (
-        f"bring a leader of {_some(sorted(names))} back: {start}; what has none: {commands.unavailable()} ; never by "
-        "an unclean election: it drops what only the replicas in sync have"
+        f"bring a leader of {_some(sorted(names))} back: {start}; never by an unclean election, which drops what only "
+        f"the replicas in sync have. Those without a leader: {commands.unavailable()} "
     )
 
 

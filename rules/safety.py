@@ -219,8 +219,8 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
         "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
         "COMMIT was decided: an abort would drop records that the client was sure of." if commit
         else "Nothing is lost by it; consumers wait until its marker is written.",
-        f"Do not abort: its coordinator has decided ({state}) and will write the marker. First {first} ; "
-        f"{commands.describe_id(transactional_id)} ; if it does not go on then, {other_coordinator(coordinator)}, so "
+        f"Do not abort: its coordinator has decided ({state}) and will write the marker. First {first}; "
+        f"then {commands.describe_id(transactional_id)} ; if it does not go on, {other_coordinator(coordinator)}, so "
         f"that its markers are sent again. {repairs.LOOK}",
     )  # fmt: skip
 
