@@ -16,7 +16,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -106,18 +105,9 @@ def news(audit: Audit, least: str) -> News:
     before = None
     if options.history is not None and options.run_id is not None:
         before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
-    old = _open_then(options.history, before) if before and options.history else found.slice(0, 0)
+    old = runs.open_findings(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
     return _news_of(change.new, change.gone, change.still, audit, least)
-
-
-def _open_then(history: Path, before: runs.Run) -> pa.Table:
-    """The findings of a kept run without those that its baseline accepted."""
-    table = runs.read(history, before, "findings")
-    summary = json.loads(runs.read(history, before, "runs")["summary"][0].as_py())
-    accepted = frozenset((summary.get("baseline") or {}).get("accepted", ()))
-    names = table.column("fingerprint").to_pylist()
-    return table.filter(pa.array([name not in accepted for name in names], pa.bool_()))
 
 
 def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:
