@@ -39,8 +39,9 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
     marker is known of those in the input that have data of it; one that was added and never written to is not seen.
-    What to do: repair the partitions without marker, then move leadership of the owning __transaction_state partition,
-    so that its markers are sent again. Never abort a PrepareCommit.
+    What to do: start a broker that is in sync for each partition without a leader (never elect another one unclean);
+    if it does not go on then, let another in-sync replica lead the owning __transaction_state partition, so that its
+    markers are sent again. Never abort it by hand.
     Source: KIP-98; semantics 3.7
     """
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):

@@ -375,7 +375,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     Checks: the recovery point, the high watermark or the cleaner checkpoint lies beyond the log end, or the log start
     beyond the high watermark.
     Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
-    Can be wrong: the checkpoint was copied after the log (live directory: then said as in flight).
+    Can be wrong: the checkpoint was copied after the log (live directory: then the finding says so: in flight).
     What to do: compare with the other replicas before this one becomes leader.
     Source: UnifiedLog; semantics 6.2
     """

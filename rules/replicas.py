@@ -260,10 +260,10 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     other has not. Critical when they begin below both high watermarks; a warning when a follower has what the leader
     that the metadata names has not, though both were stopped cleanly.
     Why it matters: what lies below the high watermark was acknowledged: it is lost when the replica without it leads.
-    Can be wrong: a follower that lags, or a replica copied before the batches came (then said as in flight); bytes that
-    could not be read (then said as undecidable). Retention and cleaning are left out.
-    What to do: fetch the replica without them again; if that is the leader, first move leadership to one that has
-    them.
+    Can be wrong: a follower that lags, or a replica copied before the batches came (then the finding says so: in
+    flight); bytes that could not be read (then said as undecidable). Retention and cleaning are left out.
+    What to do: fetch the replica without them again; if that is the leader, first copy the folder of one that has them
+    to a safe place, and let it lead if it is in sync and lacks nothing that the leader has.
     Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
     """
     reported: set[tuple[int, int]] = set()  # what the leader replica lacks is one cause, however many followers have it
@@ -359,7 +359,7 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     offset, marker offset) that only one of two replicas has, where both have the marker's batch.
     Why it matters: read_committed consumers of the broker without the entry get aborted records.
     Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
-    directory whose index is of another moment (then said as in flight).
+    directory whose index is of another moment (then the finding says so: in flight).
     What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
     the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
     Source: semantics 1.10, 1.15; TransactionIndex
