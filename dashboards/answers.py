@@ -23,6 +23,10 @@ CLASSES = {
     "undecidable": "Hanging or merely slow: what would decide it was not among the inputs.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
+# What is shown in place of a class where its partition's standing says more.
+KINDS = {
+    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself."
+} | CLASSES
 _PRODUCER = ("topic", "partition", "producer_id")
 _STUCK = ("hanging", "orphan", "ghost")
 RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is blocked
@@ -76,6 +80,11 @@ class Open:
         given = self.row.get("standing")
         old = {**dict.fromkeys(_STUCK, "stuck"), "late": "overdue", "active": "waiting"}
         return str(given or old.get(self.row["class"], "unknown"))
+
+    @property
+    def kind(self) -> str:
+        """What pages call it, a key of :data:`KINDS`."""
+        return self.standing if self.standing in KINDS else str(self.row["class"])
 
     @property
     def blocks(self) -> bool:
@@ -141,8 +150,8 @@ def open_transactions(
             entry = found[key] = Open(row, cluster, log=log, findings=_about(row, about))
         if row.get("broker_id") is not None and row["broker_id"] not in entry.brokers:
             entry.brokers.append(row["broker_id"])
-    order = list(CLASSES)
-    return sorted(found.values(), key=lambda o: (order.index(o.row["class"]), -(o.row.get("age_ms") or 0), o.name))
+    order = list(KINDS)
+    return sorted(found.values(), key=lambda o: (order.index(o.kind), -(o.row.get("age_ms") or 0), o.name))
 
 
 def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Blocked]:

@@ -41,6 +41,11 @@ class Row:
         return {name: int((self.facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
 
     @property
+    def accepted(self) -> int:
+        """How many more findings the baseline of its last run accepted."""
+        return sum((self.facts.get("accepted") or {}).values())
+
+    @property
     def late(self) -> str:
         """Since when a run is missing, in words; empty where none is."""
         if not self.overdue:

@@ -33,6 +33,11 @@ class Step:
     facts: Mapping[str, Any]
 
     @property
+    def accepted(self) -> int:
+        """How many more findings its baseline accepted."""
+        return sum((self.facts.get("accepted") or {}).values())
+
+    @property
     def page(self) -> str:
         """The dashboard as of this run."""
         return "?run=" + quote(self.run_id, safe="")
@@ -46,7 +51,8 @@ class Step:
     def said(self) -> str:
         """The run in a line."""
         counted = ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
-        return f"{self.run_id}, as of {instant(self.as_of)}: {counted or 'no findings'}"
+        also = f"; {self.accepted:,} accepted" if self.accepted else ""
+        return f"{self.run_id}, as of {instant(self.as_of)}: {counted or 'no findings'}{also}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def render_report(
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=happened.stories(summary["cluster_events"], findings),
         max_stories=happened.MAX_STORIES,
-        classes=answers.CLASSES,
+        classes=answers.KINDS,
         max_open=MAX_OPEN,
         max_alike=MAX_ALIKE,
         max_open_rows=MAX_OPEN_ROWS,

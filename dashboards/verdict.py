@@ -150,11 +150,16 @@ def _ageless(row: Mapping[str, Any]) -> bool:
 
 
 def held_for(row: Mapping[str, Any]) -> str:
-    """For how long a partition is held, in words. At least nothing is unknown: the newest time is the holder's own."""
+    """For how long a partition is held, in words."""
+    return f"for {aged(row)}"
+
+
+def aged(row: Mapping[str, Any]) -> str:
+    """How old an open transaction is, in words. At least nothing is unknown: the newest time is the holder's own."""
     if _ageless(row):
-        return "for an unknown time"
+        return "an unknown time"
     least = "at least " if row.get("at_least") else ""
-    return f"for {least}{duration(row['age_ms'])}"
+    return f"{least}{duration(row['age_ms'])}"
 
 
 def begun(row: Mapping[str, Any]) -> str:

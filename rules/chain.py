@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
-from auditor.rules import safety
+from auditor.rules import repairs
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
 from auditor.rules.finding import Finding
 from auditor.rules.integrity import FAMILY
@@ -190,10 +190,14 @@ def _without_snapshot(copy: CopyFacts, link: SnapshotLink) -> str:
             f"Do not delete {link.file}: the log below it is gone, so what it knows of older producers would be lost; "
             "compare it with the snapshots of the other replicas"
         )
+    start = f"Stop broker {copy.broker_id}, move {link.file} out of the folder and keep it"
+    if older:
+        return f"{start}, start it: an older one is loaded, the log replayed. It loses nothing: the log has it all"
     return (
-        f"Stop broker {copy.broker_id}, move {link.file} out of the folder and keep it, start it: an older snapshot is "
-        "loaded, the log replayed; if no older one is left, move .kafka_cleanshutdown of the log directory away too: "
-        "nothing is lost: the log has it all"
+        "Nothing in haste: a start that finds no snapshot forgets all producers, unless it is one as after a crash. "
+        f"Where the recovery of {copy.log_dir} in summary.json cuts nothing: {start}, with "
+        ".kafka_cleanshutdown of the log directory, start it: it recovers the last segment of every log there (and "
+        "would cut it at a broken batch), and makes the snapshots anew"
     )
 
 
@@ -301,7 +305,7 @@ def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
         },
         remedy=f"Look into the folder of broker {copy.broker_id} for {file}, and copy the .txnindex files too"
         if not_copied
-        else safety.rebuild(copy, file, f"{file.removesuffix('.txnindex')}.index"),
+        else repairs.rebuild(copy, file, f"{file.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -382,5 +386,5 @@ def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: Any, severity: str,
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=safety.rebuild(copy, f"{stem}.txnindex", f"{stem}.index"),
+        remedy=repairs.rebuild(copy, f"{stem}.txnindex", f"{stem}.index"),
     )

@@ -43,6 +43,15 @@ def unavailable() -> str:
     return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"
 
 
+def prefer(topic: str, partition: int) -> str:
+    """Lets the first of a partition's replicas lead, where it is in sync. An election of type ``unclean`` would let one
+    lead that is not, and drop what it lacks."""
+    return (
+        f"kafka-leader-election.sh --bootstrap-server B --election-type preferred --topic {quote(topic)} "
+        f"--partition {partition}"
+    )
+
+
 def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
     """Shows where a group would go on in a partition; whoever has read what it loses runs it with ``--execute``."""
     return (

@@ -82,7 +82,8 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     time-out and a margin, an hour at most.
     Why it matters: members that fetch stable offsets get UNSTABLE_OFFSET_COMMIT for these partitions and cannot start
     to read them, from now until somebody writes the marker.
-    Can be wrong: files copied from a running broker at different times (then it is said as in flight).
+    Can be wrong: files copied from a running broker at different times (then the finding says that it may be in
+    flight).
     What to do: what the finding says: where its coordinator has nothing open, kafka-transactions.sh abort on the
     __consumer_offsets partition with its start offset; else its coordinator has to end it.
     Source: KIP-447
@@ -262,7 +263,8 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     a tiered log begins in remote storage, where log-start-offset-checkpoint says.
     Why it matters: above the end, the partition lost its tail or was recreated; below the start, retention took
     records that the group never read. Either way auto.offset.reset decides where the group goes on.
-    Can be wrong: the log was copied before the offsets (said as in flight); the topic was created again.
+    Can be wrong: the log was copied before the offsets (then the finding says so: in flight); the topic was created
+    again.
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
     Source: UnknownProducerId and OutOfOrderSequence page
     """

@@ -9,7 +9,7 @@ import numpy as np
 from auditor.base.words import duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
 from auditor.model.hashing import partition_for
-from auditor.rules import blocking, commands, safety
+from auditor.rules import blocking, commands, repairs, safety
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.group_offsets import watched
@@ -39,8 +39,9 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
     marker is known of those in the input that have data of it; one that was added and never written to is not seen.
-    What to do: repair the partitions without marker, then move leadership of the owning __transaction_state partition,
-    so that its markers are sent again. Never abort a PrepareCommit.
+    What to do: start a broker that is in sync for each partition without a leader (never elect another one unclean);
+    if it does not go on then, let another in-sync replica lead the owning __transaction_state partition, so that its
+    markers are sent again. Never abort it by hand.
     Source: KIP-98; semantics 3.7
     """
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
@@ -69,10 +70,13 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
                 "without_leader": away or None,
                 "decided": iso(entry.time),
             },
-            remedy=f"{commands.unavailable()} ; bring their leaders back, then move leadership of "
-            f"{TOPIC}-{log.partition}, so that its markers are sent again: kafka-leader-election.sh --bootstrap-server "
-            f"B --election-type preferred --topic {TOPIC} --partition {log.partition} (it moves nothing where the "
-            "preferred replica leads already). Do not abort it by hand. Nothing is lost by this",
+            remedy=(
+                f"First {repairs.leader_back(log.cluster, away)}"
+                if away
+                else f"Let those that have none have a leader: {commands.unavailable()} ; not by an unclean election"
+            )
+            + f". Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its markers are "
+            "sent again. Do not abort it by hand. Nothing is lost by this",
         )
 
 

@@ -103,7 +103,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 
     Checks: transactional data of a producer id with a higher epoch than any record of its id.
     Why it matters: the coordinator's state went back, after an unclean election or a restore: zombies may pass.
-    Can be wrong: __transaction_state was copied before the data (then said as in flight).
+    Can be wrong: __transaction_state was copied before the data (then the finding says so: in flight).
     What to do: restart the producers so that they initialise again; set unclean.leader.election.enable=false.
     Source: KIP-360; semantics 3.14 X9
     """
@@ -150,7 +150,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
 
     Checks: data of a producer id at or above the allocator's next one in __cluster_metadata.
     Why it matters: the data comes from another cluster, or the allocator was reset: ids will collide.
-    Can be wrong: the metadata log was copied before the data (then said as in flight).
+    Can be wrong: the metadata log was copied before the data (then the finding says so: in flight).
     What to do: do not let old producers write; find out where the segments come from.
     Source: KIP-730; semantics 3.14 X12
     """

@@ -75,10 +75,12 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     defect of Kafka 4.3.0, 4.3.1 and 4.4.0 that does so (KAFKA-20734).
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
     stop there, the cleaner too, until somebody writes a marker.
-    Can be wrong: files copied from a running broker at different times (then it is said as in flight).
-    What to do: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh abort --start-offset
-    (not where the coordinator had decided COMMIT: restore the marker from a replica that has it);
-    afterwards turn on transaction.partition.verification.enable and move to transaction.version 2.
+    Can be wrong: files copied from a running broker at different times (then the finding says that it may be in
+    flight).
+    What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
+    abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
+    may lead, else the marker has to be written again. Afterwards turn on transaction.partition.verification.enable and
+    move to transaction.version 2.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
     for t in open_transactions(log):

@@ -9,7 +9,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
-from auditor.rules import commands, safety
+from auditor.rules import commands, repairs
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -71,7 +71,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "records_behind_it": max(0, copy.log_end - int(e["base_offset"])),
                 },
                 remedy=f"Look first at {commands.dump(copy.file(int(e['segment'])), '--deep-iteration')} ; "
-                f"{safety.refetch(log, copy)}",
+                f"{repairs.refetch(log, copy)}",
             )
 
 
@@ -240,7 +240,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
                 copy=copy,
                 last_offset=last["last_offset"],
                 evidence={"expected": expected, "found": e["base_offset"], "batches": len(run)},
-                remedy=safety.refetch(log, copy),
+                remedy=repairs.refetch(log, copy),
             )
 
 
@@ -308,7 +308,7 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) 
                   "why": INDEX_FAULTS[e["fault"]], "entries": len(run),
                   "segment_position": None if time else e["entry_position"], "in_flight": left_over or None,
                   **({"confidence": "undecidable", "missing": "the index's end in memory"} if left_over else {})},
-        remedy=safety.rebuild(copy, *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
+        remedy=repairs.rebuild(copy, *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
     )  # fmt: skip
 
 
@@ -351,7 +351,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 copy=copy,
                 last_offset=run[-1]["last_offset"],
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
-                remedy=safety.refetch(log, copy),
+                remedy=repairs.refetch(log, copy),
             )
 
 
@@ -375,7 +375,7 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     Checks: the recovery point, the high watermark or the cleaner checkpoint lies beyond the log end, or the log start
     beyond the high watermark.
     Why it matters: this replica lost its tail; when it becomes leader, acknowledged records are gone.
-    Can be wrong: the checkpoint was copied after the log (live directory: then said as in flight).
+    Can be wrong: the checkpoint was copied after the log (live directory: then the finding says so: in flight).
     What to do: compare with the other replicas before this one becomes leader.
     Source: UnifiedLog; semantics 6.2
     """

@@ -90,9 +90,10 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
     retained away since, and there is no marker of that producer, epoch and result.
     Why it matters: the data stays undecided for good: read_committed consumers stop before it.
-    Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
-    What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: restore from a
-    replica that has the marker.
+    Can be wrong: the partition was deleted and recreated; files copied at different times (then the finding says so: in
+    flight).
+    What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: an in-sync
+    replica that has the marker, and lacks nothing, may lead; else the marker has to be written again.
     Source: KIP-98; semantics 3.14 X4
     """
     history = log.cluster.coordinator
@@ -330,7 +331,7 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     Checks: a marker whose coordinator epoch lies above the last leader epoch of the __transaction_state partition that
     owns its id.
     Why it matters: the marker comes from another cluster, or was forged.
-    Can be wrong: __transaction_state was copied before the marker came (then said as in flight).
+    Can be wrong: __transaction_state was copied before the marker came (then the finding says so: in flight).
     What to do: find out who wrote it.
     Source: KIP-98; semantics 3.14 X11
     """

@@ -31,7 +31,7 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
     then see UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER. Where the start went back, deleted records can be read
     again.
     Can be wrong: legal; each replica has its own retention, expiry and start. A running leader's start may be higher
-    than what it noted last (then it is said as in flight).
+    than what it noted last (then the finding says that it may be in flight).
     What to do: nothing while clients are 2.5 or newer.
     Source: KIP-360 (problem 2, and the note on reassignment); semantics 1.12, 1.15
     """
@@ -83,7 +83,8 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
                   "leader_epochs": [copy.last_leader_epoch, leader.last_leader_epoch], "in_flight": doubt or None,
                   "seen_on": {"broker_id": copy.broker_id, "log_dir": copy.log_dir},
                   "confidence": "undecidable" if doubt else "proved"},
-        remedy=f"If those below {copy.log_start} have to be gone, delete them once more (kafka-delete-records.sh)",
+        remedy=f"If those below {copy.log_start} have to be gone, delete them once more (kafka-delete-records.sh), "
+        "which cannot be undone",
     )  # fmt: skip
 
 

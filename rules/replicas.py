@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
-from auditor.rules import safety
+from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
 from auditor.rules.pairs import COMPARED, Gap, Pair, row_of
@@ -131,7 +131,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "recovering": election.recovering,
             "lost": lost,
         },
-        remedy=safety.rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
+        remedy=repairs.rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
     )
 
 
@@ -220,10 +220,10 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "leader_epochs": {"this_copy": _lineage(copy), "leader_copy": _lineage(leader)},
             "topic_ids": [copy.topic_id, leader.topic_id] if copy.topic_id != leader.topic_id else None,
         },
-        remedy=safety.rescue(log, copy, first)
+        remedy=repairs.rescue(log, copy, first)
         if lost is not None
-        else f"Compare kafka-dump-log.sh --files of both at offset {first} and the leader epochs in the evidence; if "
-        f"broker {leader.broker_id} is right, {safety.refetch(log, copy, leader)}",
+        else f"Compare both at offset {first} ({commands.dump(None, '--print-data-log')} of each), and the leader "
+        f"epochs in the evidence; if broker {leader.broker_id} is right, {repairs.refetch(log, copy, leader)}",
     )
 
 
@@ -260,10 +260,10 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     other has not. Critical when they begin below both high watermarks; a warning when a follower has what the leader
     that the metadata names has not, though both were stopped cleanly.
     Why it matters: what lies below the high watermark was acknowledged: it is lost when the replica without it leads.
-    Can be wrong: a follower that lags, or a replica copied before the batches came (then said as in flight); bytes that
-    could not be read (then said as undecidable). Retention and cleaning are left out.
-    What to do: fetch the replica without them again; if that is the leader, first move leadership to one that has
-    them.
+    Can be wrong: a follower that lags, or a replica copied before the batches came (then the finding says so: in
+    flight); bytes that could not be read (then said as undecidable). Retention and cleaning are left out.
+    What to do: fetch the replica without them again; if that is the leader, first copy the folder of one that has them
+    to a safe place, and let it lead if it is in sync and lacks nothing that the leader has.
     Source: UnknownProducerId and OutOfOrderSequence page; semantics 6.2
     """
     reported: set[tuple[int, int]] = set()  # what the leader replica lacks is one cause, however many followers have it
@@ -333,12 +333,12 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool) -> str:
 
 
 def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
-    refetch = safety.refetch(log, without, holder)
+    refetch = repairs.refetch(log, without, holder)
     if without is log.leader:
-        return (
-            f"Before anything else keep broker {holder.broker_id}'s folder {holder.folder}: make broker "
-            f"{holder.broker_id} leader of {log.name} (kafka-leader-election.sh), then {refetch}"
-        )
+        keep = f"Before anything else copy broker {holder.broker_id}'s folder {holder.folder} to a safe place"
+        if why := repairs.keeps_out(log, holder):
+            return f"{keep}. Do not make it leader: {why}. Read the copy: {commands.dump(None, '--print-data-log')}"
+        return f"{keep}. If broker {holder.broker_id} is in the Isr, {repairs.lead(log, holder)}; then {refetch}"
     return f"Do not let broker {without.broker_id} become leader of {log.name}: {refetch}"
 
 
@@ -359,7 +359,7 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     offset, marker offset) that only one of two replicas has, where both have the marker's batch.
     Why it matters: read_committed consumers of the broker without the entry get aborted records.
     Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
-    directory whose index is of another moment (then said as in flight).
+    directory whose index is of another moment (then the finding says so: in flight).
     What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
     the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
     Source: semantics 1.10, 1.15; TransactionIndex
@@ -399,7 +399,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
             "in_flight": True if late else None,
         },
         remedy=f"In the replica's segment that holds offset {entry['last_offset']}: "
-        + safety.rebuild(without, "its .txnindex", "its .index"),
+        + repairs.rebuild(without, "its .txnindex", "its .index"),
     )
 
 

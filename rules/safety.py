@@ -6,19 +6,20 @@ only for data that no transaction of its coordinator can claim any more.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
 
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
-from auditor.rules import blocking, commands
+from auditor.rules import commands, repairs
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_at_coordinator
 from auditor.rules.state_records import TOPIC
-from auditor.rules.view import LogView
+from auditor.rules.view import Cluster, LogView
 from auditor.rules.windows import owner_complete, unmarked_behind
 
-LOOK = "Nothing is lost by looking."
 GONE = "nothing here: its data was deleted already"
 
 
@@ -39,15 +40,25 @@ class Advice:
 
 def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
+    advice = _advise(log, t)
+    back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
+    return advice if back in advice.remedy else replace(advice, remedy=f"First {back}. {advice.remedy}")
+
+
+def _advise(log: LogView, t: OpenTransaction) -> Advice:
     gone = int(t.row["last_offset"]) < log.leader.own_start
     window = None if gone else committed(log, t)
     unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
-    if window is not None:
-        return _restore(log, t, window) if unsure is None else _marker_unseen(log, unsure)
+    if window is not None and window.prepare is not None:
+        commit = Commit(window.producer_id, window.prepare.producer_epoch, _coordinator_epoch(log, window.prepare))
+        return _restore(log, t, commit) if unsure is None else _marker_unseen(log, unsure)
+    if unsure is None and t.entry is not None and open_at_coordinator(log, t):
+        return _of_coordinator(log, t, t.entry, gone)
+    elsewhere = None if gone or t.in_flight or t.end_unknown else _commit_elsewhere(log, t)
+    if elsewhere is not None:
+        return _restore(log, t, elsewhere)
     if unsure is not None:
         return _confirm(log, t, unsure)
-    if t.entry is not None and open_at_coordinator(log, t):
-        return _of_coordinator(log, t, t.entry, gone)
     if not gone and _may_be_the_committed(log, t):
         return _confirm(log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it")
     return _abort(log, t, gone)
@@ -76,25 +87,47 @@ def _may_be_the_committed(log: LogView, t: OpenTransaction) -> bool:
     return not int(t.row["prev_marker_time"]) >= t.entry.time - SKEW_MS
 
 
-def _restore(log: LogView, t: OpenTransaction, window: Window) -> Advice:
-    decision = window.prepare
-    assert decision is not None
-    with_marker = [c for c in log.copies if c is not log.leader and _has_commit(c, t)]
-    if with_marker:
-        broker = with_marker[0].broker_id
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The COMMIT marker that a partition lacks; ``coordinator_epoch``: None where nothing tells."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+
+
+def _coordinator_epoch(log: LogView, decision: Entry) -> int | None:
+    history = log.cluster.coordinator
+    return None if history is None else history.leader_epochs.get(decision.partition)
+
+
+def _commit_elsewhere(log: LogView, t: OpenTransaction) -> Commit | None:
+    """The COMMIT marker that another replica has for it, whatever is left of what its coordinator wrote."""
+    rows = [row for copy in log.copies if copy is not log.leader for row in _commits(copy, t)]
+    if not rows:
+        return None
+    return Commit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
+
+
+def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
+    with_marker = [c for c in log.copies if c is not log.leader and len(_commits(c, t))]
+    against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
+    sound = next((c for c, why in against if why is None), None)
+    if sound is not None:
         how = (
-            f"broker {broker} has the marker. {commands.describe_topic(log.topic)} ; if broker {broker} is in the Isr, "
-            f"make it leader of {log.name} (kafka-leader-election.sh), so that the others take it from there"
+            f"broker {sound.broker_id} has the marker, and all that the leader has. If it is in the Isr "
+            f"({commands.describe_topic(log.topic)} shows it), {repairs.lead(log, sound)}. The other replicas do not "
+            "fetch the marker by themselves: after that let each be fetched again, one by one"
         )
     else:
-        history = log.cluster.coordinator
-        epoch = None if history is None else history.leader_epochs.get(decision.partition)
+        said = [f"broker {c.broker_id} has the marker, but must not lead: {why}. " for c, why in against]
+        epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
         how = (
-            f"no replica in the input has the marker. {_look_elsewhere(log)}Kafka has no tool that writes a COMMIT "
-            f"marker. What writes it is a WriteTxnMarkers request (API key 27, needs ClusterAction) to the leader of "
-            f"{log.name} with producerId {window.producer_id}, producerEpoch {decision.producer_epoch}, "
-            f"coordinatorEpoch {'unknown' if epoch is None else epoch} and transactionResult true "
-            "(WriteTxnMarkersRequest of kafka-clients)"
+            f"{''.join(said) or 'no replica in the input has the marker. '}{_look_elsewhere(log)}Kafka has no tool "
+            "that writes a COMMIT marker. What writes it is a WriteTxnMarkers request (API key 27, needs "
+            f"ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, producerEpoch "
+            f"{commit.producer_epoch}, "
+            f"coordinatorEpoch {epoch} and transactionResult true (WriteTxnMarkersRequest of kafka-clients)"
         )
     return Advice(
         "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
@@ -108,7 +141,7 @@ def _marker_unseen(log: LogView, missing: str) -> Advice:
         "Do not abort", "stop", "COMMIT was decided: an abort would drop records that the client was sure of.",
         f"Do not abort: COMMIT was decided, and its marker may be there already; not known here: {missing}. "
         f"{commands.describe_producers(log.topic, log.partition)} shows if it is open still; if not, there is nothing "
-        f"to do. {LOOK}",
+        f"to do. {repairs.LOOK}",
     )  # fmt: skip
 
 
@@ -122,10 +155,11 @@ def _look_elsewhere(log: LogView) -> str:
     return f"Audit the copies of broker {names} first: they are in sync, are not in the input, and may have it. "
 
 
-def _has_commit(copy: CopyFacts, t: OpenTransaction) -> bool:
+def _commits(copy: CopyFacts, t: OpenTransaction) -> np.ndarray:
+    """The transaction in another replica that has its COMMIT marker; no row where it has none."""
     rows = copy.transactions
     mine = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
-    return bool(((mine["marker_offset"] >= 0) & (mine["commit"] == 1)).any())
+    return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
 
 
 def _confirm(log: LogView, t: OpenTransaction, missing: str) -> Advice:
@@ -135,7 +169,7 @@ def _confirm(log: LogView, t: OpenTransaction, missing: str) -> Advice:
         "Confirm before aborting", "ask",
         "It may be alive: an abort then drops records that its client is about to commit.",
         f"{commands.find_hanging(log.topic)} ; {ask}{more} . Abort nothing before they show that it hangs; not known "
-        f"here: {missing}. {LOOK}",
+        f"here: {missing}. {repairs.LOOK}",
     )  # fmt: skip
 
 
@@ -143,11 +177,10 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
     describe = commands.describe_id(entry.transactional_id)
     if entry.state in DECIDING:
-        away = log.name in blocking.undeliverable(log.cluster, entry)
-        return undelivered(log.name, entry.transactional_id, entry.state, entry.partition, away)
+        return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
     if t.klass == "active":
         return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.",
-                      f"Wait: it ends by itself at its time-out. {describe} . {LOOK}")  # fmt: skip
+                      f"Wait: it ends by itself at its time-out. {describe} . {repairs.LOOK}")  # fmt: skip
     loses = (
         "nothing here: its data was deleted already" if gone else f"{_records(t)}, which its client has to send again"
     )
@@ -164,22 +197,31 @@ def unended(transactional_id: str, coordinator: int, loses: str) -> str:
     return (
         f"{commands.describe_id(transactional_id)} ; end or restart its client, which aborts the transaction when it "
         f"starts. If that does not end it, look who leads {TOPIC}-{coordinator}: {commands.describe_topic(TOPIC)} ; "
-        f"and move its leadership to another replica. Do not abort it by hand. When it is aborted it loses {loses}"
+        f"and {other_coordinator(coordinator)}. Do not abort it by hand. When it is aborted it loses {loses}"
     )
 
 
-def undelivered(name: str, transactional_id: str, state: str, coordinator: int, away: bool) -> Advice:
+def other_coordinator(coordinator: int) -> str:
+    """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again."""
+    return (
+        f"let another replica in sync lead {TOPIC}-{coordinator}: {commands.prefer(TOPIC, coordinator)} (it moves "
+        "nothing where the preferred replica leads already; where there is no other replica, restart its broker)"
+    )
+
+
+def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
     """A decided transaction whose marker is not in partition ``name`` yet. ``coordinator``: the partition of
-    ``__transaction_state`` that has it; ``away``: nobody leads ``name``."""
+    ``__transaction_state`` that has it."""
     commit = state == "PrepareCommit"
-    first = f"bring a leader of {name} back" if away else "look for its partitions without a leader"
+    look = f"look for its partitions without a leader: {commands.unavailable()}"
+    first = repairs.leader_back(cluster, [name]) if name in cluster.away else look
     return Advice(
         "Do not abort" if commit else "Let the coordinator finish", "stop" if commit else "wait",
         "COMMIT was decided: an abort would drop records that the client was sure of." if commit
         else "Nothing is lost by it; consumers wait until its marker is written.",
-        f"Do not abort: its coordinator has decided ({state}) and will write the marker. First {first}: "
-        f"{commands.unavailable()} ; {commands.describe_id(transactional_id)} ; if it does not go on then, move "
-        f"leadership of {TOPIC}-{coordinator}, so that its markers are sent again. {LOOK}",
+        f"Do not abort: its coordinator has decided ({state}) and will write the marker. First {first}; "
+        f"then {commands.describe_id(transactional_id)} ; if it does not go on, {other_coordinator(coordinator)}, so "
+        f"that its markers are sent again. {repairs.LOOK}",
     )  # fmt: skip
 
 
@@ -203,47 +245,3 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
 
 def _records(t: OpenTransaction) -> str:
     return f"{plural(int(t.row['records']), 'record')} ({int(t.row['bytes']):,} bytes)"
-
-
-def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> str:
-    """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
-
-    ``holder``: a copy in the input that is known to have what this one lacks.
-    """
-    in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != copy.broker_id]
-    brokers = in_sync if holder is None else [holder.broker_id]
-    if not brokers:
-        return (
-            f"Do not move or delete {copy.folder}: no other replica is known to have its data. Copy it to a safe place "
-            f"before broker {copy.broker_id} is restarted; {commands.describe_topic(log.topic)} shows if there is "
-            "another in-sync replica; without one, what can be saved are the records before and behind, read by "
-            "consumers that seek there. Moving the folder away would lose all of it"
-        )
-    names = " or ".join(str(b) for b in brokers)
-    return (
-        f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
-        f"{copy.broker_id}, move {copy.folder} away and keep it, start it: the replica is fetched again. It loses what "
-        f"only broker {copy.broker_id} has"
-    )
-
-
-def rebuild(copy: CopyFacts, *files: str) -> str:
-    """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
-    cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
-    return (
-        f"Only where no broken batch is reported in this segment, since the start would cut it there: stop broker "
-        f"{copy.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written anew from the "
-        "log. It loses no record then"
-    )
-
-
-def rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
-    """Keeping what only one copy still has, from an offset on, before its broker follows another lineage and cuts it.
-
-    Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
-    """
-    return (
-        f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
-        f"then): copy the folder to a safe place, read the copy with kafka-dump-log.sh --print-data-log --files, and "
-        f"produce again what is missed; set unclean.leader.election.enable=false for {log.topic}. {LOOK}"
-    )

@@ -24,9 +24,11 @@ def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     log start, which for a tiered log lies in remote storage.
     Why it matters: above the end, the partition lost its tail: the records that come there again are taken for settled
     ones and are not delivered. Below the start, retention took records before the group had settled them.
-    Can be wrong: the log was copied before the state (said as in flight); a group that nobody uses any more.
-    What to do: find out what the log lost before its leader writes on; kafka-share-groups.sh --reset-offsets moves the
-    start offset of a group without members; raise retention above the time that the group needs.
+    Can be wrong: the log was copied before the state (then the finding says so: in flight); a group that nobody uses
+    any more.
+    What to do: find out what the log lost before its leader writes on; kafka-share-groups.sh --reset-offsets --dry-run
+    shows where the start offset of a group without members would go (--execute moves it); raise retention above the
+    time that the group needs.
     Source: KIP-932; SharePartition, ShareCoordinatorShard
     """
     names = {b.topic_id: topic for (topic, _), b in log.cluster.bounds.items() if b.topic_id is not None}

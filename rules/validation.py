@@ -116,8 +116,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     lies behind. The auditor looks for the next sound batch and goes on from it.
     Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
     began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
-    What to do: find the client by its producer id; kafka-dump-log.sh --deep-iteration shows the batch. For bytes that
-    are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
+    What to do: find the client by its producer id; kafka-dump-log.sh with --deep-iteration shows the batch. For bytes
+    that are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
     Source: KIP-467; LogValidator, DefaultRecordBatch
     """
     no_codec = {_place(e) for e in log.events(Kind.HEADER_FLAW) if e["flaws"] & col.FLAW_CODEC_UNKNOWN}

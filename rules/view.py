@@ -30,7 +30,10 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 class Bounds(NamedTuple):
-    """Where the leader replica of a log begins and ends, and what its file can prove about time."""
+    """Where the leader replica of a log begins and ends, and what its file can prove about time.
+
+    ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
+    """
 
     log_start: int
     log_end: int
@@ -243,6 +246,8 @@ class LogView:
         """Whether something absent from this copy may only be absent because the copy was made before ``needed_by``."""
         c = copy or self.leader
         whole = c.clean_shutdown and not c.cut_short
+        if c is self.leader and (bounds := self.cluster.bounds.get((self.topic, self.partition))) is not None:
+            whole = bounds.clean_shutdown
         return not arrived(self.copy_time(c), whole, needed_by, other_clock=other_clock)
 
     def finding(

@@ -184,7 +184,7 @@ def _changes(history: Path, older: Run, newer: Run) -> Changes:
     from auditor.dashboards.overview import MAX_CHANGES, Changes
     from auditor.outputs import runs
 
-    then, now = (runs.read(history, each, "findings", list(_SHOWN)) for each in (older, newer))
+    then, now = (runs.open_findings(history, each, list(_SHOWN)) for each in (older, newer))
     found = runs.diff(then, now)
     return Changes(
         found.new[:MAX_CHANGES], found.gone[:MAX_CHANGES], len(found.new), len(found.gone), len(found.still)
@@ -196,7 +196,7 @@ def _tallies(history: Path, each: Run) -> list[Tally]:
     from auditor.dashboards.overview import tallied
     from auditor.outputs import runs
 
-    table = runs.read(history, each, "findings", [*dict.fromkeys((*_PARTITION, *_PRODUCER)), "severity"])
+    table = runs.open_findings(history, each, [*dict.fromkeys((*_PARTITION, *_PRODUCER)), "severity", "fingerprint"])
     found = []
     for names in (_PARTITION, _PRODUCER):
         counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
@@ -216,9 +216,10 @@ def report(history: Path, run_id: str) -> str | None:
     each = next((known for known in runs.committed(history) if known.run_id == run_id), None)
     if each is None:
         return None
-    findings = runs.read(history, each, "findings").to_pylist()
+    findings, accepted = runs.read(history, each, "findings").to_pylist(), runs.accepted(history, each)
     for row in findings:
         row["evidence"] = json.loads(row["evidence"])
+        row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
     summary = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
     kept = runs.read(history, each, "report").to_pylist() if "report" in each.files else []
     rows = {kind: [json.loads(row["row"]) for row in kept if row["kind"] == kind] for kind in ("open", "timeline")}

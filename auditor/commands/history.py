@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
         if several and set(args.diff) & set(WORDS):
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(known, name) for name in args.diff)
-        found = runs.diff(runs.read(args.dir, old, "findings"), runs.read(args.dir, new, "findings"))
+        found = runs.diff(runs.open_findings(args.dir, old), runs.open_findings(args.dir, new))
         rows = [{"change": kind} | row for kind in ("new", "gone", "still") for row in getattr(found, kind)]
         if args.format != "table":
             out.writelines(list_lines(args.format, rows))
         else:
             out.writelines(map(_change_line, rows))
-            out.write(f"{len(found.new)} new, {len(found.gone)} gone, {len(found.still)} still there\n")
+            out.write(f"{len(found.new)} new, {len(found.gone)} gone, {len(found.still)} still there{_accepted(new)}\n")
     elif args.format != "table":
         of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in known]
         out.writelines(list_lines(args.format, of_runs))
@@ -99,7 +99,15 @@ def _write_clusters(args: argparse.Namespace, known: list[Run], out: TextIO) -> 
 
 
 def _counts(each: Run) -> str:
-    return ", ".join(f"{each.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES)
+    return ", ".join(f"{each.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES) + _accepted(each)
+
+
+def _accepted(each: Run) -> str:
+    """How many more findings the baseline of a run accepts; nothing where none."""
+    from auditor.outputs import runs
+
+    count = runs.accepted_count(each)
+    return f", {count} accepted" if count else ""
 
 
 def pick(known: list[Run], name: str) -> Run:

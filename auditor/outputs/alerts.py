@@ -16,13 +16,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from auditor.base.errors import AuditInputError
+from auditor.dashboards.wording import pieces, visible
 from auditor.outputs import runs
 from auditor.outputs.journal import FOUND, fingerprint_in
 from auditor.pipeline import results
@@ -35,6 +35,7 @@ PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 SHOWN = 10  # findings in a Slack message
 MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is reported in one more
 MAX_TEXT = 1000
+MAX_REMEDY = 2900  # a section of Slack's holds 3000 characters
 TIMEOUT_S, ATTEMPTS, PAUSE_S = 10, 3, 2.0
 DETAILS = (
     "broker_id", "producer_id", "producer_epoch", "transactional_id", "group_id", "message", "remedy", "source",
@@ -104,18 +105,9 @@ def news(audit: Audit, least: str) -> News:
     before = None
     if options.history is not None and options.run_id is not None:
         before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
-    old = _open_then(options.history, before) if before and options.history else found.slice(0, 0)
+    old = runs.open_findings(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
     return _news_of(change.new, change.gone, change.still, audit, least)
-
-
-def _open_then(history: Path, before: runs.Run) -> pa.Table:
-    """The findings of a kept run without those that its baseline accepted."""
-    table = runs.read(history, before, "findings")
-    summary = json.loads(runs.read(history, before, "runs")["summary"][0].as_py())
-    accepted = frozenset((summary.get("baseline") or {}).get("accepted", ()))
-    names = table.column("fingerprint").to_pylist()
-    return table.filter(pa.array([name not in accepted for name in names], pa.bool_()))
 
 
 def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:
@@ -211,12 +203,31 @@ def slack(news: News) -> dict[str, Any]:
     for row in news.new[:SHOWN]:
         text = f"*{row['severity']}* `{row['rule']}` {_escaped(where(row))}\n{_escaped(row['message'])}"
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+        if row["remedy"]:
+            blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": _remedy(row)}})
     more = len(news.new) - SHOWN
     report = os.environ.get("AUDITOR_REPORT_URL")
     words = [f"{more} more"] if more > 0 else []
     words += [f"as of {news.as_of}", *([f"<{report}|report>"] if report else [])]
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": " · ".join(words)}]})
     return {"text": head, "blocks": blocks}
+
+
+def _remedy(row: Row) -> str:
+    """What to do, each command whole on a line of its own; what is beyond Slack's limit is named, never cut."""
+    said = ""
+    for kind, text in pieces(row["remedy"]):
+        safe = _safe(visible(text.strip(" ;:")))
+        part = f"\n```{safe}```\n" if kind == "command" else safe
+        if len(said) + len(part) > MAX_REMEDY:
+            return f"{said} … more by `auditor explain {row['fingerprint']}`"
+        said += part
+    return said
+
+
+def _safe(text: str) -> str:
+    """Without Slack's three characters, and without what would end a block of code."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")
 
 
 def _escaped(text: str) -> str:

@@ -80,7 +80,7 @@ def _standing(history: Path, name: str, mine: Sequence[Run], now: datetime, ever
     new = gone = None
     if len(mine) > 1:
         then, last = (
-            set(runs.read(history, each, "findings", ["fingerprint"])["fingerprint"].to_pylist()) for each in mine[-2:]
+            set(runs.open_findings(history, each, ["fingerprint"])["fingerprint"].to_pylist()) for each in mine[-2:]
         )
         new, gone = len(last - then), len(then - last)
     since = None

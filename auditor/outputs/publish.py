@@ -115,6 +115,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
     facts = {
         "as_of": summary["as_of"],
         "counts": summary["counts"]["by_severity"],
+        "accepted": None if summary["baseline"] is None else summary["baseline"]["counts"]["by_severity"],
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "complete": summary["complete"],

@@ -186,6 +186,30 @@ def read(history: Path, run: Run, table: str, columns: list[str] | None = None) 
         raise AuditInputError(f"run {run.run_id} cannot be read: {error}; publish it again") from None
 
 
+def accepted(history: Path, run: Run) -> frozenset[str]:
+    """The fingerprints that the baseline of a run accepted; none where it had no baseline."""
+    if run.facts.get("accepted", True) is None or "runs" not in run.files:
+        return frozenset()
+    summary = json.loads(read(history, run, "runs", ["summary"])["summary"][0].as_py())
+    return frozenset((summary.get("baseline") or {}).get("accepted", ()))
+
+
+def open_findings(history: Path, run: Run, columns: list[str] | None = None) -> pa.Table:
+    """A run's findings without those that its baseline accepted: what is new and gone is asked of these.
+
+    One is gone when it is accepted, and new when it comes back. ``columns``: those wanted, ``fingerprint`` among them.
+    """
+    table, names = read(history, run, "findings", columns), accepted(history, run)
+    if not names:
+        return table
+    return table.filter(pa.array([name not in names for name in table["fingerprint"].to_pylist()], pa.bool_()))
+
+
+def accepted_count(run: Run) -> int:
+    """How many findings the baseline of a run accepted; 0 for runs of the past, which do not say."""
+    return sum((run.facts.get("accepted") or {}).values())
+
+
 @dataclass(frozen=True, slots=True)
 class Diff:
     """Findings of two runs by fingerprint: only in the newer, only in the older, in both (as the newer has them)."""

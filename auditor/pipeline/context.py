@@ -113,6 +113,9 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
             cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
+    stale = _out_of_sync(briefs, leading, cluster)
+    for at in stale:
+        leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
     for (topic, partition), b in leading.items():
         for producer_id, offset in b.open_from.items():
@@ -121,6 +124,19 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
     return cluster
+
+
+def _out_of_sync(briefs: list[Brief], leading: dict[tuple[str, int], Brief], cluster: Cluster) -> list[tuple[str, int]]:
+    """The logs whose leader replica may lack what came later, though its broker was stopped cleanly: it is not among
+    those in sync by the metadata, and none that is got just as far in the input."""
+    got_there: dict[tuple[str, int], set[int | None]] = {}
+    for b in briefs:
+        if b.rank == leading[b.topic, b.partition].rank:
+            got_there.setdefault((b.topic, b.partition), set()).add(b.broker_id)
+    return [
+        at for at, brokers in got_there.items()
+        if (in_sync := cluster.in_sync.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
+    ]  # fmt: skip
 
 
 def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:

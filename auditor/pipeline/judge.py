@@ -52,9 +52,8 @@ def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction
     """What to do about what holds a partition; ``row`` of ``blocking.blocked``, that of an absent partition too."""
     if row["first_offset"] is not None:
         return safety.advise(log, opened[row["first_offset"]])
-    away = row["standing"] == blocking.Standing.UNDELIVERABLE.value
     name = f"{row['topic']}-{row['partition']}"
-    return safety.undelivered(name, row["transactional_id"], row["state"], log.partition, away)
+    return safety.undelivered(log.cluster, name, row["transactional_id"], row["state"], log.partition)
 
 
 def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> dict[str, Any]:

@@ -104,6 +104,21 @@ def test_names_from_the_input_make_no_mentions(receiver: Receiver) -> None:
     assert len(text) < 3000, "Slack takes no more in a section"
 
 
+def test_slack_says_what_to_do_and_cuts_no_command(receiver: Receiver) -> None:
+    """Half a command is another command."""
+    abort = "kafka-transactions.sh --bootstrap-server B abort --topic t --partition 3 --start-offset 71"
+    short, long = f"Confirm first ; then: {abort} . It loses <1> record", f"{'x' * 2880}. {abort}"
+    rows = [row(remedy=short), row(1, remedy=long)]
+    alerts.send(News(rows, (), (), None), ["slack"])
+    said = [block["text"]["text"] for block in receiver.posts[0]["blocks"] if block["type"] == "section"]
+    assert f"\n```{abort}```\n" in said[1]
+    assert "It loses &lt;1&gt; record" in said[1]
+    assert abort not in said[3]
+    assert "kafka-" not in said[3]
+    assert said[3].endswith("more by `auditor explain f1`")
+    assert max(map(len, said)) <= 3000
+
+
 def test_nothing_new_is_not_sent(receiver: Receiver) -> None:
     assert alerts.send(reported(still=2), ["slack"]) == []
     assert not receiver.posts

@@ -12,6 +12,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import AuditInputError
+from auditor.commands import dashboard
 from auditor.outputs import runs
 from auditor.pipeline import results
 from auditor.rules.finding import Finding
@@ -149,6 +150,30 @@ def test_a_diff_says_what_is_new_gone_and_still_there(tmp_path: Path, capsys: py
     assert cli.main(["history", str(tmp_path), "--diff", "b", "a"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 new, 1 gone, 1 still there"
     assert cli.main(["history", str(tmp_path), "--diff", "c", "a"]) == 2
+
+
+def test_what_a_baseline_accepts_is_counted_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Gone when it is accepted, new when it comes back; the page's numbers are of the others."""
+    found = table(finding(partition=1), finding(partition=2))
+    summary = {"baseline": {"accepted": found["fingerprint"].to_pylist()[:1]}}
+    counted = pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=results.RUNS)
+    runs.publish(tmp_path, "a", {"findings": found}, FACTS)
+    accepted = FACTS | {"counts": {"error": 1}, "accepted": {"critical": 0, "error": 1}}
+    runs.publish(tmp_path, "b", {"findings": found, "runs": counted}, accepted)
+    runs.publish(tmp_path, "c", {"findings": found}, FACTS | {"accepted": None})
+    says = {("a", "b"): "0 new, 1 gone, 1 still there, 1 accepted", ("b", "c"): "1 new, 0 gone, 1 still there"}
+    for two, said in says.items():
+        assert cli.main(["history", str(tmp_path), "--diff", *two]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == said
+    assert cli.main(["history", str(tmp_path)]) == 0
+    assert [", 1 accepted " in line for line in capsys.readouterr().out.splitlines()] == [False, True, False]
+    page = dashboard.overview(tmp_path, "b")
+    assert page is not None
+    assert "and 1 that the baseline accepts" in page
+    assert "0 new findings, 1 gone, 1 still there" in page
+    assert runs.open_findings(tmp_path, runs.committed(tmp_path)[1], ["fingerprint", "partition"])[
+        "partition"
+    ].to_pylist() == [2]
 
 
 def test_runs_and_files_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import safety
+from auditor.rules import repairs
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 from tests import corpora
@@ -144,7 +144,7 @@ def copy(broker: int) -> CopyFacts:
 def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple[int, ...], moves: bool) -> None:
     cluster = Cluster(as_of=0, newest_time=0, in_sync={("t", 0): in_sync})
     mine = copy(1)
-    said = safety.refetch(log_of([mine], cluster), mine)
+    said = repairs.refetch(log_of([mine], cluster), mine)
     assert ("then stop broker 1, move t-0 away" in said) == moves
     assert said.startswith("check that broker 2 is in the Isr: kafka-topics.sh" if moves else "Do not move or delete")
 
@@ -158,6 +158,20 @@ def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
     found = [f for f in lab.findings() if f.rule == "leader-epoch-mismatch"]
     assert found
     assert all(f.remedy.startswith("Do not move or delete bank.ledger-0") for f in found)
+
+
+def test_a_start_as_after_a_crash_is_tied_to_what_it_would_cut(tmp_path: Path) -> None:
+    """Without a snapshot a clean start forgets all producers; one as after a crash recovers every log (LogLoader)."""
+    lab = Lab(tmp_path, "hanging-36", PARTITION)
+    log = lab.log(PARTITION)
+    ((offset, (known, *_)),) = log.snapshots.items()
+    log.snapshots[offset] = [known._replace(sequence=known.sequence + 7)]
+    log.save()
+    (found,) = [f for f in lab.findings() if f.rule == "snapshot-replay-mismatch"]
+    assert found.remedy.index("Where the recovery of broker-1 in summary.json cuts nothing") < found.remedy.index(
+        ".kafka_cleanshutdown"
+    )
+    assert "nothing is lost" not in found.remedy
 
 
 @pytest.mark.parametrize(("in_sync", "says"), [((1,), ""), ((1, 2, 3), "Audit the copies of broker 2 and 3 first")])

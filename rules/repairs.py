@@ -1,0 +1,101 @@
+"""What may be done to replicas and leaders without losing records: one wording for every remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules import commands
+from auditor.rules.pairs import Pair, pairs
+from auditor.rules.view import Cluster, LogView
+
+LOOK = "Nothing is lost by looking."
+
+
+def keeps_out(log: LogView, copy: CopyFacts) -> str | None:
+    """Why a follower's replica must not be made leader, since records would be lost by it; None where nothing speaks
+    against it. That it is in sync now is still to be looked up."""
+    pair: Pair | None = next((pair for pair in pairs(log) if pair.copy is copy), None)
+    if pair is None:
+        return "its replica cannot be compared with the leader's"
+    if pair.divergent:
+        return (
+            f"its log is another one from offset {pair.first_offset} on, and the leader's records there would be lost"
+        )
+    if lacks := [gap for gap in pair.gaps if not gap.in_leader]:
+        return f"it lacks offsets {lacks[0].first_offset} to {lacks[-1].last_offset}, which would be lost"
+    in_sync = log.cluster.in_sync.get((log.topic, log.partition))
+    if in_sync is not None and copy.broker_id not in in_sync:
+        return f"it is not in sync (in sync: {_some(in_sync)}), and what it has not fetched would be lost"
+    return None
+
+
+def lead(log: LogView, copy: CopyFacts) -> str:
+    """Making an in-sync replica the leader."""
+    return (
+        f"make it leader: put {copy.broker_id} first among the replicas of {log.name} (kafka-reassign-partitions.sh), "
+        f"then {commands.prefer(log.topic, log.partition)}"
+    )
+
+
+def leader_back(cluster: Cluster, names: Collection[str]) -> str:
+    """Letting partitions (``topic-partition``) have a leader again without losing what only in-sync replicas have."""
+    places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
+    brokers = sorted({broker for place in places for broker in cluster.in_sync.get(place, ())})
+    start = (
+        f"start broker {_some(brokers)}, in sync by the metadata" if brokers else "start those that were in sync last"
+    )
+    return (
+        f"bring a leader of {_some(sorted(names))} back: {start}; never by an unclean election, which drops what only "
+        f"the replicas in sync have. Those without a leader: {commands.unavailable()} "
+    )
+
+
+def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> str:
+    """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
+
+    ``holder``: a copy in the input that is known to have what this one lacks.
+    """
+    in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != copy.broker_id]
+    brokers = in_sync if holder is None else [holder.broker_id]
+    if not brokers:
+        return (
+            f"Do not move or delete {copy.folder}: no other replica is known to have its data. Copy it to a safe place "
+            f"before broker {copy.broker_id} is restarted; {commands.describe_topic(log.topic)} shows if there is "
+            "another in-sync replica; without one, what can be saved are the records before and behind, read by "
+            "consumers that seek there. Moving the folder away would lose all of it"
+        )
+    names = " or ".join(str(b) for b in brokers)
+    return (
+        f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
+        f"{copy.broker_id}, move {copy.folder} away and keep it, start it: the replica is fetched again. It loses what "
+        f"only broker {copy.broker_id} has"
+    )
+
+
+def rebuild(copy: CopyFacts, *files: str) -> str:
+    """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
+    cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
+    return (
+        f"Only where no broken batch is reported in this segment, since the start would cut it there: stop broker "
+        f"{copy.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written anew from the "
+        "log. It loses no record then"
+    )
+
+
+def rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
+    """Keeping what only one copy still has, from an offset on, before its broker follows another lineage and cuts it.
+
+    Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
+    """
+    return (
+        f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
+        f"then): copy the folder to a safe place, read the copy ({commands.dump(None, '--print-data-log')}), and "
+        f"produce again what is missed; set unclean.leader.election.enable=false for {log.topic}. {LOOK}"
+    )
+
+
+def _some(values: Collection[object], most: int = 5) -> str:
+    named = [str(value) for value in values][:most]
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return f"{' or '.join(named) if not more else ', '.join(named)}{more}" if named else "none"

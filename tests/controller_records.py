@@ -1,0 +1,61 @@
+"""Records of ``__cluster_metadata`` written from the reference, to let the controller say something else of a replica
+set: who is in sync, who leads, which broker is fenced."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from pathlib import Path
+
+from tests import segments
+from tests.forge import Batch, Forged
+
+REGISTER, PARTITION_CHANGE, BROKER_CHANGE = 0, 5, 17  # keys of the messages
+ISR, LEADER, REPLICAS, FENCED = 0, 1, 2, 0  # their tags
+
+
+class Controller:
+    """The metadata log as one broker has it, to be written on. ``time``: of the next record, in ms."""
+
+    def __init__(self, broker: Path, time: int) -> None:
+        self.broker, self.time = broker, time
+        self.log = Forged(broker, "__cluster_metadata-0")
+
+    def _append(self, key: int, body: bytes, version: int = 0) -> None:
+        record = segments.record(0, None, bytes([1, key, version]) + body)
+        self.log.append(
+            Batch(
+                segments.batch(
+                    record, 1, base_offset=self.log.end, base_time=self.time, max_time=self.time,
+                    leader_epoch=self.log.last["leader_epoch"],
+                )
+            )
+        )  # fmt: skip
+
+    def register(self, broker: int) -> None:
+        """A broker that is up (RegisterBrokerRecord, version 0)."""
+        body = struct.pack(">i16sq", broker, bytes([broker]) * 16, 100 + broker)
+        self._append(REGISTER, body + b"\1\1\0\0\0")  # no endpoint, no feature, no rack, not fenced, no tag
+
+    def fence(self, broker: int, epoch: int) -> None:
+        """A broker that the controller does not hear of any more; ``epoch``: of its registration."""
+        self._append(BROKER_CHANGE, struct.pack(">iq", broker, epoch) + bytes([1, FENCED, 1, 1]))
+
+    def partition(
+        self, name: str, *, isr: tuple[int, ...], replicas: tuple[int, ...], leader: int | None = None
+    ) -> None:
+        """Other replicas of a partition; ``leader``: None lets the one before go on."""
+        text = (self.broker / name / "partition.metadata").read_text()
+        topic_id = base64.urlsafe_b64decode(text.rpartition("topic_id: ")[2].strip() + "==")
+        tags = {ISR: _array(isr), LEADER: None if leader is None else struct.pack(">i", leader),
+                REPLICAS: _array(replicas)}  # fmt: skip
+        given = [bytes([tag, len(value)]) + value for tag, value in tags.items() if value is not None]
+        body = struct.pack(">i16s", int(name.rpartition("-")[2]), topic_id) + bytes([len(given)]) + b"".join(given)
+        self._append(PARTITION_CHANGE, body)
+
+    def save(self) -> None:
+        self.log.save()
+
+
+def _array(numbers: tuple[int, ...]) -> bytes:
+    return bytes([len(numbers) + 1]) + struct.pack(f">{len(numbers)}i", *numbers)
