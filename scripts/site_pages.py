@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SCHEMA = ROOT / "auditor" / "outputs" / "finding.schema.json"
 FINDINGS = """# Findings
 
-A line of `findings.jsonl` is a finding: an object with exactly these fields. In the table [findings](tables.md#findings)
-each is a column.
+A line of `findings.jsonl` is a finding: an object with exactly these fields. In the table
+[findings](tables.md#findings) each is a column.
 
 | field | type | holds |
 | --- | --- | --- |
