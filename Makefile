@@ -19,8 +19,8 @@ NEEDS = requirements-build.lock pyproject.toml scripts/setup.sh
 .venv/.run: requirements-run.lock $(NEEDS)
 	@sh scripts/setup.sh run
 
-demo: .venv/.run ## audit a small log directory of a real broker and write its report
-	@$(WITH_JAVA) $(BIN)/auditor demo
+demo: .venv/.run ## audit a small log directory of a real broker and write its report; needs no Java
+	@$(BIN)/auditor demo --master inline
 
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical -m "not cluster and not browser"
@@ -98,7 +98,7 @@ env: setup ## what executors without these libraries need, for spark-submit --ar
 lock: ## choose the pinned versions again (needs uv)
 	rm -f requirements.lock requirements-build.lock requirements-run.lock
 	$(LOCK) pyproject.toml --all-extras --group dev --output-file requirements.lock
-	$(LOCK) --constraint requirements.lock --no-annotate --extra spark pyproject.toml --output-file requirements-run.lock
+	$(LOCK) --constraint requirements.lock --no-annotate pyproject.toml --output-file requirements-run.lock
 	$(LOCK) --group build --output-file requirements-build.lock
 	$(LOCK) --constraint requirements.lock --group docs --output-file requirements-docs.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --quiet \
