@@ -52,10 +52,13 @@ def test_what_keytool_made_makes_a_connection(stores: Path) -> None:
     assert key_stores.read(stores / "trust", PASSWORD, None).chain == b""
 
 
-def test_a_wrong_password_says_which_store(stores: Path) -> None:
+def test_a_wrong_password_says_which_store(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, run = [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda words, **how: calls.append(words) or run(words, **how))
     with pytest.raises(AuditInputError, match="trust") as raised:
         key_stores.read(stores / "trust", "wrong-one", None)
     assert "wrong-one" not in str(raised.value)
+    assert "wrong-one" not in str(calls)
 
 
 def test_jks_without_keytool_says_how_to_convert_it(stores: Path, monkeypatch: pytest.MonkeyPatch) -> None:

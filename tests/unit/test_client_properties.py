@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+import auditor
 from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.connectors.client_properties import connection
@@ -112,6 +113,11 @@ def test_the_file_is_the_only_word_on_security(tmp_path: Path, capsys: pytest.Ca
     assert "--ssl-check-hostname" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main([*call, "--client-config", str(file)])
+
+
+def test_python_takes_the_same_file(tmp_path: Path) -> None:
+    with pytest.raises(AuditInputError, match="ssl.cipher.suites"):
+        auditor.open(bootstrap_server="127.0.0.1:1", command_config=file_of(tmp_path, "ssl.cipher.suites=X"))
 
 
 class Identity:
