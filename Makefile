@@ -45,7 +45,7 @@ test-browser: .venv/.browser ## the pages in the system's Chromium (about 1 minu
 	touch .venv/.browser
 
 docs: .venv/.docs ## the reference pages into build/site; a link that leads nowhere fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "docs: build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "docs: build/site/index.html; to search too: $(BIN)/python -m http.server -d build/site"
 
 .venv/.docs: requirements-docs.lock | setup
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-docs.lock

@@ -64,6 +64,7 @@ Kafka's words as reports and `auditor rules ID` spell them out.
 | --- | --- |
 {words}
 """
+FETCHED = re.compile(r"""<(?:script|img|iframe|link(?! rel="canonical"))[^>]* (?:src|href)="(https?://[^"]+)""")
 BLANK = {"inputs": [], "policy": [{"policy": "auto"}], "tool": {"version": "0"}, "bytes": {}, "logs": []}
 
 
@@ -88,6 +89,15 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Puts what a rule says of itself where a page has ``<!-- rule: ID -->``, so that the two cannot differ."""
     known = registry.load()
     return re.sub(r"<!-- rule: ([\w-]+) -->", lambda found: excerpt(known[found[1]]), markdown)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Errors: mkdocs' own where a page would fetch something from another site."""
+    from mkdocs.exceptions import PluginError
+
+    if fetched := FETCHED.search(output):
+        raise PluginError(f"a page fetches {fetched[1]}; pages open offline")
+    return output
 
 
 def pages() -> dict[str, str]:
