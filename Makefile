@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-live test-airflow test-browser airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-live test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -22,8 +22,8 @@ NEEDS = requirements-build.lock pyproject.toml scripts/setup.sh
 .venv/.run: requirements-run.lock $(NEEDS)
 	@sh scripts/setup.sh run
 
-demo: .venv/.run ## audit a small log directory of a real broker and write its report
-	@$(WITH_JAVA) $(BIN)/auditor demo
+demo: .venv/.run ## audit a small log directory of a real broker and write its report; needs no Java
+	@$(BIN)/auditor demo --master inline
 
 test: setup ## all tests but those that start brokers, Spark clusters or browsers
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n logical -m "not cluster and not browser"
@@ -47,6 +47,13 @@ test-browser: .venv/.browser ## the pages in the system's Chromium (about 1 minu
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-browser.lock
 	touch .venv/.browser
 
+docs: .venv/.docs ## the reference pages into build/site; a link that leads nowhere fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "docs: build/site/index.html; to search too: $(BIN)/python -m http.server -d build/site"
+
+.venv/.docs: requirements-docs.lock | setup
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-docs.lock
+	touch .venv/.docs
+
 airflow-env: .venv-airflow/.ready ## make .venv-airflow: Airflow and its Spark provider, which must not share .venv
 
 .venv-airflow/.ready: requirements-airflow.lock
@@ -60,7 +67,7 @@ check: setup ## style, types and the rules of the house
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-bench: setup ## beside Kafka's DumpLogSegments, into docs/performance.md (about 10 minutes; BENCH_FULL=1: all sizes)
+bench: setup ## beside Kafka's DumpLogSegments, into docs/lab-book.md (about 10 minutes; BENCH_FULL=1: all sizes)
 	@$(WITH_JAVA) $(BIN)/python -m bench
 
 nightly: setup ## the tests with many more random cases
@@ -94,8 +101,9 @@ env: setup ## what executors without these libraries need, for spark-submit --ar
 lock: ## choose the pinned versions again (needs uv)
 	rm -f requirements.lock requirements-build.lock requirements-run.lock
 	$(LOCK) pyproject.toml --all-extras --group dev --output-file requirements.lock
-	$(LOCK) --constraint requirements.lock --no-annotate --extra spark pyproject.toml --output-file requirements-run.lock
+	$(LOCK) --constraint requirements.lock --no-annotate pyproject.toml --output-file requirements-run.lock
 	$(LOCK) --group build --output-file requirements-build.lock
+	$(LOCK) --constraint requirements.lock --group docs --output-file requirements-docs.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --quiet \
 	  airflow_dags/requirements.in --output-file requirements-airflow.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --constraint requirements.lock \

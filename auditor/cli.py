@@ -91,7 +91,7 @@ class _Version(argparse.Action):
         raise AssertionError("not reached")
 
 
-def parsers(command: str | None = None) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def parsers(command: str | None = None) -> tuple[TopParser, dict[str, argparse.ArgumentParser]]:
     """The parser of all commands, or only of ``command``, which must not wait for the imports of the others; and the
     parsers of those by name."""
     top = TopParser(

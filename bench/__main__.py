@@ -1,4 +1,4 @@
-"""``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/performance.md``.
+"""``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/lab-book.md``.
 
 Groups: start, 64k, 400, shapes, growth, large, tables, records, internal, model, where; all of them where none is
 named. ``BENCH_DIR`` is where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes,

@@ -1,4 +1,4 @@
-"""Rows of the table in ``docs/performance.md``, and the page around them."""
+"""Rows of the table in ``docs/lab-book.md``, and the page around them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bench.java import VERSION
 from bench.sides import ROOT
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "lab-book.md"
 
 
 class Row(NamedTuple):

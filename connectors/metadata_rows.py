@@ -25,8 +25,9 @@ from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.struct_json import as_printed
 from auditor.connectors.codec.structs import Problem
+from auditor.connectors.declared import JSON, TIME
 from auditor.connectors.rows import FilePiece, How, Rows
-from auditor.connectors.schema import JSON, LOG_KEY, TIME
+from auditor.connectors.schema import LOG_KEY
 from auditor.connectors.storage import open_file, read_file
 
 FIELDS = pa.field("fields", pa.string(), metadata=JSON)

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes .venv: the locked dependencies, and this project in place. Needs Python 3.11 to 3.14 and, for Spark, Java.
-# "setup.sh run" leaves out what only tests, expectations, live and SQL without Spark need; without a word, it is all.
+# Makes .venv: the locked dependencies, and this project in place. Needs Python 3.11 to 3.14 and Java, which Spark needs.
+# "setup.sh run" leaves out what only Spark, tests, expectations, live and SQL need, and needs no Java; without a word, it is all.
 set -eu
 cd "$(dirname "$0")/.."
-. scripts/java.sh
+if [ "${1:-all}" != run ]; then . scripts/java.sh; fi
 
 usable() { # whether this Python has the version, and what makes an environment
     "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null
@@ -22,7 +22,7 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
-if [ "${1:-all}" = run ]; then lock=requirements-run.lock size="1.1 GB"; else lock=requirements.lock size="1.6 GB"; fi
+if [ "${1:-all}" = run ]; then lock=requirements-run.lock size="0.5 GB"; else lock=requirements.lock size="1.6 GB"; fi
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
     rm -rf .venv
     "$python" -m venv .venv
@@ -34,7 +34,7 @@ install() { .venv/bin/python -m pip install --disable-pip-version-check --no-inp
 install --require-hashes -r requirements-build.lock
 install --require-hashes --no-build-isolation -r "$lock"
 install --no-build-isolation --no-deps --no-index -e .
-echo "setup: compiling what reads logs to machine code, keeping the classes of Spark; this takes a minute once"
+echo "setup: compiling what reads logs to machine code, and with Spark keeping its classes; this takes a minute once"
 .venv/bin/python -m auditor.spark.warm
 touch .venv/.run
 if [ "$lock" = requirements.lock ]; then touch .venv/.ready; fi

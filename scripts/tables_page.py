@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pyarrow as pa
 
-from auditor.connectors.schema import JSON
+from auditor.connectors.declared import JSON, MEANINGS
+from auditor.pipeline.results import FURTHER
 from auditor.pipeline.table_schemas import schemas
+
+FINDING = Path(__file__).parents[1] / "auditor" / "outputs" / "finding.schema.json"
 
 # Of each table what a row is, and a question that it answers.
 TEXTS = {
@@ -76,17 +80,26 @@ def page() -> str:
     parts = [HEAD]
     for name, columns in schemas(payload=True).items():
         says, example = TEXTS[name]
-        rows = "\n".join(f"| `{column.name}` | {_type(column)} |" for column in columns)
-        parts.append(
-            f"## {name}\n\nA row is {says}.\n\n```sql\n{example}\n```\n\n| column | type |\n| --- | --- |\n{rows}\n"
-        )
+        means = meanings(name)
+        rows = "\n".join(f"| `{column.name}` | {_type(column)} | {means[column.name]} |" for column in columns)
+        head = "| column | type | holds |\n| --- | --- | --- |"
+        parts.append(f"## {name}\n\nA row is {says}.\n\n```sql\n{example}\n```\n\n{head}\n{rows}\n")
     return "\n".join(parts)
+
+
+def meanings(table: str) -> dict[str, str]:
+    """What each column of a table holds; of findings, as the JSON Schema says it."""
+    if table != "findings":
+        return MEANINGS[table]
+    fields = json.loads(FINDING.read_text(encoding="utf-8"))["properties"]
+    said = {name: field["description"] for name, field in fields.items()}
+    return {name: text[0].lower() + text[1:].rstrip(".") for name, text in said.items()} | FURTHER
 
 
 def _type(column: pa.Field) -> str:
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return "timestamp, UTC"
+        return "timestamp, ms, UTC"
     if pa.types.is_list(kind):
         return f"list of {kind.value_type}"
     return "string of JSON" if column.metadata == JSON or column.name == "evidence" else str(kind)

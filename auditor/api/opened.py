@@ -22,6 +22,7 @@ from auditor.api.notebook import Page, Text
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.connectors import client_properties
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs import explaining, publish
 from auditor.pipeline import derived_tables, results
@@ -44,7 +45,8 @@ WIDTH = 110  # columns of an explanation
 
 def open(
     *paths: str | os.PathLike[str], spark: SparkSession | None = None, master: str | None = None,
-    bootstrap_server: str | None = None, client_config: Mapping[str, Any] | None = None, as_of: Time | None = None,
+    bootstrap_server: str | None = None, client_config: Mapping[str, Any] | None = None,
+    command_config: str | os.PathLike[str] | None = None, as_of: Time | None = None,
     topic: Several = (), rule: Several = (), skip_rule: Several = (), remote: Several = (), **options: Any,
 ) -> OpenedAudit:  # fmt: skip
     """Opens an audit of log directories, or of a running cluster. Nothing is read yet.
@@ -57,6 +59,7 @@ def open(
         bootstrap_server: With paths, what the commands of remedies name. Without, the cluster to read, by read-only
             requests (needs the extra ``live``).
         client_config: Options of the connection to that cluster, as kafka-python calls them.
+        command_config: Instead, a file of Java client properties, as every Kafka tool takes them.
         as_of: The clock that time-outs are judged by: a ``datetime``, ISO-8601, epoch milliseconds or ``"now"``.
             Default: the newest broker-written time in the input.
         topic: Only the topics that match this glob, or one of several.
@@ -77,6 +80,8 @@ def open(
     if spark is not None and master is not None:
         raise AuditInputError("auditor.open takes spark or master, not both")
     live = not paths
+    if live and command_config is not None:
+        client_config = {**client_properties.connection(Path(command_config)), **(client_config or {})}
     chosen = AuditOptions(
         tuple(os.fspath(path) for path in paths), Path(), as_of=_time("now" if live and as_of is None else as_of),
         master=master or "inline", topics=_several(topic), rules=_several(rule), skip_rules=_several(skip_rule),

@@ -16,6 +16,7 @@ EXTRAS = {
     "google": ("connect", "Spark Connect"),
     "great_expectations": ("expectations", "--expectations"),
     "kafka": ("live", "reading a running cluster"),
+    "cryptography": ("live", "opening a PKCS12 or JKS store"),
     "duckdb": ("sql", "SQL without Spark"),
 }
 

@@ -18,6 +18,7 @@ from auditor.base.limits import MIB
 from auditor.base.numbers import setting_number
 from auditor.commands.arguments import WALL, add_audit_options, audit_options, printing
 from auditor.commands.parser import examples
+from auditor.connectors import client_properties
 from auditor.connectors.client_options import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE
 from auditor.outputs import alerts
 
@@ -30,7 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "live",
         help="the same audit of a running cluster, by read-only requests",
         epilog=examples(
-            "auditor live --bootstrap-server kafka:9092 --out /tmp/audit --client-config client.properties",
+            "auditor live --bootstrap-server kafka:9092 --out /tmp/audit --command-config client.properties",
             "auditor live --bootstrap-server kafka:9092 --out /tmp/audit --topic payments --from start",
         ),
     )
@@ -42,9 +43,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     p.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help="read no more than that")
     p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="bytes a second, at most")
-    p.add_argument(
+    files = p.add_mutually_exclusive_group()
+    files.add_argument(
+        "--command-config", type=Path, metavar="FILE",
+        help="Java client properties, as every Kafka tool takes them: security.protocol, sasl.jaas.config, ssl.* (PEM, "
+        "PKCS12, JKS where keytool is)",
+    )  # fmt: skip
+    files.add_argument(
         "--client-config", type=Path, metavar="FILE",
-        help="connection options as lines name=value; the place for secrets, which others see on a command line",
+        help="the same by kafka-python's names, as below, as lines name=value; files are the place for secrets, which "
+        "others see on a command line",
     )  # fmt: skip
     for name in CONNECTION_OPTIONS:
         if name not in ("client_id", "api_version"):
@@ -77,8 +85,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def connection(args: argparse.Namespace) -> dict[str, Any]:
-    """kafka-python's options from ``--client-config`` and, before it, the command line. Errors: AuditInputError."""
+    """kafka-python's options from ``--command-config`` or ``--client-config`` and, before them, the command line.
+
+    Errors: AuditInputError.
+    """
     config: dict[str, Any] = {}
+    if args.command_config is not None:
+        config = client_properties.connection(args.command_config)
+        for name in CONNECTION_OPTIONS:
+            if name.startswith(("security", "ssl", "sasl")) and getattr(args, name, None) is not None:
+                raise AuditInputError(f"--{name.replace('_', '-')} is what the file of --command-config says; give one")
     if args.client_config is not None:
         config = _client_config(args.client_config)
     config |= {n: v for n in CONNECTION_OPTIONS if (v := getattr(args, n, None)) is not None}

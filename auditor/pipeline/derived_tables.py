@@ -15,8 +15,9 @@ import pyarrow as pa
 from auditor.base.errors import DecodeError
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, from_errors, texts
+from auditor.connectors.declared import declared
 from auditor.connectors.files import Inventory
-from auditor.connectors.schema import LOG_KEY, TIME
+from auditor.connectors.schema import LOG_KEY
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedRows
 from auditor.pipeline import cluster_settings
@@ -24,25 +25,47 @@ from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
 
-# What each copy's replay leaves of its producers, as a broker would hold it at the log's end. A producer that only a
-# snapshot knows has no batches. first_offset, first_sequence: of its first batch at or behind the log start.
-PRODUCER_STATES = pa.schema(
-    [*LOG_KEY, ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("last_sequence", pa.int32()),
-     ("last_offset", pa.int64()), ("offset_delta", pa.int32()), ("last_timestamp", TIME),
-     ("coordinator_epoch", pa.int32()), ("current_txn_first_offset", pa.int64()), ("transactional_id", pa.string()),
-     ("batches", pa.int64()), ("records", pa.int64()), ("markers", pa.int64()), ("first_offset", pa.int64()),
-     ("first_sequence", pa.int32()), ("max_epoch", pa.int32())]
-)  # fmt: skip
-# One row a transaction of a producer in a copy; first_offset -1: a marker that ended nothing here. outcome: COMMIT,
-# ABORT, null while open; class, of open ones in the leader replica: active, late, hanging, orphan, ghost, undecidable.
-TRANSACTIONS = pa.schema(
-    [*LOG_KEY, ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("transactional_id", pa.string()),
-     ("outcome", pa.string()), ("class", pa.string()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
-     ("marker_offset", pa.int64()), ("marker_epoch", pa.int32()), ("coordinator_epoch", pa.int32()),
-     ("last_stable_offset", pa.int64()), ("first_timestamp", TIME), ("last_timestamp", TIME),
-     ("marker_timestamp", TIME), ("batches", pa.int64()), ("records", pa.int64()), ("size", pa.int64()),
-     ("file", pa.string()), ("position", pa.int64()), ("leader_copy", pa.bool_())]
-)  # fmt: skip
+# What each copy's replay leaves of its producers, as a broker would hold it at the log's end.
+PRODUCER_STATES = declared("producer_states", LOG_KEY, """
+    producer_id:long
+    producer_epoch:int
+    last_sequence:int sequence number of its last record; -1: none since its epoch began
+    last_offset:long offset of its last record; -1: none
+    offset_delta:int last offset less first offset of its last batch
+    last_timestamp:time timestamp of its last batch or marker
+    coordinator_epoch:int epoch of the coordinator that sent its last marker; -1: none
+    current_txn_first_offset:long first offset of its open transaction; -1: none is open
+    transactional_id:string
+    batches:long its data batches in the log; 0: only a snapshot knows it
+    records:long its records in them
+    markers:long its transactions' markers in the log
+    first_offset:long of its first batch at or behind the log start; -1: none
+    first_sequence:int sequence number that this batch begins with; -1: none
+    max_epoch:int its largest epoch in the log
+""")  # fmt: skip
+# One row a transaction of a producer in a copy.
+TRANSACTIONS = declared("transactions", LOG_KEY, """
+    producer_id:long
+    producer_epoch:int
+    transactional_id:string
+    outcome:string COMMIT or ABORT; null while it is open
+    class:string of an open one in the leader's replica: active, late, hanging, orphan, ghost or undecidable; else null
+    first_offset:long offset of its first record; -1: a marker that ended nothing here
+    last_offset:long offset of its last record
+    marker_offset:long offset of its marker; -1: it is open
+    marker_epoch:int producer epoch of the marker
+    coordinator_epoch:int epoch of the coordinator that sent the marker
+    last_stable_offset:long last stable offset behind its marker
+    first_timestamp:time timestamp of its first batch
+    last_timestamp:time timestamp of its last batch
+    marker_timestamp:time timestamp of its marker
+    batches:long its batches in the log
+    records:long its records in them
+    size:long bytes of these batches
+    file:string segment that it begins in; where it has no data, that of its marker
+    position:long byte in it
+    leader_copy:bool whether the row is of the leader's replica: count by it where there are several
+""")  # fmt: skip
 OF_FACTS = {"producer_states": PRODUCER_STATES, "transactions": TRANSACTIONS}
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
 NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings")

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.connectors.arrow import array_of, texts
-from auditor.connectors.schema import LOG_KEY, TIME
+from auditor.connectors.declared import TIME
+from auditor.connectors.schema import LOG_KEY
 from auditor.rules.finding import FIELDS, SEVERITIES
 from auditor.rules.fingerprint import fingerprint
 
@@ -22,9 +23,13 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
 FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
-# The findings as data: the fields, `timestamp` as one, and what SQL groups and joins by. run_id: null where the run is
-# not kept (--history); confidence: of the evidence, null where the rule says none.
-FURTHER = ("cluster_id", "run_id", "confidence", "fingerprint")
+# The findings as data: the fields, `timestamp` as one, and what SQL groups and joins by.
+FURTHER = {
+    "cluster_id": "the cluster whose log it is about; null where no `meta.properties` says",
+    "run_id": "the run, as `--history` keeps it; null where it is not kept",
+    "confidence": "proved, likely or undecidable, from the evidence; null where the rule says none",
+    "fingerprint": "the same for the same cause in another run: what `auditor explain` and baselines go by",
+}
 FINDINGS_TABLE = pa.schema(
     [pa.field(f.name, TIME) if f.name == "timestamp" else f for f in FINDINGS_SCHEMA]
     + [pa.field(name, pa.string()) for name in FURTHER]

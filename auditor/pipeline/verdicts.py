@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.connectors.schema import LOG_KEY, TIME
+from auditor.connectors.declared import declared
+from auditor.connectors.schema import LOG_KEY
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
@@ -20,18 +21,28 @@ from auditor.rules.view import Cluster, LogView
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
 
-# One row a run of stored batches, or a marker, that another policy would have answered with ``error``. What begins with
-# ``known_`` is what that broker would have known then, -1 for nothing. ``batches``, ``records``: of the run.
-VERDICTS = pa.schema(
-    [
-        *LOG_KEY, ("file", pa.string()), ("position", pa.int64()), ("policy", pa.string()), ("error", pa.string()),
-        ("base_offset", pa.int64()), ("last_offset", pa.int64()), ("run_last_offset", pa.int64()),
-        ("producer_id", pa.int64()), ("producer_epoch", pa.int32()), ("base_sequence", pa.int32()),
-        ("last_sequence", pa.int32()), ("known_epoch", pa.int32()), ("known_last_sequence", pa.int32()),
-        ("max_timestamp", TIME), ("is_transactional", pa.bool_()), ("is_control", pa.bool_()), ("batches", pa.int64()),
-        ("records", pa.int64()), ("stored_before", pa.bool_()),
-    ]
-)  # fmt: skip
+# One row a run of stored batches, or a marker, that another policy would have answered with ``error``.
+VERDICTS = declared("verdicts", LOG_KEY, """
+    file:string
+    position:long byte in `file` where the first batch of the run begins
+    policy:string the broker policy that is asked
+    error:string Kafka's error that it would have answered with; DUPLICATE: success, without appending it again
+    base_offset:long first offset of the run's first batch
+    last_offset:long last offset of that batch
+    run_last_offset:long last offset of the run
+    producer_id:long
+    producer_epoch:int
+    base_sequence:int sequence number that the batch begins with; -1: none
+    last_sequence:int sequence number that it ends with; -1: none
+    known_epoch:int producer epoch that this broker would have known then; -1: none
+    known_last_sequence:int last sequence number that it would have known then; -1: none
+    max_timestamp:time largest timestamp of the batch
+    is_transactional:bool whether the batch belongs to a transaction
+    is_control:bool whether it is a marker
+    batches:long batches of the run
+    records:long records of the run
+    stored_before:bool whether it repeats sequence numbers that the producer had stored before in this epoch
+""")  # fmt: skip
 
 
 def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from auditor.connectors.inventory import discover
@@ -46,8 +47,8 @@ def warm(logs: Path) -> None:
 
 
 def keep_classes() -> None:
-    """Runs the demo in a process of its own, for its JVM to keep its classes."""
-    if (java := find_java()) is not None:
+    """Runs the demo in a process of its own, for its JVM to keep its classes; nothing where Spark is not installed."""
+    if find_spec("pyspark") is not None and (java := find_java()) is not None:
         with tempfile.TemporaryDirectory() as out:
             demo = ("-m", "auditor.cli", "demo", "--quiet", "--master", "local[2]", "--out", out)
             jvm.make_archive(java, demo)

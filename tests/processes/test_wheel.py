@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -36,6 +37,7 @@ def test_the_wheel_owns_one_name(wheel: Path) -> None:
     assert f"Name: {PACKAGE}\n" in metadata
     extras = {line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Provides-Extra: ")}
     assert {extra for extra, _ in EXTRAS.values()} | {"all"} == extras
+    assert not re.search(r"\]\((?!https?:)", metadata), "a link that leads nowhere on an index"
     base = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: ") and "extra ==" not in line]
     assert not [line for line in base if any(name in line for name in ("pyspark", "great", "kafka-python", "pandas"))]
     assert not [line for line in base if "==" in line]
@@ -54,16 +56,19 @@ def test_it_works_beside_a_project_with_the_same_names(wheel: Path, tmp_path: Pa
     for file in ("rules.py", "connectors/__init__.py", "dashboards.py"):
         (project / file).write_text("MINE = True\n", encoding="utf-8")
     script = project / "script.py"
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert '"/copies/broker-1"' in example
     script.write_text(
-        "import rules, connectors, dashboards, auditor\n"
+        "import rules, connectors, dashboards\n"
         "assert rules.MINE and connectors.MINE and dashboards.MINE\n"
-        f"audit = auditor.open({str(corpora.unpack('hanging-36'))!r}, master='inline[1]')\n"
-        "print(auditor.__file__)\n"
-        "print(audit.findings[0].rule)\n",
+        + example.replace('"/copies/broker-1"', repr(str(corpora.unpack("hanging-36"))))
+        + "print(auditor.__file__)\nprint(audit.findings[0].rule)\n",
         encoding="utf-8",
     )
     ran = subprocess.run([str(python), str(script)], capture_output=True, text=True, check=False, cwd=project, env={})
     assert ran.returncode == 0, ran.stderr
-    place, rule = ran.stdout.splitlines()
+    message, transactions, place, rule = ran.stdout.splitlines()
+    assert "has been open" in message
+    assert int(transactions) > 0
     assert Path(place).is_relative_to(site)
     assert rule == "hanging-transaction"

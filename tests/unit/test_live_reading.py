@@ -227,7 +227,9 @@ def test_only_what_no_coordinator_has_open_is_abandoned(
 
 
 def given_options(**values: object) -> argparse.Namespace:
-    return argparse.Namespace(**(dict.fromkeys(CONNECTION_OPTIONS) | {"client_config": None} | values))
+    return argparse.Namespace(
+        **(dict.fromkeys(CONNECTION_OPTIONS) | {"client_config": None, "command_config": None} | values)
+    )
 
 
 def test_secrets_come_from_a_file_and_the_command_line_goes_first(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from auditor.commands.rowtext import json_lines
 from auditor.connectors import schema
 from auditor.connectors.arrow import MAX_TIME_MS, for_spark, from_columns, from_rows, texts, times
 from auditor.connectors.batch_rows import sequence_after
+from auditor.connectors.declared import TIME
 from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import MAX_PIECES, FilePiece, plan, size, spread
 from auditor.connectors.rows import How, read_piece
@@ -182,7 +183,7 @@ def test_sequences_wrap_at_their_end() -> None:
 def test_times_without_a_date_are_null() -> None:
     found = times(np.array([0, -1, -7, MAX_TIME_MS, MAX_TIME_MS + 1, 2**63 - 1]))
     assert found.to_pylist() == [0, None, None, MAX_TIME_MS, None, None]
-    by_row = from_rows(pa.schema([("t", schema.TIME)]), (), [(0,), (-1,), (MAX_TIME_MS + 1,), (None,)])
+    by_row = from_rows(pa.schema([("t", TIME)]), (), [(0,), (-1,), (MAX_TIME_MS + 1,), (None,)])
     assert by_row.column(0).null_count == 3
     spark = for_spark(
         from_columns(schema.INDEX_ENTRIES, (None, None, "d", None, None), 1, {"timestamp": np.array([5])})

@@ -1,0 +1,220 @@
+"""The pages that are made from the code while ``make docs`` builds the site: a hook of mkdocs (mkdocs.yml)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # mkdocs runs a hook by its path
+
+from auditor.base.glossary import GLOSSARY  # noqa: E402
+from auditor.cli import GROUPS, parsers  # noqa: E402
+from auditor.dashboards.metrics import write_metrics  # noqa: E402
+from auditor.rules import registry  # noqa: E402
+from auditor.rules.registry import FAMILIES, SECTIONS, Rule  # noqa: E402
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+
+SCHEMA = ROOT / "auditor" / "outputs" / "finding.schema.json"
+FINDINGS = """# Findings
+
+A line of `findings.jsonl` is a finding: an object with exactly these fields. In the table
+[findings](tables.md#findings) each is a column.
+
+| field | type | holds |
+| --- | --- | --- |
+{fields}
+
+Findings stand in this order: severity (critical first), topic, partition, broker, offset, then the other fields; nulls
+first. The same input gives the same bytes.
+
+## JSON Schema
+
+In the package as `auditor/outputs/finding.schema.json`.
+
+```json
+{schema}
+```
+"""
+METRICS = """# Metrics
+
+`metrics.prom` is for node-exporter's textfile collector; every series is a gauge and names its `cluster`.
+[Running it](running.md#metrics-checked-by-promtool) says how many series there are, and which alerts come with the
+project.
+
+| series | is |
+| --- | --- |
+{series}
+"""
+WORDS = """# Words
+
+Kafka's words as reports and `auditor rules ID` spell them out.
+
+| word | means |
+| --- | --- |
+{words}
+"""
+FETCHED = re.compile(r"""<(?:script|img|iframe|link(?! rel="canonical"))[^>]* (?:src|href)="(https?://[^"]+)""")
+BLANK = {"inputs": [], "policy": [{"policy": "auto"}], "tool": {"version": "0"}, "bytes": {}, "logs": []}
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Gives the commands and rules their places in the navigation."""
+    children = {"Commands": "commands/", "Rules": "rules/"}
+    for entry in config.nav or ():
+        for title, folder in children.items():
+            if isinstance(entry, dict) and title in entry:
+                entry[title] += sorted(p for p in pages() if p.startswith(folder) and not p.endswith("index.md"))
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Adds the pages to those of docs/."""
+    from mkdocs.structure.files import File
+
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Puts what a rule says of itself where a page has ``<!-- rule: ID -->``, so that the two cannot differ."""
+    known = registry.load()
+    return re.sub(r"<!-- rule: ([\w-]+) -->", lambda found: excerpt(known[found[1]]), markdown)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Errors: mkdocs' own where a page would fetch something from another site."""
+    from mkdocs.exceptions import PluginError
+
+    if fetched := FETCHED.search(output):
+        raise PluginError(f"a page fetches {fetched[1]}; pages open offline")
+    return output
+
+
+def pages() -> dict[str, str]:
+    """Every page that is made here, by its path below docs/."""
+    known = registry.load()
+    commands = parsers()[1]
+    made = {"commands/index.md": command_index(commands), "rules/index.md": rule_index(known)}
+    made |= {f"commands/{name}.md": command_page(parser) for name, parser in commands.items()}
+    made |= {f"rules/{rule.id}.md": rule_page(rule) for rule in known.values()}
+    return made | {"findings.md": finding_page(), "metrics.md": metrics_page(), "words.md": words_page()}
+
+
+def command_index(commands: dict[str, argparse.ArgumentParser]) -> str:
+    """The commands by group."""
+    says = summaries()
+    lines = ["# Commands", "", "`auditor COMMAND --help` says the same on a terminal."]
+    for group, names in GROUPS.items():
+        lines += ["", f"## {group.capitalize()}", "", "| command | does |", "| --- | --- |"]
+        dashed = [name.replace("_", "-") for name in names]
+        lines += [f"| [`auditor {name}`]({name}.md) | {says[name]} |" for name in dashed if name in commands]
+    return "\n".join(lines) + "\n"
+
+
+def summaries() -> dict[str, str]:
+    """What each command does, as the list of commands says it."""
+    return {name: does for group in parsers()[0].groups.values() for name, does in group.items()}
+
+
+def command_page(parser: argparse.ArgumentParser) -> str:
+    """A command's usage, options by group with their defaults, and examples."""
+    usage = re.sub(r"\s+", " ", parser.format_usage()).removeprefix("usage: ")
+    does = parser.description or summaries()[parser.prog.removeprefix("auditor ")]
+    lines = [f"# {parser.prog}", "", _sentence(does) + ".", ""]
+    lines += ["```text", usage.strip(), "```"]
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if actions:
+            lines += ["", f"## {(group.title or 'Options').capitalize()}", ""]
+            lines += ["| option | means |", "| --- | --- |", *(_option(parser, action) for action in actions)]
+    if parser.epilog:
+        calls = [line.strip() for line in parser.epilog.splitlines()[1:]]
+        lines += ["", "## Examples", "", "```sh", *calls, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _option(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    value = action.metavar or choices
+    shown = value if action.nargs != 0 else ""
+    names = ", ".join(f"`{f'{name} {shown}'.strip()}`" for name in action.option_strings) or f"`{value}`"
+    says = parser._get_formatter()._expand_help(action) if action.help else ""
+    return "| " + " | ".join(text.replace("|", "\\|") for text in (names, says)) + " |"
+
+
+def rule_index(known: Mapping[str, Rule]) -> str:
+    """All rules by family."""
+    lines = ["# Rules", "", "`auditor rules` lists them, `auditor rules ID` says the same as these pages."]
+    for family in FAMILIES:
+        lines += ["", f"## {family.capitalize()}", "", "| rule | finds | severity |", "| --- | --- | --- |"]
+        of_it = (rule for rule in known.values() if rule.family == family)
+        lines += [f"| [`{rule.id}`]({rule.id}.md) | {_cell(rule.title)} | {_cell(rule.severity)} |" for rule in of_it]
+    return "\n".join(lines) + "\n"
+
+
+def rule_page(rule: Rule) -> str:
+    """All about one rule."""
+    needs = [text for flag, text in ((rule.records, "It needs `--records`."), (rule.time, "It depends on `--as-of`."),
+                                     (rule.what_if, "It speaks in `auditor what-if` alone.")) if flag]  # fmt: skip
+    lines = [f"# {rule.id}", "", f"**{rule.title}.** Severity: {rule.severity}. {' '.join(needs)}".rstrip()]
+    for name in SECTIONS:
+        lines += ["", f"## {name}", "", _sentence(rule.sections[name])]
+    if rule.absorbed_by:
+        lines += ["", "## Becomes evidence of", ""]
+        lines += [f"- [`{by.rule}`]({by.rule}.md)" for by in rule.absorbed_by]
+    if rule.prevented_by:
+        lines += ["", "## Prevented by", "", *(f"- {safeguard.setting}" for safeguard in rule.prevented_by)]
+    return "\n".join(lines) + "\n"
+
+
+def excerpt(rule: Rule) -> str:
+    """A rule as runbooks quote it."""
+    lines = [f'!!! quote "[{rule.id}](rules/{rule.id}.md): {rule.title} ({rule.severity})"', ""]
+    for name in ("What to do", "Can be wrong"):
+        lines += [f"    **{name}:** {_sentence(rule.sections[name])}", ""]
+    return "\n".join(lines)
+
+
+def finding_page() -> str:
+    """The fields of a finding, and its JSON Schema."""
+    text = SCHEMA.read_text(encoding="utf-8")
+    lines = []
+    for name, field in json.loads(text)["properties"].items():
+        kinds = field.get("type", "string")
+        kind = " or ".join([kinds] if isinstance(kinds, str) else kinds)
+        values = f" One of {', '.join(field['enum'])}." if "enum" in field else ""
+        lines.append(f"| `{name}` | {kind} | {field['description']}{values} |")
+    return FINDINGS.format(fields="\n".join(lines), schema=text.rstrip())
+
+
+def metrics_page() -> str:
+    """The series of ``metrics.prom``, as the file itself explains them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "metrics.prom"
+        write_metrics(file, (), BLANK)
+        found = re.findall(r"^# HELP (\w+) (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return METRICS.format(series="\n".join(f"| `{name}` | {_cell(says)} |" for name, says in found))
+
+
+def words_page() -> str:
+    """Kafka's words in plain ones."""
+    return WORDS.format(words="\n".join(f"| {word} | {_cell(says)} |" for word, says in sorted(GLOSSARY.items())))
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"(?<!`)\b(__\w+)", r"`\1`", text.replace("|", "\\|"))
+
+
+def _sentence(text: str) -> str:
+    plain = _cell(" ".join(text.split()))
+    return plain[0].upper() + plain[1:]
