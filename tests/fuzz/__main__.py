@@ -1,14 +1,13 @@
 """``python -m tests.fuzz``: run mutants; exit 1 if any raises, with what is needed to see it again.
 
 With ``NUMBA_BOUNDSCHECK=1`` in the environment no kernel may read or write outside of its arrays. A crash leaves the
-mutant's kind and number in ``--last``; a mutant that takes more than a minute (a directory: five) ends the process with
-a stack trace.
+mutant's kind and number in ``--last``; one that takes more than a minute of processor time (a directory: five) ends the
+process with a stack trace.
 """
 
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
 import resource
 import sys
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.fuzz import herds, mutate, mutated_directories, seeds
+from tests.fuzz import herds, mutate, mutated_directories, patience, seeds
 from tests.fuzz.targets import TARGETS
 
 # Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
@@ -71,7 +70,7 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
         if note >= 0:
             os.pwrite(note, f"{name} {number}\n{' ' * 40}".encode(), 0)
         if number % 256 == 0:
-            faulthandler.dump_traceback_later(60, exit=True)
+            patience.ends_after(60)
         data = mutate.mutated(name, known[name], seed, number)
         began = time.process_time()
         try:
@@ -84,7 +83,7 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
         took = time.process_time() - began
         spent[name] += round(took * 1e6)
         slowest = max(slowest, (took, name, number))
-    faulthandler.cancel_dump_traceback_later()
+    patience.ends_after(0)
     times = ", ".join(f"{name} {us // 1000} ms" for name, us in spent.most_common(5))
     print(f"{len(numbers)} mutants, slowest {slowest[0] * 1e3:.0f} ms ({slowest[1]} {slowest[2]}); most time: {times}")
     print(f"memory grew by {(_memory() - before) >> 20} MiB")
@@ -126,7 +125,7 @@ class _Directories:
         """Runs one; whether it did not raise. Each line of code that raises is reported once."""
         if self.last:
             self.last.write_text(f"{self.option} {number}\n")
-        faulthandler.dump_traceback_later(300, exit=True)
+        patience.ends_after(herds.PATIENCE_S)
         began = time.process_time()
         line = ""
         try:
@@ -137,7 +136,7 @@ class _Directories:
                 print(f"python -m tests.fuzz {self.option} --seed {self.seed} --number {number}", file=sys.stderr)
             self.failed[line] += 1
         self.slowest = max(self.slowest, (time.process_time() - began, number))
-        faulthandler.cancel_dump_traceback_later()
+        patience.ends_after(0)
         return not line or self.failed[line] > 1
 
     def end(self, what: str) -> int:

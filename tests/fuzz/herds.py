@@ -8,7 +8,6 @@ whose audit raises, or ends the process, is cut down to the mutants that it take
 
 from __future__ import annotations
 
-import faulthandler
 import functools
 import os
 import random
@@ -18,13 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import mutate
+from tests.fuzz import mutate, patience
 from tests.fuzz.mutated_directories import INTERNAL, Tree, audit_tree, kind_of, trees, write
 
 FOLDERS = 150  # of a herd
 LARGEST = 24 << 10  # bytes of a folder that is copied: what a long log brings is the decoders' fuzzing
 PLACES = 50  # partitions of a topic, of those that copies are given
-PATIENCE_S = 300
+PATIENCE_S = 300  # of processor time
 
 
 class Herd(NamedTuple):
@@ -113,7 +112,7 @@ def ends_well(tree: Tree, number: int, *, quiet: bool = False) -> bool:
     try:
         if quiet:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
+        patience.ends_after(PATIENCE_S)
         audit_tree(tree, number)
         status = 0
     except Exception:  # noqa: BLE001 - whatever it is, it is what this program looks for
