@@ -194,15 +194,11 @@ def high_watermarks(root: Path, times: float) -> None:
 
 
 def index(root: Path, times: float) -> None:
-    """Indexes of 64 MiB."""
+    """Indexes of 64 MiB, of one entry again and again, so that all are out of order."""
     folder = _log(root, "payments-0", simple(0))
-    count = round(64 * MIB * times) // 8
-    numbers = np.arange(1, count + 1, dtype=">i4")
-    (folder / f"{0:020}.index").write_bytes(np.stack([numbers, numbers], axis=1).tobytes())
-    times_of = np.zeros(count * 8 // 12, np.dtype([("time", ">i8"), ("offset", ">i4")]))
-    times_of["time"] = np.arange(len(times_of)) + NOW
-    times_of["offset"] = np.arange(len(times_of))
-    (folder / f"{0:020}.timeindex").write_bytes(times_of.tobytes())
+    count = round(64 * MIB * times)
+    (folder / f"{0:020}.index").write_bytes(struct.pack(">ii", 1, 1) * (count // 8))
+    (folder / f"{0:020}.timeindex").write_bytes(struct.pack(">qi", NOW, 1) * (count // 12))
 
 
 def txnindex(root: Path, times: float) -> None:
