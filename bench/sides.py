@@ -89,9 +89,9 @@ class Memory(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Samples until told to end."""
+        """Samples until it is ended."""
         while not self.over.wait(SAMPLED_EVERY):
-            for pid in _below(self.pid):
+            for pid in below(self.pid):
                 self.most = max(self.most, _worker_bytes(pid))
 
     def end(self) -> int:
@@ -101,7 +101,7 @@ class Memory(threading.Thread):
         return self.most
 
 
-def _below(pid: int) -> Iterable[int]:
+def below(pid: int) -> Iterable[int]:
     """All processes that a process started, and those that they did."""
     waiting = [pid]
     while waiting:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
@@ -16,6 +18,7 @@ from auditor.rules.coordinator_history import CoordinatorHistory, join
 from auditor.rules.view import Bounds, Cluster
 
 TRANSACTION_STATE = "__transaction_state"
+MOST_OPEN, MOST_OPEN_IN_ALL = 50_000, 500_000  # open transactions known everywhere, of a copy (the oldest) and of all
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
@@ -55,6 +58,7 @@ def brief(facts: CopyFacts) -> Brief:
     broken += [facts.log_end] * facts.cut_short
     broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
     begun = facts.transactions[(facts.transactions["marker_offset"] < 0) & (facts.transactions["first_offset"] >= 0)]
+    begun = begun[np.argsort(begun["first_offset"], kind="stable")[:MOST_OPEN]]
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
@@ -117,9 +121,12 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
     for at in stale:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
+    left = MOST_OPEN_IN_ALL
     for (topic, partition), b in leading.items():
-        for producer_id, offset in b.open_from.items():
-            cluster.open_from.setdefault(producer_id, {})[f"{topic}-{partition}"] = offset
+        name = f"{topic}-{partition}"
+        for producer_id, offset in islice(b.open_from.items(), left):
+            cluster.open_from.setdefault(producer_id, {})[name] = offset
+        left = max(0, left - len(b.open_from))
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])

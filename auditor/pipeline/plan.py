@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
+from auditor.connectors.internal_rows import PACKED
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
@@ -40,7 +41,23 @@ def copy_tasks(
         for c in d.copies
         if options.wants_topic(c.topic or "")
     ]
-    return tasks
+    return sharing(tasks)
+
+
+def sharing(tasks: list[CopyTask | TextTask]) -> list[CopyTask | TextTask]:
+    """The tasks, those of the topics that brokers write with their shares (:class:`CopyTask`), which are 1 together.
+
+    Half of it goes to all alike, half by the bytes of the files: so much is known before they are read, few bytes that
+    become many get little, and a partition far larger than the others is not cut down to an average.
+    """
+    mine = [t for t in tasks if isinstance(t, CopyTask) and t.copy.topic in PACKED]
+    sizes = {id(t): size(t) for t in mine}
+    whole = sum(sizes.values())
+    return [
+        replace(t, share=0.5 / len(mine) + 0.5 * sizes[id(t)] / whole) if isinstance(t, CopyTask) and id(t) in sizes
+        else t
+        for t in tasks
+    ]  # fmt: skip
 
 
 def _log(d: LogDir, c: Copy) -> tuple[str, str | None, int | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
@@ -96,7 +98,7 @@ class AuditReplay:
         if len(transactions):
             self.transactions.append(transactions)
 
-    def keep(self, found: list[np.ndarray]) -> None:
+    def keep(self, found: Iterable[np.ndarray]) -> None:
         """Keeps events up to a number of each kind, and counts those beyond."""
         for events in found:
             for kind in np.unique(events["kind"]) if len(events) else ():
@@ -106,7 +108,8 @@ class AuditReplay:
                 if len(mine) > room:
                     dropped = self.facts.dropped_events
                     dropped[int(kind)] = dropped.get(int(kind), 0) + len(mine) - room
-                self.events.append(mine[:room])
+                if room:
+                    self.events.append(mine[:room].copy())  # a slice would keep all of them in memory
 
     def finish(self, last_base: int) -> None:
         """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins."""

@@ -1,10 +1,12 @@
 """The records of ``__transaction_state`` while a copy is read: columns in, a packed log out.
 
 Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
-:data:`MOST_RECORDS`, :data:`PACKED_BYTES`, :data:`DICTIONARY_BYTES` and :data:`SETS_BYTES`.
+a :class:`Room` and :data:`SETS_BYTES` say.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +47,29 @@ DICTIONARY_BYTES = 128 * MIB
 SETS_BYTES = 32 * MIB  # 8 a partition of a set: what a rule looks at becomes Python's text, ten times as large
 MOST_RECORDS = 16 << 20  # of a copy: a broker's cleaner leaves a hundredth of that
 PACKED_BYTES = 256 * MIB  # of them, however odd they are: sound ones take 15 bytes each
+# Of all copies of a run together, which the driver holds.
+RECORDS_IN_ALL, PACKED_IN_ALL, DICTIONARIES_IN_ALL = 256 << 20, 1024 * MIB, 512 * MIB
 UNREADABLE = FULL - 1  # in place of a set
 UNKNOWN = len(STATES)  # the first of the states that have no name
+
+
+class Room(NamedTuple):
+    """What one copy may leave: records, bytes of them packed, bytes of each dictionary."""
+
+    records: int = MOST_RECORDS
+    packed_bytes: int = PACKED_BYTES
+    dictionary_bytes: int = DICTIONARY_BYTES
+
+
+def coordinator_room(share: float) -> Room:
+    """The room of a copy that has this part of what all have."""
+    return Room(
+        min(MOST_RECORDS, int(RECORDS_IN_ALL * share)), min(PACKED_BYTES, int(PACKED_IN_ALL * share)),
+        min(DICTIONARY_BYTES, int(DICTIONARIES_IN_ALL * share)),
+    )  # fmt: skip
+
+
+ALONE = coordinator_room(1.0)
 
 
 class PartitionSets:
@@ -109,16 +132,13 @@ class PartitionSets:
 class CoordinatorReader(RecordProblems):
     """Takes the chunks of one copy of ``__transaction_state`` (read with ``raw``) and packs their records."""
 
-    def __init__(
-        self, partition: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES, most: int = MOST_RECORDS
-    ) -> None:
+    def __init__(self, partition: int, limits: Limits, room: Room = ALONE) -> None:
         super().__init__()
-        self.most = most
+        self.room = room
         self.partition = partition
         self.limits = limits
-        self.dictionary_bytes = dictionary_bytes
-        self.ids = Interner(dictionary_bytes)
-        self.sets = PartitionSets(dictionary_bytes)
+        self.ids = Interner(room.dictionary_bytes)
+        self.sets = PartitionSets(room.dictionary_bytes)
         self.rows = PackedColumns({name: np.dtype(kind) for name, kind in COLUMNS.items()})
         self.count = 0
         self.files: list[str] = []
@@ -161,8 +181,9 @@ class CoordinatorReader(RecordProblems):
             if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in at.items()}):
                 at["id"][k], at["set"][k] = 0, UNREADABLE
         left = (at["set"] == FULL) | (at["id"] == FULL)
-        if self.count + len(left) > self.most or self.rows.size > PACKED_BYTES:
-            left[max(0, self.most - self.count) if self.rows.size <= PACKED_BYTES else 0 :] = True
+        full = self.rows.size > self.room.packed_bytes
+        if full or self.count + len(left) > self.room.records:
+            left[0 if full else max(0, self.room.records - self.count) :] = True
         kept = np.flatnonzero(~left & (at["set"] >= 0))
         self.rows.add(out[:, kept] if len(kept) < len(chosen) else out)
         self.count += len(kept)
@@ -225,7 +246,7 @@ class CoordinatorReader(RecordProblems):
         behind = f"from the record at offset {at['offset'][row]} on, "
         if FULL in (at["set"][row], at["id"][row]):
             new = "transactional ids and lists of partitions that are new are left out"
-            detail = f"{behind}{new}: those before take {self.dictionary_bytes >> 20} MiB"
+            detail = f"{behind}{new}: those before take {self.room.dictionary_bytes / MIB:.3g} MiB"
         else:
             detail = f"{behind}records are left out: {self.count} are before it, as many as there is room for"
         return [DecodeError(file, int(at["position"][row]), -1, "limit", detail)] if first else []

@@ -37,8 +37,10 @@ class CopyTask:
     for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
     say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
     a row a batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and
-    ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``leaves_resume_point`` asks for what a
-    later reading may go on from, and ``resume_point`` is what the last one left (:mod:`auditor.replay.resume_point`).
+    ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part of what all copies of
+    internal topics may leave that this one may, since the driver holds what they leave all together.
+    ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
+    (:mod:`auditor.replay.resume_point`).
     """
 
     place: Place
@@ -61,6 +63,7 @@ class CopyTask:
     digests: bool = False
     policies: tuple[PolicySettings, ...] = ()
     newest_time: int = FAR
+    share: float = 1.0
     limits: Limits = field(default=DEFAULT_LIMITS)
     leaves_resume_point: bool = False
     resume_point: bytes = b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from auditor.replay.batch_records import as_records
 
 NO_BATCH_THERE, OFFSET_ELSEWHERE, NOT_INCREASING, EARLIER_IS_LARGER = range(4)
 HIGHEST = np.iinfo(np.int64).max
+AT_A_TIME = 1 << 15  # events
 
 # How many entries have met their batch, how many their end, and the last offset of the batches that came (``seen``).
 PLACES = np.dtype([("met", "i8"), ("ended", "i8"), ("last_offset", "i8"), ("seen", "i8")])
@@ -114,7 +115,7 @@ class OffsetCheck:
         """The next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
         _follow_places(as_records(rows), self.places)
 
-    def events(self, segment: int, end: int, unread: Sequence[tuple[int, int]] = ()) -> list[np.ndarray]:
+    def events(self, segment: int, end: int, unread: Sequence[tuple[int, int]] = ()) -> Iterator[np.ndarray]:
         """Events for entries that no append of this segment explains, when all its batches have come.
 
         Not judged are entries at or beyond byte ``end`` and in the stretches ``unread`` (first byte, byte behind the
@@ -160,7 +161,7 @@ class TimeCheck:
             largest[np.searchsorted(batches["position"], events["position"])] = events["found_max_timestamp"]
         _follow_times(batches, largest, self.times)
 
-    def events(self, segment: int, log_end: int) -> list[np.ndarray]:
+    def events(self, segment: int, log_end: int) -> Iterator[np.ndarray]:
         """Events for entries that do not increase, or that an earlier record's larger timestamp contradicts."""
         stamp, offset, times, state = self.index.timestamp, self.index.offset, self.times, self.times.state[0]
         rest = times.offsets.order[state["met"] :]
@@ -190,10 +191,12 @@ class IndexChecks:
         if self.times is not None:
             self.times.take(rows, wrong_times)
 
-    def events(self, segment: int, end: int, log_end: int, unread: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    def events(self, segment: int, end: int, log_end: int, unread: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
         """What both say, when all batches have come."""
-        said = [] if self.offsets is None else self.offsets.events(segment, end, unread)
-        return said if self.times is None else said + self.times.events(segment, log_end)
+        if self.offsets is not None:
+            yield from self.offsets.events(segment, end, unread)
+        if self.times is not None:
+            yield from self.times.events(segment, log_end)
 
 
 def _backwards(than_before: np.ndarray) -> np.ndarray:
@@ -213,13 +216,14 @@ def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
     return (np.arange(len(fits)) > after) & (zeros > 0)
 
 
-def _events(kind: Kind, segment: int, faults: np.ndarray, **columns: np.ndarray) -> list[np.ndarray]:
-    """A row for each entry with a fault; ``columns`` have a value an entry."""
+def _events(kind: Kind, segment: int, faults: np.ndarray, **columns: np.ndarray) -> Iterator[np.ndarray]:
+    """A row for each entry with a fault, some at a time: an event is forty times an entry. ``columns`` have a value an
+    entry."""
     odd = np.flatnonzero(faults >= 0)
-    if not len(odd):
-        return []
-    events = blank_events(len(odd))
-    events["kind"], events["segment"], events["fault"] = int(kind), segment, faults[odd]
-    for name, column in columns.items():
-        events[name] = column[odd]
-    return [events]
+    for at in range(0, len(odd), AT_A_TIME):
+        some = odd[at : at + AT_A_TIME]
+        events = blank_events(len(some))
+        events["kind"], events["segment"], events["fault"] = int(kind), segment, faults[some]
+        for name, column in columns.items():
+            events[name] = column[some]
+        yield events

@@ -8,9 +8,9 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, InternalRows
 from auditor.facts.copy_facts import CopyFacts
-from auditor.replay.coordinator_reader import CoordinatorReader
+from auditor.replay.coordinator_reader import CoordinatorReader, coordinator_room
 from auditor.replay.copy_task import CopyTask
-from auditor.replay.offsets_reader import OffsetsReader
+from auditor.replay.offsets_reader import OffsetsReader, dictionary_room
 from auditor.replay.share_reader import ShareReader
 
 
@@ -44,9 +44,9 @@ class CheckedRecords(InternalRows):
 def reader_of(task: CopyTask, log_start: int) -> InternalReader | None:
     """The reader of a copy's records, None where its topic is none that brokers write for themselves."""
     if task.copy.topic == TRANSACTION_STATE:
-        return CoordinatorReader(task.copy.partition or 0, task.limits)
+        return CoordinatorReader(task.copy.partition or 0, task.limits, coordinator_room(task.share))
     if task.copy.topic == CONSUMER_OFFSETS:
-        return OffsetsReader(log_start, task.limits)
+        return OffsetsReader(log_start, task.limits, dictionary_room(task.share))
     if task.copy.topic == SHARE_GROUP_STATE:
         return ShareReader(log_start, task.limits)
     return CheckedRecords(task.copy.topic or "", task.limits) if task.has_internal_rows else None

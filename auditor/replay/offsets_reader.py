@@ -45,6 +45,7 @@ from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
 
 DICTIONARY_BYTES = 128 * MIB
+DICTIONARIES_IN_ALL = 1024 * MIB  # of all copies of a run: 16 million places
 NOTHING, PLAIN, IN_STORY = range(3)  # of a place: no value, a value in force, handed over to the story
 COMMIT, GONE, SPECIAL = range(3)  # of a record; special: not by column
 # Columns of records and of values in force.
@@ -92,6 +93,11 @@ def _grown(array: np.ndarray, rows: int, fill: int) -> np.ndarray:
     out = np.full((max(rows, len(array) * 3 // 2, 1024), *array.shape[1:]), fill, array.dtype)
     out[: len(array)] = array
     return out
+
+
+def dictionary_room(share: float) -> int:
+    """Bytes for the names that one copy has, of what all copies have; ``share``: see :class:`CopyTask`."""
+    return min(DICTIONARY_BYTES, int(DICTIONARIES_IN_ALL * share))
 
 
 class Places:
@@ -324,7 +330,7 @@ class OffsetsReader(RecordProblems):
         row = int(np.flatnonzero(left)[0])
         detail = (
             f"from the record at offset {records[R_OFFSET, row]} on, groups and partitions that are new are left out: "
-            f"those before take {self.dictionary_bytes >> 20} MiB"
+            f"those before take {self.dictionary_bytes / MIB:.3g} MiB"
         )
         return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
 

@@ -1,22 +1,24 @@
 """``python -m tests.fuzz``: run mutants; exit 1 if any raises, with what is needed to see it again.
 
 With ``NUMBA_BOUNDSCHECK=1`` in the environment no kernel may read or write outside of its arrays. A crash leaves the
-mutant's kind and number in ``--last``; a mutant that takes more than a minute ends the process with a stack trace.
+mutant's kind and number in ``--last``; one that takes more than a minute of processor time (a directory: five) ends the
+process with a stack trace.
 """
 
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
 import resource
 import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from tests.fuzz import mutate, mutated_directories, seeds
+from tests.fuzz import herds, mutate, mutated_directories, patience, seeds
 from tests.fuzz.targets import TARGETS
 
 # Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
@@ -33,12 +35,18 @@ def main() -> int:
     parser.add_argument("--kind", choices=sorted(TARGETS), help="only mutants of one kind")
     parser.add_argument("--number", type=int, help="with --kind: only this mutant")
     parser.add_argument("--whole", action="store_true", help="mutants of log directories, through the whole audit")
+    parser.add_argument("--herds", action="store_true", help="the same, hundreds of mutated files in each directory")
     parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file, or folder")
     parser.add_argument("--last", type=Path, help="a file that always says which mutant is at hand")
     args = parser.parse_args()
     if args.whole and args.number is not None:
         mutated_directories.run_one(args.seed, args.number, args.save)
         return 0
+    if args.herds:
+        if args.number is None:
+            return run_herds(args.start, args.mutants, args.seed, args.last)
+        print("\n".join(found := herds.run_one(args.seed, args.number, args.save)) or "it does not fail")
+        return int(bool(found))
     if args.number is not None:
         data = mutate.mutated(args.kind, seeds.by_kind()[args.kind], args.seed, args.number)
         if args.save:
@@ -62,7 +70,7 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
         if note >= 0:
             os.pwrite(note, f"{name} {number}\n{' ' * 40}".encode(), 0)
         if number % 256 == 0:
-            faulthandler.dump_traceback_later(60, exit=True)
+            patience.ends_after(60)
         data = mutate.mutated(name, known[name], seed, number)
         began = time.process_time()
         try:
@@ -75,7 +83,7 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
         took = time.process_time() - began
         spent[name] += round(took * 1e6)
         slowest = max(slowest, (took, name, number))
-    faulthandler.cancel_dump_traceback_later()
+    patience.ends_after(0)
     times = ", ".join(f"{name} {us // 1000} ms" for name, us in spent.most_common(5))
     what = f"{len(numbers)} mutants of {len(spent)} kinds"
     print(f"{what}, slowest {slowest[0] * 1e3:.0f} ms ({slowest[1]} {slowest[2]}); most time: {times}")
@@ -87,25 +95,56 @@ def run(numbers: range, seed: int, kind: str | None, last: Path | None) -> int:
 
 def run_whole(numbers: range, seed: int, last: Path | None) -> int:
     """Mutated directories through the whole audit; 1 if any raises."""
-    failed = Counter[str]()
-    before, slowest = _memory(), (0.0, 0)
+    run = _Directories("--whole", seed, last)
     for number in numbers:
-        if last:
-            last.write_text(f"--whole {number}\n")
-        faulthandler.dump_traceback_later(300, exit=True)
+        run.one(number, partial(mutated_directories.run_one, seed, number))
+    return run.end(f"{len(numbers)} directories")
+
+
+def run_herds(start: int, mutants: int, seed: int, last: Path | None) -> int:
+    """Herds through the whole audit until there were so many mutants; 1 if any raises, cut down to what it takes."""
+    run, number, done = _Directories("--herds", seed, last), start, 0
+    while done < mutants:
+        herd = herds.herd(seed, number)
+        if not run.one(number, partial(mutated_directories.audit_tree, herd.tree(), number)):
+            print("\n".join(herds.run_one(seed, number)), file=sys.stderr)
+        number, done = number + 1, done + len(herd.mutants)
+        if number % 100 == 0:
+            print(f"{done} mutated files in {number - start} directories", flush=True)
+    return run.end(f"{done} mutated files in {number - start} directories")
+
+
+class _Directories:
+    """What came of directories through the whole audit, one after the other."""
+
+    def __init__(self, option: str, seed: int, last: Path | None) -> None:
+        self.option, self.seed, self.last = option, seed, last
+        self.failed = Counter[str]()
+        self.before, self.slowest = _memory(), (0.0, 0)
+
+    def one(self, number: int, run: Callable[[], None]) -> bool:
+        """Runs one; whether it did not raise. Each line of code that raises is reported once."""
+        if self.last:
+            self.last.write_text(f"{self.option} {number}\n")
+        patience.ends_after(herds.PATIENCE_S)
         began = time.process_time()
+        line = ""
         try:
-            mutated_directories.run_one(seed, number)
+            run()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what this program looks for
-            if not failed[line := str(traceback.extract_tb(error.__traceback__)[-1])]:
+            if not self.failed[line := str(traceback.extract_tb(error.__traceback__)[-1])]:
                 traceback.print_exc()
-                print(f"python -m tests.fuzz --whole --seed {seed} --number {number}", file=sys.stderr)
-            failed[line] += 1
-        slowest = max(slowest, (time.process_time() - began, number))
-    faulthandler.cancel_dump_traceback_later()
-    print(f"{len(numbers)} directories, {failed.total()} failed, slowest {slowest[0]:.1f} s ({slowest[1]})")
-    print(f"memory grew by {(_memory() - before) >> 20} MiB")
-    return int(bool(failed))
+                print(f"python -m tests.fuzz {self.option} --seed {self.seed} --number {number}", file=sys.stderr)
+            self.failed[line] += 1
+        self.slowest = max(self.slowest, (time.process_time() - began, number))
+        patience.ends_after(0)
+        return not line or self.failed[line] > 1
+
+    def end(self, what: str) -> int:
+        """Prints the sums; the exit status."""
+        print(f"{what}, {self.failed.total()} failed, slowest {self.slowest[0]:.1f} s ({self.slowest[1]})")
+        print(f"memory grew by {(_memory() - self.before) >> 20} MiB")
+        return int(bool(self.failed))
 
 
 def _memory() -> int:

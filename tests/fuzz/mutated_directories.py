@@ -130,8 +130,13 @@ def _accounted(audit: Audit) -> None:
 
 
 def run_one(seed: int, number: int, save: Path | None = None) -> None:
-    """One mutant through the whole way; ``save``: a folder that it is written to and stays in."""
-    tree = mutant(seed, number)
+    """One mutant through the whole way; see :func:`audit_tree`."""
+    audit_tree(mutant(seed, number), number, save)
+
+
+def audit_tree(tree: Tree, number: int, save: Path | None = None) -> None:
+    """Files through the whole way; ``save``: a folder that they are written to and stay in. ``number`` chooses the
+    options."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         root, out = save or Path(folder, "in"), Path(folder, "out")
         root.mkdir(exist_ok=True)

@@ -1,10 +1,11 @@
 """Mutants in every test run, with numba's bounds checks on, as many as ``FUZZ_MUTANTS`` and (of whole directories)
-``FUZZ_DIRECTORIES`` say; and all old finds.
+``FUZZ_DIRECTORIES`` say, or (files of herds, through the same) ``FUZZ_HERDED``; and all old finds.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +14,15 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from tests import segments
-from tests.fuzz import coverage_guided, mutate, mutated_directories, seeds
-from tests.fuzz.__main__ import run_whole
+from tests.fuzz import coverage_guided, herds, mutate, mutated_directories, seeds
+from tests.fuzz.__main__ import run_herds, run_whole
 from tests.fuzz.targets import TARGETS, reported
 
 ROOT = Path(__file__).parents[2]
 FINDS = sorted(path for path in Path(__file__).with_name("finds").glob("*=*"))
 MUTANTS = os.environ.get("FUZZ_MUTANTS", "20000")
 DIRECTORIES = os.environ.get("FUZZ_DIRECTORIES", "40")
+HERDED = os.environ.get("FUZZ_HERDED", "1000")
 
 
 def test_every_kind_has_seeds_and_a_target() -> None:
@@ -50,13 +52,15 @@ def test_no_mutant_makes_a_decoder_raise_or_leave_its_buffers(tmp_path: Path) ->
 
 
 def test_no_mutated_directory_makes_an_audit_raise(tmp_path: Path) -> None:
-    """From the listing of its files to the report, bounds checks on."""
+    """From the listing of its files to the report, bounds checks on; one at a time, and many files of one at once."""
     last = tmp_path / "last"
-    command = [sys.executable, "-m", "tests.fuzz", "--whole", "--mutants", DIRECTORIES, "--last", str(last)]
     env = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_BOUNDSCHECK": "1"}
-    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
-    assert ran.returncode == 0, f"{last.read_text()}\n{ran.stderr}"
-    assert ran.stdout.startswith(f"{DIRECTORIES} directories, 0 failed")
+    for option, count in (("--whole", DIRECTORIES), ("--herds", HERDED)):
+        command = [sys.executable, "-m", "tests.fuzz", option, "--mutants", count, "--last", str(last)]
+        ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
+        assert ran.returncode == 0, f"{last.read_text()}\n{ran.stdout}{ran.stderr}"
+        assert " directories, 0 failed" in ran.stdout
+        assert int(ran.stdout.splitlines()[-2].split()[0]) >= int(count)
 
 
 def test_an_audit_that_raises_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +69,30 @@ def test_an_audit_that_raises_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(mutated_directories, "audited", fails)
     assert run_whole(range(3), 1, None) == 1
+
+
+def test_a_herd_that_fails_is_cut_down_to_the_mutants_that_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Be it that the audit raises or that it ends the process, which is how a kernel fails."""
+    one = herds.herd(1, 0)
+    assert (herds.herd(1, 0), one.tree() == one.sound) == (one, False)
+    assert len(one.mutants) > herds.FOLDERS
+    culprits = sorted(one.mutants)[7:30:22]
+
+    def fails(tree: dict[str, bytes], *_: object) -> None:
+        if all(tree[name] == one.mutants[name] for name in culprits):
+            os.kill(os.getpid(), signal.SIGKILL) if os.getpid() != here else None
+            raise IndexError
+
+    here = os.getpid()
+    for module in (herds, mutated_directories):
+        monkeypatch.setattr(module, "audit_tree", fails)
+    assert run_herds(0, 1, 1, None) == 1
+    assert capfd.readouterr().err.splitlines()[-2:] == culprits
+    assert herds.run_one(1, 0, tmp_path / "kept") == culprits
+    assert all((tmp_path / "kept" / name).read_bytes() == one.mutants[name] for name in culprits)
+    assert herds.run_one(1, 1) == []
 
 
 @pytest.mark.parametrize("number", [1770])  # two commits at one offset

@@ -18,7 +18,7 @@ from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, win
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets
 from auditor.pipeline.context import entries
-from auditor.replay.coordinator_reader import CoordinatorReader
+from auditor.replay.coordinator_reader import CoordinatorReader, Room
 from auditor.replay.offsets_reader import OffsetsReader
 from auditor.rules.group_offsets import watched
 from auditor.rules.view import Cluster, LogView
@@ -206,7 +206,7 @@ def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() ->
     stored = struct.pack(">hqhibiqq", 0, 5, 0, 60_000, 1, 0, 5, 5)
     records = [record(0, struct.pack(">hh", 0, 100) + name, stored) for name in ids * 2]
     data = b"".join(batch(one, 1, base_offset=offset) for offset, one in enumerate(records))
-    reader = CoordinatorReader(0, LIMITS, 1000)
+    reader = CoordinatorReader(0, LIMITS, Room(dictionary_bytes=1000))
     errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
     assert [error.reason for error in errors] == ["limit"]
     log = reader.finish()
@@ -216,7 +216,7 @@ def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() ->
 def test_more_records_than_the_limit_are_an_error_and_those_before_are_read() -> None:
     stored = struct.pack(">hqhibiqq", 0, 5, 0, 60_000, 1, 0, 5, 5)
     data = b"".join(batch(record(0, b"\0\0\0\1a", stored), 1, base_offset=offset) for offset in range(9))
-    reader = CoordinatorReader(0, LIMITS, most=5)
+    reader = CoordinatorReader(0, LIMITS, Room(records=5))
     errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
     log = reader.finish()
     assert [(e.reason, "5 are before it" in e.detail) for e in errors] == [("limit", True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as some
 
 from auditor.connectors.codec.index import OffsetIndex, TimeIndex
 from auditor.connectors.codec.segment import Chunk
-from auditor.facts.events import Kind
+from auditor.facts.events import EVENT, Kind
 from auditor.replay import index_checks
 from auditor.replay.index_checks import OffsetCheck, TimeCheck
 from tests import segments
@@ -105,3 +106,16 @@ def test_a_time_index_is_judged_as_its_definition_says(data: Any, counts: list[i
         np.array([o for _, o in entries], np.int64), 12 * len(entries), 0,
     )  # fmt: skip
     assert found(fed(TimeCheck(index), chunk.rows, cut).events(0, log_end)) == time_index_says(b, entries, log_end)
+
+
+def test_entries_that_are_wrong_by_the_million_are_events_some_at_a_time() -> None:
+    """16 MiB of one entry again and again: events of all at once took 676 MiB."""
+    count = 1 << 18
+    entries = np.ones(count, np.int64)
+    check = OffsetCheck(OffsetIndex(8 * np.arange(count), entries, entries, 8 * count, 0))
+    tracemalloc.start()
+    sizes = [(len(events), events["kind"][0]) for events in check.events(0, 1)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(size for size, _ in sizes) == count - 1
+    assert peak < count * EVENT.itemsize // 3
