@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
-from auditor.rules import written_times
+from auditor.rules import outdated, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
 from auditor.rules.named import DECIDING, SKEW_MS
@@ -76,6 +76,10 @@ def age(log: LogView, t: OpenTransaction) -> int:
     return max(0, log.cluster.as_of - min(begun)) if begun else 0
 
 
+def _ongoing_or_decided(t: OpenTransaction) -> bool:
+    return t.entry is not None and t.entry.state in ("Ongoing", *DECIDING)
+
+
 def _ongoing_here(log: LogView, t: OpenTransaction) -> bool:
     return t.entry is not None and t.entry.state == "Ongoing" and t.klass in ("active", "late")
 
@@ -88,7 +92,10 @@ def alone(cluster: Cluster) -> bool:
 def overdue(log: LogView, t: OpenTransaction) -> bool:
     """Whether it is open beyond its time-out (15 minutes where none is known) by :data:`LATE_MS`."""
     unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
-    return t.klass != "active" and not unsure and age(log, t) > t.timeout_ms + LATE_MS
+    if t.klass == "active" or unsure or age(log, t) <= t.timeout_ms + LATE_MS:
+        return False
+    due = log.cluster.as_of - age(log, t) + t.timeout_ms + LATE_MS
+    return t.entry is None or not _ongoing_or_decided(t) or outdated.unsure(log.cluster, t.entry, due) is None
 
 
 def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:

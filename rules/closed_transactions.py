@@ -19,7 +19,8 @@ from auditor.rules.relations import By, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
 from auditor.rules.view import LogView
-from auditor.rules.windows import marker_window, owner_complete, recorded, window_after
+from auditor.rules.windows import marker_window, owner_complete, window_after
+from auditor.rules.written_times import recorded
 
 
 def judged_transactions(log: LogView) -> np.ndarray:

@@ -170,7 +170,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     acknowledged as committed and gone.
     Can be wrong: clocks of two brokers more than 30 s apart, or records of clients that are stamped with another time
     than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
-    never written to.
+    never written to. Not judged is a marker newer than the copy of __transaction_state behind a cleaned part: the data
+    may be of a later transaction.
     What to do: list both sides; look for aborts by hand; compensate downstream. Never abort by hand what the
     coordinator has prepared to commit.
     Source: KIP-98, KIP-664; semantics 3.14 X5
@@ -183,7 +184,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         window = own_window(log, t)
         if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
             continue
-        if not _only_it_can_be(log, window, t):
+        if not _only_it_can_be(log, window, t) or _own_marker_gone(log, window, t):
             continue
         others = sorted(window.partitions - {log.name})
         decision = "COMMIT" if window.prepare.commit else "ABORT"
@@ -218,6 +219,11 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
     copy = log.leader
     whole = copy.log_start <= 0 and copy.intact_from <= 0 and not (copy.starts_late or copy.unreadable or copy.absent)
     return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
+
+
+def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
+    """Whether the cleaner may have taken the window's own marker before this data, which is of a later transaction."""
+    return bool(t["prev_marker_offset"] < log.intact_from()) and _may_be_of_a_later_one(log, window, t)
 
 
 @rule(

@@ -10,8 +10,8 @@ import numpy as np
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
-from auditor.rules.windows import SAME_CLOCK_MS, naming, recorded, skew, unmarked_behind
-from auditor.rules.written_times import at_the_latest
+from auditor.rules.windows import SAME_CLOCK_MS, naming, skew, unmarked_behind
+from auditor.rules.written_times import at_the_latest, recorded
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS

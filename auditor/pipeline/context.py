@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
-from auditor.facts.coordinator_log import CoordinatorLog, Entry
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
-from auditor.rules.view import Bounds, Cluster
+from auditor.rules.view import Bounds, Cluster, OpenHere
 
 TRANSACTION_STATE = "__transaction_state"
+ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8")])  # a marker's, ms
+MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 28 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
@@ -40,7 +43,9 @@ class Brief:
     coordinator_log: CoordinatorLog | None = None
     broken_at: int | None = None
     sums: dict[str, int] = field(default_factory=dict)
-    open_from: dict[int, int] = field(default_factory=dict)  # producer id -> first offset of its open transaction
+    open_here: dict[int, OpenHere] = field(default_factory=dict)  # by producer id
+    ended: np.ndarray = field(default_factory=lambda: np.empty(0, ENDED))
+    undecided: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # producer ids of unfinished ids
 
 
 def brief(facts: CopyFacts) -> Brief:
@@ -54,15 +59,41 @@ def brief(facts: CopyFacts) -> Brief:
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
     broken += [facts.log_end] * facts.cut_short
     broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
+    coordinator_log = _coordinator_log(facts)
     begun = facts.transactions[(facts.transactions["marker_offset"] < 0) & (facts.transactions["first_offset"] >= 0)]
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
-        facts.ends_early, bool(facts.abort_indexes), _coordinator_log(facts),
+        facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None), facts.sums,
-        dict(zip(begun["producer_id"].tolist(), begun["first_offset"].tolist(), strict=True)),
+        {int(t["producer_id"]): _open_here(t) for t in begun}, newest_markers(facts.transactions),
+        np.empty(0, np.int64) if coordinator_log is None else _undecided(coordinator_log),
     )  # fmt: skip
+
+
+def _open_here(t: np.void) -> OpenHere:
+    return OpenHere(int(t["first_offset"]), int(t["last_epoch"]), int(t["prev_marker_time"]))
+
+
+def newest_markers(transactions: np.ndarray) -> np.ndarray:
+    """The newest marker of each producer of a copy, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
+    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
+    found = np.zeros(len(rows), ENDED)
+    columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time")
+    for name, column in zip(ENDED.names or (), columns, strict=True):
+        found[name] = rows[column]
+    newest = found[np.lexsort((rows["marker_offset"], found["producer_id"]))]
+    newest = newest[
+        np.append(newest["producer_id"][1:] != newest["producer_id"][:-1], np.ones(min(len(newest), 1), bool))
+    ]
+    return newest[np.argsort(newest["time"], kind="stable")[-MOST_ENDED:]]
+
+
+def _undecided(log: CoordinatorLog) -> np.ndarray:
+    """The producer ids of the ids whose last record shows a transaction that is not complete."""
+    columns, there = log.last_rows()
+    return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
 def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[tuple[str, int], Brief]:
@@ -114,9 +145,12 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
+    undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
     for (topic, partition), b in leading.items():
-        for producer_id, offset in b.open_from.items():
-            cluster.open_from.setdefault(producer_id, {})[f"{topic}-{partition}"] = offset
+        for producer_id, here in b.open_here.items():
+            cluster.open_here.setdefault(producer_id, {})[f"{topic}-{partition}"] = here
+        for producer_id, epoch, time, before in b.ended[np.isin(b.ended["producer_id"], undecided)].tolist():
+            cluster.ended.setdefault(producer_id, []).append((b.broker_id, epoch, time, before))
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
