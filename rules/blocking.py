@@ -76,10 +76,6 @@ def age(log: LogView, t: OpenTransaction) -> int:
     return max(0, log.cluster.as_of - min(begun)) if begun else 0
 
 
-def _ongoing_or_decided(t: OpenTransaction) -> bool:
-    return t.entry is not None and t.entry.state in ("Ongoing", *DECIDING)
-
-
 def _ongoing_here(log: LogView, t: OpenTransaction) -> bool:
     return t.entry is not None and t.entry.state == "Ongoing" and t.klass in ("active", "late")
 
@@ -94,8 +90,15 @@ def overdue(log: LogView, t: OpenTransaction) -> bool:
     unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
     if t.klass == "active" or unsure or age(log, t) <= t.timeout_ms + LATE_MS:
         return False
+    return not may_have_ended(log, t)
+
+
+def may_have_ended(log: LogView, t: OpenTransaction) -> bool:
+    """Whether this log and its coordinator's may have been copied before a transaction that both have open ended."""
+    if t.entry is None or t.entry.state not in ("Ongoing", *DECIDING) or t.klass not in ("active", "late"):
+        return False
     due = log.cluster.as_of - age(log, t) + t.timeout_ms + LATE_MS
-    return t.entry is None or not _ongoing_or_decided(t) or outdated.unsure(log.cluster, t.entry, due) is None
+    return outdated.unsure(log.cluster, t.entry, due) is not None
 
 
 def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:

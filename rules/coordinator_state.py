@@ -51,7 +51,8 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
         away = blocking.undeliverable(log.cluster, entry)
         if age <= entry.timeout_ms + blocking.LATE_MS and not away:
             continue
-        doubt = None if away else outdated.unsure(log.cluster, entry, entry.time + entry.timeout_ms + blocking.LATE_MS)
+        due = entry.time + entry.timeout_ms + blocking.LATE_MS
+        doubt = outdated.ended(log.cluster, entry) if away else outdated.unsure(log.cluster, entry, due)
         lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
         here = {f"{topic}-{partition}" for topic, partition in log.cluster.bounds}
         named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"

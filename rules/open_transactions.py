@@ -153,6 +153,8 @@ def _ghost(
         _, _, in_flight, missing = _unowned(log, row, history)
     elif history.may_be_outdated(entry):
         missing = "a part of __transaction_state"
+    elif _contradiction(log, row, entry) is not None:
+        in_flight = _marker_in_flight(log, row, entry)
     return "ghost", "its data lies below the log start", in_flight, missing
 
 

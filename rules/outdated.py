@@ -27,29 +27,44 @@ def still_open(cluster: Cluster, entry: Entry) -> dict[str, OpenHere]:
     }
 
 
-def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
-    """Why the transaction may have ended by ``due`` (ms), None where nothing suggests that.
+def ended(cluster: Cluster, entry: Entry) -> str | None:
+    """How it shows that the transaction ended after its coordinator's log was copied, None where nothing shows that.
 
-    A marker that came behind the record shows it, unless a partition where the transaction is open was copied later
-    than that. Else it is known by what was copied behind ``due``: the coordinator's own log, and those in which it is
-    open. Where they end before and others do not, they may have been copied before; no copying takes longer than the
-    margin that rules on age leave.
+    A marker came behind the record, and no partition where the transaction is open was copied later than that.
     """
     history = cluster.coordinator
-    if history is None:
+    if history is None or history.clean.get(entry.partition, False):
         return None
     opened = still_open(cluster, entry)
     time = _ended(cluster, history, entry)
     if time is not None and all(_copied(cluster, name) <= time + SKEW_MS for name in opened):
         return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
-    if history.clean.get(entry.partition, False) or cluster.as_of - entry.time > cluster.margin(entry.timeout_ms):
-        return None
-    seen = max(history.times.get(entry.partition, -1), *(_copied(cluster, name) for name in opened), -1)
-    if seen >= due:
-        return None
     if entry.state in DECIDING and not opened and _all_ended(cluster, entry):
         return "all its partitions have taken their markers, and its coordinator's log ends before them"
-    if not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
+    return None
+
+
+def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
+    """Why the transaction may have ended by ``due`` (ms), None where nothing suggests that.
+
+    Besides :func:`ended`: it is known by what was copied behind ``due``, the coordinator's own log, and those in which
+    it is open. Where they end before and others go on, they may have been copied before. That is sure where the
+    coordinator's log lacks a decision that was carried out; else it is not believed of what is older than the margin
+    that rules on age leave: no copying takes as long.
+    """
+    history = cluster.coordinator
+    if history is None or history.clean.get(entry.partition, False):
+        return None
+    if (how := ended(cluster, entry)) is not None:
+        return how
+    seen = max(history.times.get(entry.partition, -1), *(_copied(cluster, n) for n in still_open(cluster, entry)), -1)
+    if seen >= due:
+        return None
+    if (time := history.outdated.get(entry.partition)) is not None:
+        return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
+    old = cluster.as_of - entry.time > cluster.margin(entry.timeout_ms)
+    others_go_on = cluster.newest_time >= due - SKEW_MS
+    if old or not others_go_on or not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
         return None
     return f"other logs of the input are newer than its coordinator's, which ends at {iso(seen)}"
 
@@ -64,16 +79,18 @@ def _others_newer(cluster: Cluster, seen: int, broker: int | None) -> bool:
 
 
 def _ended(cluster: Cluster, history: CoordinatorHistory, entry: Entry) -> int | None:
-    """When (ms) a marker was written that its coordinator can only have decided behind this record, if there is one.
+    """When (ms) a marker was written behind the end of its coordinator's log that can only be of what was decided
+    after this record, if there is one.
 
-    One with a higher epoch, or one that comes after all that the coordinator had decided by then. An open transaction
-    is ended by the first marker behind its record, a decided one by its own, so that only a second one is of a later.
+    One with a higher epoch, or a newer one than all that was decided by then: an open transaction is ended by the first
+    marker behind its record; of a decided one, which has its own, the one before it was then newer than its beginning.
     """
-    coordinator = history.brokers.get(entry.partition)
+    coordinator, copied = history.brokers.get(entry.partition), history.times.get(entry.partition, -1)
     for broker, epoch, time, before in cluster.ended.get(entry.producer_id, ()):
-        same = broker is not None and broker == coordinator
-        later = before if entry.state in DECIDING else time
-        if epoch > entry.producer_epoch or later > entry.time + (SAME_CLOCK_MS if same else SKEW_MS):
+        apart = SAME_CLOCK_MS if broker is not None and broker == coordinator else SKEW_MS
+        second = 0 <= entry.start < before - apart
+        newer = second if entry.state in DECIDING else time > entry.time + apart
+        if (epoch > entry.producer_epoch or newer) and copied <= time + apart:
             return time
     return None
 

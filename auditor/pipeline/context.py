@@ -14,11 +14,14 @@ from auditor.facts.coordinator_packing import pack
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
+from auditor.rules.named import SKEW_MS
 from auditor.rules.view import Bounds, Cluster, OpenHere
+from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
-ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8")])  # a marker's, ms
-MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 28 bytes each
+# A marker's, and the time of its producer's one before it; ms.
+ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
+MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
@@ -80,7 +83,7 @@ def newest_markers(transactions: np.ndarray) -> np.ndarray:
     """The newest marker of each producer of a copy, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
     found = np.zeros(len(rows), ENDED)
-    columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time")
+    columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
     for name, column in zip(ENDED.names or (), columns, strict=True):
         found[name] = rows[column]
     newest = found[np.lexsort((rows["marker_offset"], found["producer_id"]))]
@@ -149,12 +152,32 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
     for (topic, partition), b in leading.items():
         for producer_id, here in b.open_here.items():
             cluster.open_here.setdefault(producer_id, {})[f"{topic}-{partition}"] = here
-        for producer_id, epoch, time, before in b.ended[np.isin(b.ended["producer_id"], undecided)].tolist():
+        for producer_id, epoch, time, before, _ in b.ended[np.isin(b.ended["producer_id"], undecided)].tolist():
             cluster.ended.setdefault(producer_id, []).append((b.broker_id, epoch, time, before))
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
+    if cluster.coordinator is not None:
+        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided)
     return cluster
+
+
+def _outdated(history: CoordinatorHistory, briefs: Iterable[Brief], undecided: np.ndarray) -> dict[int, int]:
+    """By partition of the coordinators' log when (ms) a COMMIT was written whose decision its copy does not have.
+
+    Of producers whose last transaction is complete there: what came behind its end, no operator can have written.
+    """
+    found: dict[int, int] = {}
+    for b in briefs:
+        rows = b.ended[(b.ended["commit"] == 1) & ~np.isin(b.ended["producer_id"], undecided)]
+        partitions = history.each_written_in(rows["producer_id"])
+        for partition in np.unique(partitions[partitions >= 0]).tolist():
+            same = b.broker_id is not None and b.broker_id == history.brokers.get(partition)
+            times = rows["time"][partitions == partition]
+            behind = times[times > history.times.get(partition, -1) + (SAME_CLOCK_MS if same else SKEW_MS)]
+            if len(behind):
+                found[partition] = min(int(behind.min()), found.get(partition, 1 << 62))
+    return found
 
 
 def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
