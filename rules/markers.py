@@ -91,6 +91,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     retained away since, and there is no marker of that producer, epoch and result.
     Why it matters: the data stays undecided for good: read_committed consumers stop before it.
     Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
+    Where one offset is missing in its place, that hole is in the evidence.
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: restore from a
     replica that has the marker.
     Source: KIP-98; semantics 3.14 X4
@@ -98,9 +99,9 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
-    for window in unmarked_windows(log):
+    for window, between in unmarked_windows(log):
         if _must_have_marker(log, window):
-            yield _missing(log, window)
+            yield _missing(log, window, between)
 
 
 def _must_have_marker(log: LogView, window: Window) -> bool:
@@ -120,7 +121,7 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     return begin > max(cleaned, default=-1) + SKEW_MS
 
 
-def _missing(log: LogView, window: Window) -> Finding:
+def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     prepare, complete = window.prepare, window.complete
     assert prepare is not None
     assert complete is not None
@@ -145,6 +146,7 @@ def _missing(log: LogView, window: Window) -> Finding:
             "expected": {"marker": decision, "epoch": prepare.producer_epoch},
             "prepare_offset": prepare.offset,
             "complete_offset": complete.offset,
+            "between": between,
             "decided": iso(prepare.time),
             "in_flight": True if in_flight else None,
         },

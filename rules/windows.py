@@ -254,12 +254,17 @@ def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
     return found.unmarked[_may_follow(log, found.windows[found.unmarked], int(t["prev_marker_time"]))]
 
 
-def unmarked_windows(log: LogView) -> Iterator[Window]:
-    """Complete windows that name this partition and of which no marker is found in the leader replica."""
+def unmarked_windows(log: LogView) -> Iterator[tuple[Window, tuple[int, int]]]:
+    """Complete windows that name this partition and of which no marker is found in the leader replica.
+
+    Each with the offsets between which its marker should be: of the producer's markers of windows before and after.
+    """
     for producer_id in naming(log).producers():
         found = matching(log, producer_id)
         for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():
-            yield found.window(number)
+            before = found.markers[(found.numbers >= 0) & (found.numbers < number)]
+            behind = found.markers[found.numbers > number]
+            yield found.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
 def window_after(log: LogView, t: np.void) -> Window | None:
