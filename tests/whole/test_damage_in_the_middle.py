@@ -57,7 +57,7 @@ PLACES = {
     "two apart": ("hanging-36", "bank.ledger-2", 0, (1, 5)),
     "the first of a later segment": ("trimmed-28", "reel.tape-6", -1, (0,)),
     "in a later segment": ("trimmed-28", "reel.tape-6", -1, (3,)),
-    "compressed": ("healthy-41", "shop.kv-1", -1, (2,)),
+    "compressed": ("healthy-41", "shop.orders-0", 0, (5,)),
 }
 
 

@@ -39,6 +39,10 @@ def is_commit(batch: Batch) -> bool:
     return bool(batch.records()[0]["key"][3] == 1)
 
 
+def coordinator_epoch(batch: Batch) -> int:
+    return int.from_bytes(batch.records()[0]["value"][2:6], "big")
+
+
 def the_one(lab: Lab, log: Forged) -> Finding:
     log.save()
     found = above_info(lab.findings())
@@ -61,7 +65,8 @@ def test_a_marker_by_hand_right_before_the_coordinators(tmp_path: Path, name: st
     lab = Lab(tmp_path, *SHOPS[name])
     log = lab.log(SHOPS[name][1])
     data, true = ended(log, not commit)[which]
-    by_hand = log.insert(data[-1], marker(data[-1], commit, time=true["max_time"] - 1))
+    by_hand = marker(data[-1], commit, time=true["max_time"] - 1, coordinator=coordinator_epoch(true))
+    log.insert(data[-1], by_hand)
     f = the_one(lab, log)
     assert (f.rule, f.severity, f.offset) == ("split-decision", "critical", by_hand["base_offset"])
     assert f.evidence["expected"] == ("ABORT" if commit else "COMMIT")
@@ -75,7 +80,8 @@ def test_a_marker_by_hand_right_behind_the_coordinators_is_none(tmp_path: Path, 
     lab = Lab(tmp_path, *SHOPS[name])
     log = lab.log(SHOPS[name][1])
     data, true = ended(log, not commit)[2]
-    log.insert(true, marker(data[-1], commit, epoch=true["epoch"], time=true["max_time"] + 1))
+    fields = {"epoch": true["epoch"], "time": true["max_time"] + 1, "coordinator": coordinator_epoch(true)}
+    log.insert(true, marker(data[-1], commit, **fields))
     log.save()
     assert above_info(lab.findings()) == []
 
