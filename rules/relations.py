@@ -217,6 +217,13 @@ def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
     return cause.offset == other.last_offset and other.evidence.get("transactions", 1) == 1
 
 
+@relation("topic", "partition", "group_id", "offset")
+def of_the_same_commit(cause: Finding, other: Finding) -> bool:
+    """Both are about one record of a committed offset."""
+    keys = ("offsets_partition", "record_offset")
+    return all(cause.evidence[key] == other.evidence[key] for key in keys)
+
+
 @relation("topic", "partition", "producer_id")
 def of_the_transaction_it_ended(cause: Finding, other: Finding) -> bool:
     """It is about the transaction that the cause's marker ended, by its first offset."""
