@@ -70,9 +70,9 @@ check: setup ## style, types and the rules of the house
 bench: setup ## beside Kafka's DumpLogSegments, into docs/lab-book.md (about 10 minutes; BENCH_FULL=1: all sizes)
 	@$(WITH_JAVA) $(BIN)/python -m bench
 
-nightly: setup ## the tests with many more random cases
-	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=100000 HYPOTHESIS_PROFILE=nightly \
-	  $(BIN)/python -m pytest -m "not cluster and not browser"
+nightly: setup ## the tests with many more random cases (DIFFERENTIAL_HISTORIES=1000000: an hour more; DIFFERENTIAL_FROM: go on)
+	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=$${DIFFERENTIAL_HISTORIES:-100000} HYPOTHESIS_PROFILE=nightly \
+	  $(BIN)/python -m pytest -n logical -m "not cluster and not browser"
 
 fuzz: setup ## twenty million mutants of files against every decoder; 200 000 of files in directories, and 20 000 directories, through the audit (seven hours a core)
 	@rm -f fuzz.last; NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --mutants $${FUZZ_MUTANTS:-20000000} --seed $${FUZZ_SEED:-2} --last fuzz.last

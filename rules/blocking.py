@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
-from auditor.rules import written_times
+from auditor.rules import outdated, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
 from auditor.rules.named import DECIDING, SKEW_MS
@@ -88,7 +88,17 @@ def alone(cluster: Cluster) -> bool:
 def overdue(log: LogView, t: OpenTransaction) -> bool:
     """Whether it is open beyond its time-out (15 minutes where none is known) by :data:`LATE_MS`."""
     unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
-    return t.klass != "active" and not unsure and age(log, t) > t.timeout_ms + LATE_MS
+    if t.klass == "active" or unsure or age(log, t) <= t.timeout_ms + LATE_MS:
+        return False
+    return not may_have_ended(log, t)
+
+
+def may_have_ended(log: LogView, t: OpenTransaction) -> bool:
+    """Whether this log and its coordinator's may have been copied before a transaction that both have open ended."""
+    if t.entry is None or t.entry.state not in ("Ongoing", *DECIDING) or t.klass not in ("active", "late"):
+        return False
+    due = log.cluster.as_of - age(log, t) + t.timeout_ms + LATE_MS
+    return outdated.unsure(log.cluster, t.entry, due) is not None
 
 
 def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:

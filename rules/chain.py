@@ -19,10 +19,13 @@ from auditor.rules.relations import (
     By,
     at_its_marker_whoever_wrote_it,
     ends_at_its_marker,
+    of_the_next_one_of_its_producer,
+    of_the_transaction_it_ended,
     snapshot_before_its_marker,
     snapshot_of_another_coordinator,
     snapshot_of_its_batch,
     snapshot_of_the_missing,
+    snapshot_with_the_number_expected,
 )
 from auditor.rules.view import LogView
 
@@ -61,6 +64,9 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
         By("record-structure-invalid", snapshot_of_its_batch, when="span_in_doubt"),
         By("offsets-not-increasing", snapshot_of_its_batch),
         By("offset-hole", snapshot_of_the_missing),
+        By("sequence-gap", snapshot_with_the_number_expected),
+        By("duplicate-sequence-range", snapshot_with_the_number_expected),
+        By("sequence-reset-same-epoch", snapshot_with_the_number_expected),
         By("producer-fields-inconsistent", snapshot_of_its_batch, when="error_code"),
         By("epoch-regression", snapshot_before_its_marker),
         By("marker-without-decision", snapshot_before_its_marker),
@@ -313,7 +319,12 @@ def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
     "aborted-index-extra-entry",
     family=FAMILY,
     severity="error; critical where it hides committed data",
-    absorbed_by=(By("split-decision", ends_at_its_marker), By("marker-contradicts-decision", ends_at_its_marker)),
+    absorbed_by=(
+        By("split-decision", ends_at_its_marker),
+        By("marker-contradicts-decision", ends_at_its_marker),
+        By("split-decision", of_the_transaction_it_ended),
+        By("missing-marker", of_the_next_one_of_its_producer),
+    ),
 )
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     """The transaction index has an entry without an aborted transaction in the log

@@ -13,13 +13,14 @@ from auditor.rules import safety
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
-from auditor.rules.producer_sequences import OF_A_WRONG_BATCH
+from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number
 from auditor.rules.registry import Unverified, rule
-from auditor.rules.relations import By, same_transaction
+from auditor.rules.relations import By, of_the_transaction_it_ended, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
 from auditor.rules.state_records import decisions
 from auditor.rules.view import LogView
-from auditor.rules.windows import marker_window, owner_complete, recorded, window_after
+from auditor.rules.windows import marker_window, owner_complete, window_after
+from auditor.rules.written_times import recorded
 
 
 def judged_transactions(log: LogView) -> np.ndarray:
@@ -47,7 +48,7 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
     "late-write-after-marker",
     family=FAMILY,
     severity="critical, error, or info once an operator closed it",
-    absorbed_by=(By("hanging-transaction", same_transaction),),
+    absorbed_by=(By("hanging-transaction", same_transaction), By("split-decision", of_the_transaction_it_ended)),
     prevented_by=LATE_WRITES,
     unverified=Unverified.ENDED,
 )
@@ -130,7 +131,8 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     Checks: among the batches of one committed transaction in a partition, in a region never cleaned, the producer's
     sequences do not continue.
     Why it matters: consumers read part of an atomic unit as if it were whole.
-    Can be wrong: cleaning (then nothing is said).
+    Can be wrong: cleaning (then nothing is said). A batch that goes on as if the one before it had the sequence that
+    was expected is no hole: that one's number is wrong (duplicate-sequence-range, sequence-reset-same-epoch).
     What to do: reprocess the input of the transaction; check acks and unclean elections.
     Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
     """
@@ -138,7 +140,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     rows = judged_transactions(log)
     for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
         e = gaps.get((int(t["producer_id"]), int(t["gap_offset"])))
-        if e is None or t["first_offset"] < log.intact_from():
+        if e is None or t["first_offset"] < log.intact_from() or behind_another_number(log, e):
             continue
         yield log.at_event(
             "committed-transaction-hole",

@@ -15,6 +15,7 @@ from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.registry import Blocks, rule
+from auditor.rules.relations import By, of_the_same_commit
 from auditor.rules.safeguards import GROUP_METADATA, LATE_WRITES
 from auditor.rules.view import LogView, arrived
 
@@ -170,6 +171,7 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     "offset-regression",
     family=FAMILY,
     severity="error by a transaction in a living group, else warning; info for resets",
+    absorbed_by=(By("zombie-offset-commit", of_the_same_commit),),
     prevented_by=(GROUP_METADATA,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:

@@ -26,8 +26,9 @@ class CoordinatorHistory:
 
     ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
     the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``times`` the newest
-    broker-written time in its file. ``logs`` are its records by partition, packed; those of ids that several partitions
-    have are in ``shared`` too, together, and count there (``ranks``: the place of each among all ids).
+    broker-written time in its file; ``outdated`` when (ms) a marker was written whose decision its copy does not have,
+    which was made before. ``logs`` are its records by partition, packed; those of ids that several partitions have are
+    in ``shared`` too, together, and count there (``ranks``: the place of each among all ids).
     """
 
     partition_count: int
@@ -35,6 +36,7 @@ class CoordinatorHistory:
     complete_from: dict[int, int] = field(default_factory=dict)
     leader_epochs: dict[int, int] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
+    outdated: dict[int, int] = field(default_factory=dict)
     clean: dict[int, bool] = field(default_factory=dict)
     brokers: dict[int, int | None] = field(default_factory=dict)
     broken: dict[int, int] = field(default_factory=dict)  # partition -> last offset where a record could not be read
@@ -112,6 +114,12 @@ class CoordinatorHistory:
         """The partition of the last record with this producer id."""
         owners = self.owners(producer_id)
         return int(owners[-1]["partition"]) if len(owners) else None
+
+    def each_written_in(self, producer_ids: np.ndarray) -> np.ndarray:
+        """The same of many producer ids, -1 for those that are not known."""
+        at = np.searchsorted(self._producers, producer_ids, side="right") - 1
+        found = (at >= 0) & (self._producers[at] == producer_ids) if len(self._producers) else np.zeros(len(at), bool)
+        return np.where(found, self._owners["partition"][at] if len(self._owners) else -1, -1)
 
     def last_of_producer(self, producer_id: int) -> Entry | None:
         """The last record with this producer id."""

@@ -9,7 +9,7 @@ import numpy as np
 from auditor.base.words import duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
 from auditor.model.hashing import partition_for
-from auditor.rules import blocking, commands, repairs, safety
+from auditor.rules import blocking, commands, outdated, repairs, safety
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.group_offsets import watched
@@ -25,7 +25,7 @@ SHOWN = 5  # partitions named in a sentence
 @rule(
     "stuck-prepare",
     family=FAMILY,
-    severity="critical; error while it is young or a partition has no leader",
+    severity="critical; error while it is young or a partition has no leader; info where its log may be outdated",
     time=True,
     blocks=Blocks.READERS,
     decided=True,
@@ -34,7 +34,10 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
 
     Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out and 30 seconds, or a
-    partition of it has no leader by the metadata, or one that is fenced or shutting down.
+    partition of it has no leader by the metadata, or one that is fenced or shutting down. Info where the logs of a
+    running cluster were copied one after another and this one may have been copied before it went on: its partitions
+    have their markers, or a later transaction; or other logs are newer and neither this log nor one in which the
+    transaction is open goes on behind that time.
     Why it matters: some partition did not take its marker: consumers stop there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
@@ -49,17 +52,20 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
         away = blocking.undeliverable(log.cluster, entry)
         if age <= entry.timeout_ms + blocking.LATE_MS and not away:
             continue
-        begun = log.cluster.open_from.get(entry.producer_id, {})
-        lacking = {name: begun[name] for name in sorted(entry.partitions) if name in begun}
+        due = entry.time + entry.timeout_ms + blocking.LATE_MS
+        doubt = outdated.ended(log.cluster, entry) if away else outdated.unsure(log.cluster, entry, due)
+        lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
         here = {f"{topic}-{partition}" for topic, partition in log.cluster.bounds}
         named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"
         waits = f"nobody leads {_some(away)}" if away else named
+        lacks = "to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"
+        severity = "critical" if age > log.cluster.margin(entry.timeout_ms) else "error"
         yield at_entry(
             log,
             "stuck-prepare",
-            "critical" if age > log.cluster.margin(entry.timeout_ms) else "error",
-            f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}: {waits} "
-            + ("to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"),
+            "info" if doubt else severity,
+            f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
+            + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
             entry,
             evidence={
                 "state": entry.state,
@@ -68,6 +74,7 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
                 "without_marker": lacking or None,
                 "not_in_input": sorted(entry.partitions - here) or None,
                 "without_leader": away or None,
+                "may_have_ended": doubt,
                 "decided": iso(entry.time),
             },
             remedy=(
@@ -88,7 +95,7 @@ def _some(partitions: list[str]) -> str:
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="error; warning within 30 s",
+    severity="error; warning within 30 s; info where its log may be outdated",
     time=True,
     blocks=Blocks.READERS,
     prevented_by=(TRANSACTION_TIMEOUT,),
@@ -97,7 +104,9 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
 
     Checks: the last record of an id is Ongoing, and its start, time-out and two rounds of the coordinator's check lie
-    before --as-of.
+    before --as-of. Info where the logs of a running cluster were copied one after another and this one may have been
+    copied before the transaction ended: a marker came later; or other logs are newer and neither this log nor one in
+    which the transaction is open goes on behind that time.
     Why it matters: the coordinator that owns the id is dead, unowned or could not load; the transaction holds back
     read_committed consumers.
     Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
@@ -112,19 +121,22 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
         over = log.cluster.as_of - begin - entry.timeout_ms
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
-        error = over > blocking.LATE_MS
+        doubt = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
+        severity = "error" if over > blocking.LATE_MS else "warning"
+        where = f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""
         yield at_entry(
             log,
             "timeout-not-enforced",
-            "error" if error else "warning",
+            "info" if doubt else severity,
             f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
-            f"a time-out of {duration(entry.timeout_ms)}, and the coordinator has not aborted it"
-            + (f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""),
+            f"a time-out of {duration(entry.timeout_ms)}, "
+            + (f"or has ended since: {doubt}" if doubt else f"and the coordinator has not aborted it{where}"),
             entry,
             evidence={
                 "timeout_ms": entry.timeout_ms,
                 "started": iso(begin),
                 "over_ms": over,
+                "may_have_ended": doubt,
                 "partitions": sorted(entry.partitions),
             },
             remedy=safety.unended(

@@ -159,7 +159,8 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
     coordinator record shows it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
-    Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of.
+    Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of. Nothing is said
+    of what may have ended after this log and its coordinator's were copied, as timeout-not-enforced says.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
     Source: KIP-360, KIP-664
     """
@@ -168,7 +169,8 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
             continue
         over = blocking.overdue(log, t)
         age = blocking.age(log, t)
-        old = age > log.cluster.margin(t.timeout_ms) and not t.end_unknown and not blocking.alone(log.cluster)
+        shown = not (t.end_unknown or blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
+        old = age > log.cluster.margin(t.timeout_ms) and shown
         if t.klass == "late" and not (old or over):
             continue
         severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
@@ -208,7 +210,8 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     unstable offset is older than the margin, which is an hour at most, whatever time-out the transaction has.
     Why it matters: read_committed consumers stop at the last stable offset, and cleaning stops there too.
     Can be wrong: a busy partition with long transactions by design; a prepared transaction (two-phase commit has no
-    time-out) that its transaction manager is about to decide.
+    time-out) that its transaction manager is about to decide. By age nothing is said of what may have ended after this
+    log and its coordinator's were copied.
     What to do: resolve the transaction that the evidence names; one of two-phase commit by its transaction manager.
     Source: KIP-447, KIP-939
     """
@@ -219,7 +222,8 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
     held = log.high_watermark - lso
     age = blocking.age(log, t)
-    old = age > log.cluster.waiting_margin(t.timeout_ms) and not blocking.alone(log.cluster)
+    shown = not (blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
+    old = age > log.cluster.waiting_margin(t.timeout_ms) and shown
     if not old and held <= STUCK_RECORDS:
         return
     critical = (age > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL

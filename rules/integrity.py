@@ -17,6 +17,7 @@ from auditor.rules.relations import (
     at_the_log_end,
     at_the_torn_end,
     end_that_another_has,
+    hole_of_its_marker,
     index_entry_of_its_batch,
     missing_right_behind,
     offsets_right_behind,
@@ -159,6 +160,7 @@ def _preallocates(log: LogView, copy: CopyFacts) -> bool:
         By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
         By("offsets-not-increasing", missing_right_behind),
         By("replica-missing-range", offsets_that_another_has),
+        By("missing-marker", hole_of_its_marker),
     ),
     prevented_by=(IN_SYNC_REPLICAS,),
 )

@@ -90,8 +90,8 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
     retained away since, and there is no marker of that producer, epoch and result.
     Why it matters: the data stays undecided for good: read_committed consumers stop before it.
-    Can be wrong: the partition was deleted and recreated; files copied at different times (then the finding says so: in
-    flight).
+    Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
+    Where one offset is missing in its place, that hole is in the evidence.
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: an in-sync
     replica that has the marker, and lacks nothing, may lead; else the marker has to be written again.
     Source: KIP-98; semantics 3.14 X4
@@ -99,9 +99,9 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
-    for window in unmarked_windows(log):
+    for window, between in unmarked_windows(log):
         if _must_have_marker(log, window):
-            yield _missing(log, window)
+            yield _missing(log, window, between)
 
 
 def _must_have_marker(log: LogView, window: Window) -> bool:
@@ -121,7 +121,7 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     return begin > max(cleaned, default=-1) + SKEW_MS
 
 
-def _missing(log: LogView, window: Window) -> Finding:
+def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     prepare, complete = window.prepare, window.complete
     assert prepare is not None
     assert complete is not None
@@ -146,6 +146,7 @@ def _missing(log: LogView, window: Window) -> Finding:
             "expected": {"marker": decision, "epoch": prepare.producer_epoch},
             "prepare_offset": prepare.offset,
             "complete_offset": complete.offset,
+            "between": between,
             "decided": iso(prepare.time),
             "in_flight": True if in_flight else None,
         },
@@ -171,7 +172,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     acknowledged as committed and gone.
     Can be wrong: clocks of two brokers more than 30 s apart, or records of clients that are stamped with another time
     than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
-    never written to.
+    never written to. Not judged is a marker newer than the copy of __transaction_state behind a cleaned part: the data
+    may be of a later transaction.
     What to do: list both sides; look for aborts by hand; compensate downstream. Never abort by hand what the
     coordinator has prepared to commit.
     Source: KIP-98, KIP-664; semantics 3.14 X5
@@ -184,7 +186,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         window = own_window(log, t)
         if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
             continue
-        if not _only_it_can_be(log, window, t):
+        if not _only_it_can_be(log, window, t) or _own_marker_gone(log, window, t):
             continue
         others = sorted(window.partitions - {log.name})
         decision = "COMMIT" if window.prepare.commit else "ABORT"
@@ -219,6 +221,11 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
     copy = log.leader
     whole = copy.log_start <= 0 and copy.intact_from <= 0 and not (copy.starts_late or copy.unreadable or copy.absent)
     return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
+
+
+def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
+    """Whether the cleaner may have taken the window's own marker before this data, which is of a later transaction."""
+    return bool(t["prev_marker_offset"] < log.intact_from()) and _may_be_of_a_later_one(log, window, t)
 
 
 @rule(

@@ -10,8 +10,8 @@ import numpy as np
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
-from auditor.rules.windows import SAME_CLOCK_MS, naming, recorded, skew, unmarked_behind
-from auditor.rules.written_times import at_the_latest
+from auditor.rules.windows import SAME_CLOCK_MS, naming, skew, unmarked_behind
+from auditor.rules.written_times import at_the_latest, recorded
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
 ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
@@ -153,6 +153,8 @@ def _ghost(
         _, _, in_flight, missing = _unowned(log, row, history)
     elif history.may_be_outdated(entry):
         missing = "a part of __transaction_state"
+    elif _contradiction(log, row, entry) is not None:
+        in_flight = _marker_in_flight(log, row, entry)
     return "ghost", "its data lies below the log start", in_flight, missing
 
 

@@ -55,7 +55,10 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transact
     "sequence-gap",
     family=FAMILY,
     severity="error",
-    absorbed_by=(*OF_A_HANGING_BATCH, By("replica-missing-range", in_or_right_behind_what_the_leader_lacks)),
+    absorbed_by=(
+        *OF_A_HANGING_BATCH,
+        By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
+    ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def sequence_gap(log: LogView) -> Iterator[Finding]:
@@ -63,7 +66,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
 
     Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned, whose sequences
     do not continue and do not touch anything stored before. A batch that goes on as if the one before it had the
-    expected sequence is not a second gap. The first batch at the log start is compared with the last
+    expected sequence is not a gap beside that one. The first batch at the log start is compared with the last
     one below it, or against the producer snapshot that lies there.
     Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
     record that a broker acknowledged and lost, or that was written elsewhere, or was never written.
@@ -121,6 +124,8 @@ def _gaps(log: LogView) -> list[list[Event]]:
     for e in log.events(Kind.SEQUENCE_GAP):
         if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
             continue
+        if behind_another_number(log, e):
+            continue
         mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
         if any(_goes_on_as_expected(g[0], e) for g in mine):
             continue
@@ -146,6 +151,36 @@ def _goes_on_as_expected(gap: Event, e: Event) -> bool:
     """Whether a batch goes on as if the one right before it had the number that was expected: that one alone is odd."""
     would_end = (gap["expected_sequence"] + gap["last_offset"] - gap["base_offset"] + 1) % 2**31
     return bool(e["previous_last_offset"] == gap["last_offset"] and e["found_sequence"] == would_end)
+
+
+def behind_another_number(log: LogView, e: Event) -> bool:
+    """Whether a batch goes on as if the one right before it, which has a lower number than expected, had that one."""
+    return any(_goes_on_as_expected(low, e) for low in _lower_numbers(log).get(int(e["previous_last_offset"]), ()))
+
+
+def gone_on(log: LogView, low: Event) -> bool:
+    """Whether the producer's next batch goes on as if this one, with its lower number, had the number expected."""
+    return int(low["last_offset"]) in _numbers_gone_on(log)
+
+
+def _lower_numbers(log: LogView) -> dict[int, list[Event]]:
+    """Batches with a lower number than was expected, by their last offset."""
+    if "lower_numbers" not in log.cache:
+        found: dict[int, list[Event]] = {}
+        for low in log.events(Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET):
+            found.setdefault(int(low["last_offset"]), []).append(low)
+        log.cache["lower_numbers"] = found
+    made: dict[int, list[Event]] = log.cache["lower_numbers"]
+    return made
+
+
+def _numbers_gone_on(log: LogView) -> set[int]:
+    """The last offsets of those that the next batch goes on from as if they were right."""
+    if "numbers_gone_on" not in log.cache:
+        gaps = (e for e in log.events(Kind.SEQUENCE_GAP) if behind_another_number(log, e))
+        log.cache["numbers_gone_on"] = {int(e["previous_last_offset"]) for e in gaps}
+    made: set[int] = log.cache["numbers_gone_on"]
+    return made
 
 
 def _in_committed(log: LogView, e: Event) -> bool:
@@ -176,6 +211,7 @@ def _dump(log: LogView, e: Event) -> str:
         *OF_A_HANGING_BATCH,
         By("sequence-reset-same-epoch", within_its_offsets),
         By("sequence-gap", behind_a_batch_with_another_number),
+        By("committed-transaction-hole", behind_a_batch_with_another_number),
     ),
     prevented_by=(PRODUCER_EXPIRATION,),
 )
@@ -187,7 +223,9 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
     log start is compared with the last one below it, or against the snapshot there.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
-    Can be wrong: a raw segment was restored over a log that already had it.
+    Can be wrong: a raw segment was restored over a log that already had it. Where the next batch goes on as if this one
+    had the number that was expected (goes_on_as_expected in the evidence), its number alone is wrong, and its records
+    may be there once.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade
     clients to 2.5 or newer; move the cluster to transaction.version 2.
     Source: KIP-360
@@ -206,6 +244,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "expected": first["expected_sequence"],
                 "found": first["found_sequence"],
                 "batches": len(run),
+                "goes_on_as_expected": gone_on(log, last) or None,
                 "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
                 "previous_last_offset": first["previous_last_offset"],
                 "leader_epochs": [first["previous_leader_epoch"], first["leader_epoch"]],
@@ -216,7 +255,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 @rule(
     "sequence-reset-same-epoch",
     family=FAMILY,
-    severity="warning",
+    severity="warning; error where the next batch goes on as if it were none",
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(PRODUCER_EXPIRATION,),
 )
@@ -224,7 +263,8 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
 
     Checks: a data batch with base sequence 0 in the epoch of the producer's batch before it, whose last sequence was
-    not the largest there is, and which is not the same bytes as the earlier batch at sequence 0.
+    not the largest there is, and which is not the same bytes as the earlier batch at sequence 0. An error where the
+    next batch goes on as if it had the number that was expected: then no client began again, and its number is wrong.
     Why it matters: clients before 2.5 renumber after UNKNOWN_PRODUCER_ID; retries from before are then not recognised,
     and new records shaped like cached ones are taken for duplicates and lost.
     Can be wrong: the wrap of the sequence numbers, when the batch that ended at 2147483647 was cleaned away. A broker
@@ -242,7 +282,8 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
             POLICIES[r.policy].evicts_below_log_start for r in log.cluster.release(log.leader.broker_id).rows
         )
         sure = e["previous_last_offset"] >= intact and log.leader.log_start_known and not may_be_evicted
-        severity = "warning" if sure else "info"
+        goes_on = gone_on(log, e)
+        severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(
             "sequence-reset-same-epoch",
             severity,
@@ -252,6 +293,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
             evidence={
                 "expected": e["expected_sequence"],
                 "found": 0,
+                "goes_on_as_expected": goes_on or None,
                 "previous_last_offset": e["previous_last_offset"],
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 **({"confidence": "undecidable", "missing": "the broker's release"} if may_be_evicted else {}),

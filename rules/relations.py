@@ -90,6 +90,16 @@ def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
     return (other.evidence.get("previous_last_offset"), other.evidence.get("found")) == (cause.last_offset, goes_on)
 
 
+@relation("topic", "partition")
+def snapshot_with_the_number_expected(cause: Finding, other: Finding) -> bool:
+    """A snapshot only has the last sequence that the cause's batch would end with, had it the number expected of it."""
+    if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
+        return False
+    ends = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset) % 2**31
+    found = [(d["producer_id"], d["field"], d["stored"]) for d in other.evidence["differences"]]
+    return found == [(cause.producer_id, "last_sequence", ends)]
+
+
 @relation("topic", "partition", "producer_id")
 def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     """It is of the same producer's batches, and no snapshot shows what their stamps say."""
@@ -205,6 +215,33 @@ def same_decision(cause: Finding, other: Finding) -> bool:
 def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
     """A transaction that ends at the cause's marker, and no other one beside it."""
     return cause.offset == other.last_offset and other.evidence.get("transactions", 1) == 1
+
+
+@relation("topic", "partition", "group_id", "offset")
+def of_the_same_commit(cause: Finding, other: Finding) -> bool:
+    """Both are about one record of a committed offset."""
+    keys = ("offsets_partition", "record_offset")
+    return all(cause.evidence[key] == other.evidence[key] for key in keys)
+
+
+@relation("topic", "partition", "producer_id")
+def of_the_transaction_it_ended(cause: Finding, other: Finding) -> bool:
+    """It is about the transaction that the cause's marker ended, by its first offset."""
+    return other.offset is not None and cause.evidence.get("transaction_first_offset") == other.offset
+
+
+@relation("topic", "partition", "producer_id")
+def of_the_next_one_of_its_producer(cause: Finding, other: Finding) -> bool:
+    """It ends at the marker before which the missing one should have come, which ends both transactions now."""
+    between = cause.evidence.get("between")
+    return between is not None and other.last_offset == between[1]
+
+
+@relation("topic", "partition")
+def hole_of_its_marker(cause: Finding, other: Finding) -> bool:
+    """One offset is missing in the same replica, where the marker should be."""
+    between, (first, last) = cause.evidence.get("between"), other.evidence["missing_range"]
+    return first == last and between is not None and _same_replica(cause, other) and between[0] < first < between[1]
 
 
 @relation("topic", "partition", "producer_id")

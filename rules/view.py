@@ -45,6 +45,17 @@ class Bounds(NamedTuple):
     starts_late: bool = False
 
 
+class OpenHere(NamedTuple):
+    """An open transaction of a producer in one log: where it begins, its epoch, and the producer's marker before it.
+
+    ``ended_before``: ms when that marker was written, -1 where there is none.
+    """
+
+    first_offset: int
+    epoch: int
+    ended_before: int
+
+
 # The settings that brokers create their internal topics by, and what they are where nobody set them.
 COUNT_SETTINGS = {
     "__transaction_state": "transaction.state.log.num.partitions",
@@ -62,7 +73,9 @@ class Cluster:
     ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
     producer id not given out by then, each None where nothing says so.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log
-    directory. ``open_from`` says for each producer id where it has an open transaction (topic-partition, first offset).
+    directory. ``open_here`` says for each producer id where it has an open transaction, by ``topic-partition``;
+    ``ended`` has the newest markers of those whose last transaction its coordinator has not completed, one a log: the
+    broker that has the log, epoch and time of the marker, and the time of the one before it.
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata, ``leaderless``: when nobody led a partition. ``clock_given``:
     ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
@@ -91,7 +104,8 @@ class Cluster:
     away: frozenset[str] = frozenset()
     in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
-    open_from: dict[int, dict[str, int]] = field(default_factory=dict)
+    open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
+    ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True

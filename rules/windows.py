@@ -13,9 +13,8 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.rules.named import COMMIT, NONE, SKEW_MS, Named, Window
-from auditor.rules.view import LogView, arrived
+from auditor.rules.view import LogView
 
-CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
@@ -60,20 +59,6 @@ def skew(log: LogView, partition: int | None) -> int:
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
     return SAME_CLOCK_MS if same else SKEW_MS
-
-
-def recorded(log: LogView, partition: int, t: np.void) -> bool:
-    """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
-
-    Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
-    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are.
-    """
-    history = log.cluster.coordinator
-    assert history is not None
-    just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
-    needed_by = max(log.time(t["first_time"]) + (CLIENT_MS if just_now else 0), int(t["marker_timestamp"]))
-    other = skew(log, partition) > SAME_CLOCK_MS
-    return arrived(history.times.get(partition, -1), history.clean.get(partition, False), needed_by, other_clock=other)
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
@@ -275,12 +260,17 @@ def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
     return found.unmarked[_may_follow(log, found.windows[found.unmarked], int(t["prev_marker_time"]))]
 
 
-def unmarked_windows(log: LogView) -> Iterator[Window]:
-    """Complete windows that name this partition and of which no marker is found in the leader replica."""
+def unmarked_windows(log: LogView) -> Iterator[tuple[Window, tuple[int, int]]]:
+    """Complete windows that name this partition and of which no marker is found in the leader replica.
+
+    Each with the offsets between which its marker should be: of the producer's markers of windows before and after.
+    """
     for producer_id in naming(log).producers():
         found = matching(log, producer_id)
         for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():
-            yield found.window(number)
+            before = found.markers[(found.numbers >= 0) & (found.numbers < number)]
+            behind = found.markers[found.numbers > number]
+            yield found.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
 def window_after(log: LogView, t: np.void) -> Window | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.rules.named import SKEW_MS
-from auditor.rules.view import LogView
-from auditor.rules.windows import owner_complete
+from auditor.rules.view import LogView, arrived
+from auditor.rules.windows import NO_CLOCK_MS, SAME_CLOCK_MS, owner_complete, skew
 
 UNBOUNDED = 1 << 62  # ms; later than any file was copied
+CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a batch, to the record that let it write
 
 
 def around(log: LogView, producer_id: int, offset: int) -> tuple[int, int]:
@@ -27,12 +28,30 @@ def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> in
     """The time (ms) that a file must have been copied after, to hold what was written before this data.
 
     That is its stamp, unless what brokers wrote shows that the data is younger: then the marker behind it, and
-    :data:`UNBOUNDED` where none is.
+    :data:`UNBOUNDED` where none is. A stamp that is too early by no more than two clocks may differ can be such a
+    clock's: the data came no later than that much behind it.
     """
     earliest, latest = around(log, producer_id, offset)
-    if stamp >= earliest - SKEW_MS:
+    if stamp >= earliest:
         return stamp
-    return latest if latest >= 0 else UNBOUNDED
+    bound = stamp + SKEW_MS if stamp >= earliest - SKEW_MS else UNBOUNDED
+    return min(bound, latest) if latest >= 0 else bound
+
+
+def recorded(log: LogView, partition: int, t: np.void) -> bool:
+    """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
+
+    Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
+    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are.
+    """
+    history = log.cluster.coordinator
+    assert history is not None
+    just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
+    stamp = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
+    written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
+    needed_by = max(written, int(t["marker_timestamp"]))
+    other = skew(log, partition) > SAME_CLOCK_MS
+    return arrived(history.times.get(partition, -1), history.clean.get(partition, False), needed_by, other_clock=other)
 
 
 def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -71,7 +71,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith("tests/fuzz/"):  # a process each, minutes long, and nothing shared
+            if nodeid.startswith(("tests/fuzz/", "tests/differential/")):  # minutes long, and nothing shared
                 return nodeid
             file = nodeid.partition("::")[0]
             return "tests/spark" if file.startswith("tests/spark/") else file

@@ -63,13 +63,15 @@ def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
     A producer takes about 130 bytes, once it is there: rows not used are memory that was never written to.
     """
     size = 1 << max(4, (2 * capacity - 1).bit_length())
-    factors = [secrets.randbits(30) | 1, secrets.randbits(30) | 1]
+    random = secrets.randbits(60)
+    slots = np.empty(size, np.int32)
+    slots.fill(NONE)
     longs = [np.empty(capacity, np.int64) for _ in range(4)]
     ints = [np.empty(capacity, np.int32) for _ in range(4)]
     rings = [np.empty((capacity, cached_batches), t) for t in (np.int32, np.int64, np.int32)]
     return Producers(
-        np.full(size, NONE, np.int32),
-        np.array([0, *factors], np.int64),
+        slots,
+        np.array([0, random >> 30 | 1, random & (1 << 30) - 1 | 1], np.int64),
         longs[0],
         ints[0],
         ints[1],

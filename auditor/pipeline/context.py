@@ -10,15 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
-from auditor.facts.coordinator_log import CoordinatorLog, Entry
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
-from auditor.rules.view import Bounds, Cluster
+from auditor.rules.named import SKEW_MS
+from auditor.rules.view import Bounds, Cluster, OpenHere
+from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
 MOST_OPEN, MOST_OPEN_IN_ALL = 50_000, 500_000  # open transactions known everywhere, of a copy (the oldest) and of all
+# A marker's, and the time of its producer's one before it; ms.
+ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
+MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
@@ -43,7 +48,9 @@ class Brief:
     coordinator_log: CoordinatorLog | None = None
     broken_at: int | None = None
     sums: dict[str, int] = field(default_factory=dict)
-    open_from: dict[int, int] = field(default_factory=dict)  # producer id -> first offset of its open transaction
+    open_here: dict[int, OpenHere] = field(default_factory=dict)  # by producer id
+    ended: np.ndarray = field(default_factory=lambda: np.empty(0, ENDED))
+    undecided: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # producer ids of unfinished ids
 
 
 def brief(facts: CopyFacts) -> Brief:
@@ -57,16 +64,42 @@ def brief(facts: CopyFacts) -> Brief:
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
     broken += [facts.log_end] * facts.cut_short
     broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
+    coordinator_log = _coordinator_log(facts)
     begun = facts.transactions[(facts.transactions["marker_offset"] < 0) & (facts.transactions["first_offset"] >= 0)]
     begun = begun[np.argsort(begun["first_offset"], kind="stable")[:MOST_OPEN]]
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
-        facts.ends_early, bool(facts.abort_indexes), _coordinator_log(facts),
+        facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None), facts.sums,
-        dict(zip(begun["producer_id"].tolist(), begun["first_offset"].tolist(), strict=True)),
+        {int(t["producer_id"]): _open_here(t) for t in begun}, newest_markers(facts.transactions),
+        np.empty(0, np.int64) if coordinator_log is None else _undecided(coordinator_log),
     )  # fmt: skip
+
+
+def _open_here(t: np.void) -> OpenHere:
+    return OpenHere(int(t["first_offset"]), int(t["last_epoch"]), int(t["prev_marker_time"]))
+
+
+def newest_markers(transactions: np.ndarray) -> np.ndarray:
+    """The newest marker of each producer of a copy, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
+    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
+    found = np.zeros(len(rows), ENDED)
+    columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
+    for name, column in zip(ENDED.names or (), columns, strict=True):
+        found[name] = rows[column]
+    newest = found[np.lexsort((rows["marker_offset"], found["producer_id"]))]
+    newest = newest[
+        np.append(newest["producer_id"][1:] != newest["producer_id"][:-1], np.ones(min(len(newest), 1), bool))
+    ]
+    return newest[np.argsort(newest["time"], kind="stable")[-MOST_ENDED:]]
+
+
+def _undecided(log: CoordinatorLog) -> np.ndarray:
+    """The producer ids of the ids whose last record shows a transaction that is not complete."""
+    columns, there = log.last_rows()
+    return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
 def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[tuple[str, int], Brief]:
@@ -121,15 +154,19 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
     for at in stale:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
+    undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
     left = MOST_OPEN_IN_ALL
     for (topic, partition), b in leading.items():
-        name = f"{topic}-{partition}"
-        for producer_id, offset in islice(b.open_from.items(), left):
-            cluster.open_from.setdefault(producer_id, {})[name] = offset
-        left = max(0, left - len(b.open_from))
+        for producer_id, here in islice(b.open_here.items(), left):
+            cluster.open_here.setdefault(producer_id, {})[f"{topic}-{partition}"] = here
+        left = max(0, left - len(b.open_here))
+        for producer_id, epoch, time, before, _ in b.ended[np.isin(b.ended["producer_id"], undecided)].tolist():
+            cluster.ended.setdefault(producer_id, []).append((b.broker_id, epoch, time, before))
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
+    if cluster.coordinator is not None:
+        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided)
     return cluster
 
 
@@ -144,6 +181,24 @@ def _out_of_sync(briefs: list[Brief], leading: dict[tuple[str, int], Brief], clu
         at for at, brokers in got_there.items()
         if (in_sync := cluster.in_sync.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
     ]  # fmt: skip
+
+
+def _outdated(history: CoordinatorHistory, briefs: Iterable[Brief], undecided: np.ndarray) -> dict[int, int]:
+    """By partition of the coordinators' log when (ms) a COMMIT was written whose decision its copy does not have.
+
+    Of producers whose last transaction is complete there: what came behind its end, no operator can have written.
+    """
+    found: dict[int, int] = {}
+    for b in briefs:
+        rows = b.ended[(b.ended["commit"] == 1) & ~np.isin(b.ended["producer_id"], undecided)]
+        partitions = history.each_written_in(rows["producer_id"])
+        for partition in np.unique(partitions[partitions >= 0]).tolist():
+            same = b.broker_id is not None and b.broker_id == history.brokers.get(partition)
+            times = rows["time"][partitions == partition]
+            behind = times[times > history.times.get(partition, -1) + (SAME_CLOCK_MS if same else SKEW_MS)]
+            if len(behind):
+                found[partition] = min(int(behind.min()), found.get(partition, 1 << 62))
+    return found
 
 
 def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:

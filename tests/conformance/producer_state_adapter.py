@@ -169,9 +169,7 @@ class ProducerStateModel:
     def whole_state(self) -> Args:
         """The state as the README writes it."""
         state = self.state
-        producers = {
-            str(pid): self.producer(pid) for pid in sorted(map(int, state.producers.producer_id[: self.rows()]))
-        }
+        producers = self.known()
         return {
             "producers": producers,
             "producer_ids": [int(pid) for pid in producers],
@@ -187,32 +185,36 @@ class ProducerStateModel:
             "verification": {str(pid): self.verification(pid) for pid in state.verifications.entries},
         }
 
-    def rows(self) -> int:
-        return int(self.state.producers.meta[0])
+    def known(self) -> dict[str, Args]:
+        """Every producer's entry by its id: first_* of the oldest cached batch, last_* of the newest.
 
-    def producer(self, pid: int) -> Args:
-        """One producer's entry: first_* of the oldest cached batch, last_* of the newest."""
+        From the columns, not by the kernels' functions: a state is asked for after every step of a history, and calling
+        a compiled function takes longer than what it does.
+        """
         p = self.state.producers
-        row = kernel.find(p, pid)
-        txn_first_offset = int(p.txn_first_offset[row])
-        entry = {
-            "epoch": int(p.epoch[row]),
-            "coordinator_epoch": int(p.coordinator_epoch[row]),
-            "txn_first_offset": None if txn_first_offset == NONE else txn_first_offset,
-            "last_timestamp": int(kernel.idle_since(p, row, self.state.policy)),
-            "batch_count": int(p.cached[row]),
-            "last_seq": int(kernel.newest_sequence(p, row)),
-            "last_offset": int(kernel.newest_offset(p, row)),
-        }
-        if not entry["batch_count"]:
-            return entry | {"first_seq": NONE, "first_offset": NONE, "offset_delta": 0}
-        oldest = kernel.cached_slot(p, row, int(p.cached[row]) - 1)
-        delta = int(p.offset_delta[row, oldest])
-        return entry | {
-            "first_seq": int(kernel.subtract_sequence(int(p.last_sequence[row, oldest]), delta)),
-            "first_offset": int(p.last_offset[row, oldest]) - delta,
-            "offset_delta": int(p.offset_delta[row, p.newest[row]]),
-        }
+        rows = int(p.meta[0])
+        columns = (p.producer_id, p.epoch, p.coordinator_epoch, p.txn_first_offset, p.cached, p.newest)
+        refreshed = self.state.policy.marker_refreshes
+        times = p.last_timestamp if refreshed else p.timestamp
+        rings = (p.last_sequence, p.last_offset, p.offset_delta)
+        listed = (column[:rows].tolist() for column in (*columns, times, *rings))
+        known = {}
+        for row in sorted(zip(*listed, strict=True)):
+            pid, epoch, coordinator_epoch, txn_first_offset, cached, newest, time, sequences, offsets, deltas = row
+            oldest = (newest - cached + 1) % len(sequences)
+            known[str(pid)] = {
+                "epoch": epoch,
+                "coordinator_epoch": coordinator_epoch,
+                "txn_first_offset": None if txn_first_offset == NONE else txn_first_offset,
+                "last_timestamp": time if cached or refreshed else NONE,
+                "batch_count": cached,
+                "last_seq": sequences[newest] if cached else NONE,
+                "last_offset": offsets[newest] if cached else NONE,
+                "first_seq": (sequences[oldest] - deltas[oldest]) & kernel.MAX_SEQUENCE if cached else NONE,
+                "first_offset": offsets[oldest] - deltas[oldest] if cached else NONE,
+                "offset_delta": deltas[newest] if cached else 0,
+            }
+        return known
 
     def verification(self, pid: int) -> Args:
         entry = self.state.verifications.entries[pid]

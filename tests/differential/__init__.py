@@ -2,7 +2,8 @@
 
 A history is a conformance case without expectations. ``kafka-4.1`` and ``kafka-2.3`` are Maven projects that name the
 jars; the Java beside them runs the operations of a case on the classes in them, one JVM for many cases.
-DIFFERENTIAL_HISTORIES says how many histories a test takes (2000).
+DIFFERENTIAL_HISTORIES says how many histories the tests of a model share (2000), DIFFERENTIAL_FROM with which one they
+begin (0): a million may be taken in many runs. A seed decides all of a history.
 
 The policies follow the trunk of October 2024. Where 4.1.0 has moved on, or where a class does what no broker meets,
 the histories keep away, each with a word at its place:

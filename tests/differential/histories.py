@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from tests.conformance.cases import Result
@@ -58,7 +59,8 @@ class History:
         }
         if policy.startswith("kip-890"):
             self.case["initial"]["config"]["transaction_verification"] = True
-        self.weights = self.choose_weights(policy)
+        weights = self.choose_weights(policy)
+        self.operations, self.shares = list(weights), list(accumulate(weights.values()))
         self.model = run_model(self.case)
         self.results: list[Result] = []
         self.state = self.model.whole_state()
@@ -73,12 +75,12 @@ class History:
 
     def step(self) -> None:
         """Choose an operation, apply it to the model, and keep both."""
-        op = self.random.choices(list(self.weights), list(self.weights.values()))[0]
+        op = self.random.choices(self.operations, cum_weights=self.shares)[0]
         self.now += self.random.choice((1, 1, 10, 500, 2_000))
         make: Callable[[], dict[str, Any]] = getattr(self, op)
-        args, reload = make(), self.truncate_and_reload()
-        self.apply(op, args)
-        if op == "restart":  # a broker that starts always reloads, and so never writes over a snapshot that is there
+        reload = self.truncate_and_reload() if op == "restart" else None
+        self.apply(op, make())
+        if reload:  # a broker that starts always reloads, and so never writes over a snapshot that is there
             self.apply("truncate_and_reload", reload)
         if self.state["map_end"] < self.state["hw"]:  # no log ends below its high watermark
             self.apply("advance_hw", {"hw": self.state["map_end"]})

@@ -10,16 +10,18 @@ LIMIT_MS = 1_000
 CODECS = {0: ("none", "gzip"), 1: ("none", "gzip", "snappy", "lz4"), 2: ("none", "gzip", "snappy", "lz4", "zstd")}
 
 
-def case(seed: int, steps: int = 12) -> dict[str, Any]:
+class RecordSets:
     """A case of ``steps`` record sets."""
-    chosen = random.Random(f"validator {seed}")
-    return {
-        "id": f"validator seed {seed}",
-        "model": "validator",
-        "policy": "kip-467",
-        "initial": {},
-        "steps": [{"op": "validate", "args": _arguments(chosen)} for _ in range(steps)],
-    }
+
+    def __init__(self, seed: int, steps: int = 12) -> None:
+        chosen = random.Random(f"validator {seed}")
+        self.case: dict[str, Any] = {
+            "id": f"validator seed {seed}",
+            "model": "validator",
+            "policy": "kip-467",
+            "initial": {},
+            "steps": [{"op": "validate", "args": _arguments(chosen)} for _ in range(steps)],
+        }
 
 
 def _often(chosen: random.Random, usual: Any, *others: Any) -> Any:

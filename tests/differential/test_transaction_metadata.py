@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from tests.conformance.cases import Result
 from tests.conformance.coordinator_adapter import CoordinatorModel, run_model
-from tests.differential.broker import HISTORIES, Broker, needs_kafka
+from tests.differential.broker import Broker, needs_kafka, seeds
 
 pytestmark = needs_kafka
 
@@ -61,30 +60,38 @@ def arguments(chosen: random.Random, op: str, known: dict[str, Any], now: int, t
     return {"transactional_id": ID, "now": now, **own.get(op, {})}
 
 
-def history(seed: int, tv: int) -> tuple[dict[str, Any], list[Result]]:
+class IdHistory:
     """A case of one id, and the model's answers to its steps."""
-    chosen = random.Random(f"transaction.version {tv} {seed}")
-    case: dict[str, Any] = {
-        "id": f"transaction.version {tv} seed {seed}",
-        "model": "coordinator",
-        "policy": "kip-890-p2",
-    }
-    case |= {"initial": {"txns": {ID: initial(chosen)}}, "steps": []}
-    model: CoordinatorModel = run_model(case)
-    now, results = START, []
-    for _ in range(30):
+
+    def __init__(self, seed: int, tv: int) -> None:
+        chosen = random.Random(f"transaction.version {tv} {seed}")
+        self.case: dict[str, Any] = {
+            "id": f"transaction.version {tv} seed {seed}",
+            "model": "coordinator",
+            "policy": "kip-890-p2",
+            "initial": {"txns": {ID: initial(chosen)}},
+            "steps": [],
+        }
+        model: CoordinatorModel = run_model(self.case)
+        now = START
+        self.results: list[Result] = []
         known = model.state()["txns"][ID]
-        now += chosen.choice((1, 1_000, -500))
-        if chosen.random() < 0.1:
-            op = chosen.choice(ALL)
-        elif known["pending_state"] is None:
-            op = chosen.choice(USUAL[known["state"]])
-        else:
-            op = "complete_transition" if known["pending_state"] != "PrepareEpochFence" else "clear_pending"
-        args = arguments(chosen, op, known, now, tv)
-        case["steps"].append({"op": op, "args": args})
-        results.append(model.apply(op, args))
-    return case, results
+        for _ in range(30):
+            now += chosen.choice((1, 1_000, -500))
+            op = operation(chosen, known)
+            args = arguments(chosen, op, known, now, tv)
+            self.case["steps"].append({"op": op, "args": args})
+            self.results.append(model.apply(op, args))
+            known = self.results[-1].state["txns"][ID]
+
+
+def operation(chosen: random.Random, known: dict[str, Any]) -> str:
+    """What a coordinator would mostly do next with the id, now and then anything."""
+    if chosen.random() < 0.1:
+        return chosen.choice(ALL)
+    if known["pending_state"] is None:
+        return chosen.choice(USUAL[known["state"]])
+    return "complete_transition" if known["pending_state"] != "PrepareEpochFence" else "clear_pending"
 
 
 def comparable(value: dict[str, Any], tv: int) -> dict[str, Any]:
@@ -107,12 +114,11 @@ def reported(
 def test_the_model_of_an_id_moves_as_the_coordinator_does(tv: int, tmp_path: Path) -> None:
     states: Counter[str] = Counter()
     with Broker("4.1", tmp_path) as broker:
-        for seed in range(HISTORIES // 2):
-            case, results = history(seed, tv)
-            for number, (ours, theirs) in enumerate(zip(results, broker.run(case), strict=True)):
+        for history, answers in broker.run(IdHistory(seed, tv) for seed in seeds(0.5)):
+            for number, (ours, theirs) in enumerate(zip(history.results, answers, strict=True)):
                 states[ours.state["txns"][ID]["state"]] += 1
                 our = reported(ours.outcome, ours.error, ours.returns, ours.state, tv)
                 their = reported(theirs["outcome"], theirs.get("error"), theirs.get("returns", {}), theirs["state"], tv)
-                done = "\n".join(json.dumps(one) for one in case["steps"][: number + 1])
-                assert our == their, f"{case['id']}: {theirs.get('message', '')}\n{case['initial']}\n{done}"
+                done = history.case["steps"][: number + 1]
+                assert our == their, f"{history.case}: {theirs.get('message', '')}\n{done}"
     assert set(states) == SHOWN

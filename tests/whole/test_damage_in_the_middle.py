@@ -51,6 +51,33 @@ def test_a_hanging_transaction_behind_a_wrong_length(tmp_path: Path, size: int) 
     assert (f.evidence["bytes"], f.evidence["unread_offsets"]) == (length, [offset, offset + 5])
 
 
+PLACES = {
+    "first": ("hanging-36", "bank.ledger-2", 0, (0,)),
+    "two in a row": ("hanging-36", "bank.ledger-2", 0, (2, 3)),
+    "two apart": ("hanging-36", "bank.ledger-2", 0, (1, 5)),
+    "the first of a later segment": ("trimmed-28", "reel.tape-6", -1, (0,)),
+    "in a later segment": ("trimmed-28", "reel.tape-6", -1, (3,)),
+    "compressed": ("healthy-41", "shop.orders-0", 0, (5,)),
+}
+
+
+@pytest.mark.parametrize("size", [-1, 400, 2**31 - 1])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_wrong_length_anywhere(tmp_path: Path, place: str, size: int) -> None:
+    """What lies behind is read as before; what cannot be read is said, a finding for each stretch."""
+    name, partition, which, numbers = PLACES[place]
+    log = sorted((corpora.copy(name, tmp_path) / "broker-1" / partition).glob("*.log"))[which]
+    before = said(audit_folder(tmp_path, None))
+    at = [resize(log, number, size) for number in reversed(numbers)]
+    found = audit_folder(tmp_path, None)
+    damage = [f for f in found if f.rule == "record-structure-invalid"]
+    assert {(f.severity, f.file) for f in damage} == {("error", f"{partition}/{log.name}")}
+    assert min(f.position or 0 for f in damage) == min(position for position, _, _ in at)
+    assert sum(f.evidence["bytes"] for f in damage) == sum(length for _, _, length in at)
+    assert len(damage) == (2 if place == "two apart" else 1)
+    assert said(found) - before == said(damage)
+
+
 def test_the_recovery_dry_run_says_what_a_broker_cuts(tmp_path: Path) -> None:
     """A broker stops at the first bad batch, whatever lies behind it."""
     path = corpora.copy("hanging-36", tmp_path) / "broker-1" / "bank.ledger-2" / f"{0:020}.log"

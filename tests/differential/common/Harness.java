@@ -11,6 +11,7 @@ import java.io.OutputStreamWriter;
 import java.io.PrintWriter;
 import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
+import java.util.Map;
 import java.util.concurrent.CompletionException;
 import org.apache.kafka.common.protocol.Errors;
 
@@ -42,8 +43,13 @@ final class Harness {
         ArrayNode results = array();
         Subject subject = factory.create(start);
         try {
+            ObjectNode before = object();
             for (JsonNode step : start.get("steps")) {
-                results.add(step(subject, step));
+                ObjectNode result = step(subject, step);
+                ObjectNode state = subject.state();
+                result.set("state", changes(before, state));
+                results.add(result);
+                before = state;
             }
         } finally {
             subject.close();
@@ -63,8 +69,36 @@ final class Harness {
             result.put("error", errorName(refusal));
             result.put("message", String.valueOf(refusal));
         }
-        result.set("state", subject.state());
         return result;
+    }
+
+    /** What is not as before: whole parts of the state, but of objects only their parts, null where one is gone. */
+    private static ObjectNode changes(ObjectNode before, ObjectNode now) {
+        ObjectNode news = object();
+        for (Map.Entry<String, JsonNode> part : (Iterable<Map.Entry<String, JsonNode>>) now::fields) {
+            JsonNode old = before.get(part.getKey());
+            if (part.getValue().equals(old)) {
+                continue;
+            }
+            boolean objects = part.getValue().isObject() && old != null;
+            news.set(part.getKey(), objects ? replaced((ObjectNode) old, (ObjectNode) part.getValue()) : part.getValue());
+        }
+        return news;
+    }
+
+    private static ObjectNode replaced(ObjectNode old, ObjectNode now) {
+        ObjectNode news = object();
+        now.fields().forEachRemaining(part -> {
+            if (!part.getValue().equals(old.get(part.getKey()))) {
+                news.set(part.getKey(), part.getValue());
+            }
+        });
+        old.fieldNames().forEachRemaining(name -> {
+            if (!now.has(name)) {
+                news.putNull(name);
+            }
+        });
+        return news;
     }
 
     /** Kafka's name of an error, or that of the conformance cases for an internal one. */

@@ -21,12 +21,14 @@ import java.util.stream.StreamSupport;
  * @param <C> the version's CompletedTxn
  */
 abstract class ProducerMap<A, C> implements Subject {
+    private static int made = 0;
+
     final JsonNode config;
     final File dir;
 
     ProducerMap(JsonNode start) throws IOException {
         config = start.path("initial").path("config");
-        dir = new File(Files.createTempDirectory("broker").toFile(), "topic-0");
+        dir = new File(System.getProperty("java.io.tmpdir"), "topic-" + made++);
         dir.mkdir();
     }
 
@@ -194,6 +196,5 @@ abstract class ProducerMap<A, C> implements Subject {
             file.delete();
         }
         dir.delete();
-        dir.getParentFile().delete();
     }
 }

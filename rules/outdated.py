@@ -1,0 +1,113 @@
+"""Whether a coordinator's log may have been copied before a transaction ended that it still has as open or decided.
+
+The files of a running cluster are copied one after another. What the last record of an id says was so when its log was
+copied; whether it still is shows where the transaction has its data.
+"""
+
+from __future__ import annotations
+
+from auditor.facts.coordinator_log import Entry
+from auditor.rules.coordinator_history import CoordinatorHistory
+from auditor.rules.finding import iso
+from auditor.rules.named import DECIDING, SKEW_MS
+from auditor.rules.view import Bounds, Cluster, OpenHere
+from auditor.rules.windows import SAME_CLOCK_MS
+
+
+def still_open(cluster: Cluster, entry: Entry) -> dict[str, OpenHere]:
+    """The partitions of an id's transaction in which it is open, by name, as far as they are in the input."""
+    begin = entry.start if entry.start >= 0 else entry.time
+    raised = 2 if entry.state in DECIDING else 0
+    found = cluster.open_here.get(entry.producer_id, {})
+    mine = {name: found[name] for name in sorted(entry.partitions) if name in found}
+    return {
+        name: here
+        for name, here in mine.items()
+        if 0 <= entry.producer_epoch - here.epoch <= raised and here.ended_before <= begin + SKEW_MS
+    }
+
+
+def ended(cluster: Cluster, entry: Entry) -> str | None:
+    """How it shows that the transaction ended after its coordinator's log was copied, None where nothing shows that.
+
+    A marker came behind the record, and no partition where the transaction is open was copied later than that.
+    """
+    history = cluster.coordinator
+    if history is None or history.clean.get(entry.partition, False):
+        return None
+    opened = still_open(cluster, entry)
+    time = _ended(cluster, history, entry)
+    if time is not None and all(_copied(cluster, name) <= time + SKEW_MS for name in opened):
+        return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
+    if entry.state in DECIDING and not opened and _all_ended(cluster, entry):
+        return "all its partitions have taken their markers, and its coordinator's log ends before them"
+    return None
+
+
+def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
+    """Why the transaction may have ended by ``due`` (ms), None where nothing suggests that.
+
+    Besides :func:`ended`: it is known by what was copied behind ``due``, the coordinator's own log, and those in which
+    it is open. Where they end before and others go on, they may have been copied before. That is sure where the
+    coordinator's log lacks a decision that was carried out; else it is not believed of what is older than the margin
+    that rules on age leave: no copying takes as long.
+    """
+    history = cluster.coordinator
+    if history is None or history.clean.get(entry.partition, False):
+        return None
+    if (how := ended(cluster, entry)) is not None:
+        return how
+    seen = max(history.times.get(entry.partition, -1), *(_copied(cluster, n) for n in still_open(cluster, entry)), -1)
+    if seen >= due:
+        return None
+    if (time := history.outdated.get(entry.partition)) is not None:
+        return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
+    old = cluster.as_of - entry.time > cluster.margin(entry.timeout_ms)
+    others_go_on = cluster.newest_time >= due - SKEW_MS
+    if old or not others_go_on or not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
+        return None
+    return f"other logs of the input are newer than its coordinator's, which ends at {iso(seen)}"
+
+
+def _others_newer(cluster: Cluster, seen: int, broker: int | None) -> bool:
+    """Whether some log has what was written behind ``seen`` (ms), by more than the clocks of two brokers differ."""
+    for bounds in cluster.bounds.values():
+        same = broker is not None and bounds.broker_id == broker
+        if min(bounds.copy_time, cluster.newest_time) > seen + (SAME_CLOCK_MS if same else SKEW_MS):
+            return True
+    return False
+
+
+def _ended(cluster: Cluster, history: CoordinatorHistory, entry: Entry) -> int | None:
+    """When (ms) a marker was written behind the end of its coordinator's log that can only be of what was decided
+    after this record, if there is one.
+
+    One with a higher epoch, or a newer one than all that was decided by then: an open transaction is ended by the first
+    marker behind its record; of a decided one, which has its own, the one before it was then newer than its beginning.
+    """
+    coordinator, copied = history.brokers.get(entry.partition), history.times.get(entry.partition, -1)
+    for broker, epoch, time, before in cluster.ended.get(entry.producer_id, ()):
+        apart = SAME_CLOCK_MS if broker is not None and broker == coordinator else SKEW_MS
+        second = 0 <= entry.start < before - apart
+        newer = second if entry.state in DECIDING else time > entry.time + apart
+        if (epoch > entry.producer_epoch or newer) and copied <= time + apart:
+            return time
+    return None
+
+
+def _all_ended(cluster: Cluster, entry: Entry) -> bool:
+    """Whether every partition of a decided transaction is in the input, and a marker came behind the decision."""
+    there = all(_bounds(cluster, name) is not None for name in entry.partitions)
+    marked = any(time > entry.time - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
+    return bool(entry.partitions) and there and marked
+
+
+def _copied(cluster: Cluster, name: str) -> int:
+    """The newest time (ms) in a partition's log: it was copied then or later."""
+    bounds = _bounds(cluster, name)
+    return -1 if bounds is None else bounds.copy_time
+
+
+def _bounds(cluster: Cluster, name: str) -> Bounds | None:
+    topic, _, partition = name.rpartition("-")
+    return cluster.bounds.get((topic, int(partition))) if partition.isdecimal() else None

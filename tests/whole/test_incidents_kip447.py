@@ -1,0 +1,148 @@
+"""Consumer groups that commit in transactions (KIP-447), as brokers store it: records of a coordinator and of a group.
+
+A rebalance gives a partition to another member, and the one before commits once more; with twins that do no harm.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from auditor.rules.finding import Finding
+from tests import segments
+from tests.audited import above_info
+from tests.coordinator_records import Coordinator
+from tests.forge import CONTROL, TRANSACTIONAL, Batch, Lab, marker
+
+CORPUS, COUNT = "healthy-41", 3  # partitions of both internal topics
+GROUP, TOPIC = "pay-group", "shop.orders"
+TASK, THREAD = "app-0_1", "app-3b0f4a52-9c1e-4f6b-8a7d-2f1e0c9b8a76-1"
+SECOND = 1_000
+START = 1795232900000  # behind all that the corpus holds
+
+
+def owner(name: str) -> int:
+    """The partition of an internal topic that a name belongs to: Utils.abs(name.hashCode()) % partitions."""
+    code = 0
+    for letter in name:
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+    return min(code, (1 << 32) - code) % COUNT
+
+
+def text(value: str | None) -> bytes:
+    return struct.pack(">h", -1) if value is None else struct.pack(">h", len(value)) + value.encode()
+
+
+def sized(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+class Group:
+    """A group's partition of ``__consumer_offsets`` and the coordinators of those who commit to it."""
+
+    def __init__(self, root: Path) -> None:
+        self.lab = Lab(root, CORPUS)
+        self.log = self.lab.log(f"__consumer_offsets-{owner(GROUP)}")
+        self.coordinators: dict[int, Coordinator] = {}
+        self.sequences: dict[int, int] = {}
+
+    def write(self, time: int, key: bytes, value: bytes, **header: int) -> Batch:
+        fields = {"leader_epoch": self.log.last["leader_epoch"], "base_time": time, "max_time": time} | header
+        return self.log.append(
+            Batch(segments.batch(segments.record(0, key, value), 1, base_offset=self.log.end, **fields))
+        )
+
+    def generation(self, number: int, time: int, member: str, instance: str | None = None) -> None:
+        """One whose only member has partition 0 of the topic."""
+        assigned = struct.pack(">hi", 0, 1) + text(TOPIC) + struct.pack(">iii", 1, 0, -1)
+        said = text(member) + text(instance) + text("client") + text("/127.0.0.1")
+        said += struct.pack(">ii", 300_000, 45_000) + sized(b"") + sized(assigned)
+        value = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", number) + text("range") + text(member)
+        value += struct.pack(">qi", time, 1) + said
+        self.write(time, struct.pack(">h", 2) + text(GROUP), value)
+
+    def commits(self, name: str, producer: int, offset: int, begun: int, time: int, *, commit: bool = True) -> Batch:
+        """One transaction of an id that commits an offset of partition 0."""
+        at = owner(name)
+        states = self.coordinators.setdefault(at, Coordinator(self.lab.broker(), at))
+        here = f"__consumer_offsets-{owner(GROUP)}"
+        states.state(name, "Ongoing", (producer, 0), begun, here, start=begun)
+        key = struct.pack(">h", 1) + text(GROUP) + text(TOPIC) + struct.pack(">i", 0)
+        value = struct.pack(">hqi", 3, offset, -1) + text("") + struct.pack(">q", time)
+        number = self.sequences.get(producer, 0)
+        self.sequences[producer] = number + 1
+        header = {"producer_id": producer, "epoch": 0, "sequence": number, "attributes": TRANSACTIONAL}
+        batch = self.write(time, key, value, **header)
+        end = "Commit" if commit else "Abort"
+        states.state(name, f"Prepare{end}", (producer, 0), time + 5, here, start=begun)
+        self.log.append(marker(batch, commit, base_offset=self.log.end, time=time + 6))
+        if not commit:
+            self.log.aborted.append((producer, batch["base_offset"], self.log.end - 1))
+        states.state(name, f"Complete{end}", (producer, 0), time + 7, start=begun)
+        return batch
+
+    def findings(self) -> list[Finding]:
+        self.log.save()
+        for coordinator in self.coordinators.values():
+            coordinator.save()
+        return above_info(self.lab.findings(START + 3_600 * SECOND))
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Group:
+    return Group(tmp_path)
+
+
+def at(seconds: int) -> int:
+    return START + seconds * SECOND
+
+
+def five_steps(group: Group, *, old: str | None, new: str | None, late: int, commit: bool = True) -> Batch:
+    """The old member's transaction began before the rebalance at 200 s, and ends after the new one's commit."""
+    group.generation(1, at(50), "old-member", old)
+    group.commits("tx-old", 901, 10, at(90), at(100))
+    group.generation(2, at(200), "new-member", new)
+    group.commits("tx-new", 902, 30, at(205), at(210))
+    return group.commits("tx-old", 901, 20, at(150), at(late), commit=commit)
+
+
+@pytest.mark.parametrize(("old", "new"), [(None, None), ("x", "y"), ("x", "x")])
+def test_the_five_steps(group: Group, old: str | None, new: str | None) -> None:
+    zombie = five_steps(group, old=old, new=new, late=300)
+    (f,) = group.findings()
+    assert (f.rule, f.severity, f.producer_id, f.group_id) == ("zombie-offset-commit", "error", 901, GROUP)
+    assert f.evidence["rival_producer_id"] == 902
+    assert [step[0] for step in f.evidence["steps"]] == list("12345")
+    assert zombie["base_offset"] == f.evidence["record_offset"]
+    names = {("x", "y"): "static members: x, y", ("x", "x"): "two processes run with the group.instance.id x"}
+    assert old is None or f.message.endswith(names[old, str(new)])
+
+
+def test_a_zombie_that_was_aborted_is_harmless(group: Group) -> None:
+    five_steps(group, old=None, new=None, late=300, commit=False)
+    assert group.findings() == []
+
+
+def test_a_rebalance_with_commits_in_turn_is_healthy(group: Group) -> None:
+    group.generation(1, at(50), "old-member")
+    group.commits("tx-old", 901, 10, at(90), at(100))
+    group.commits("tx-old", 901, 20, at(150), at(160))
+    group.generation(2, at(200), "new-member")
+    group.commits("tx-new", 902, 30, at(205), at(210))
+    assert group.findings() == []
+
+
+@pytest.mark.parametrize(("other", "found"), [(THREAD, ["mixed-processing-guarantees"]), ("app-0_2", [])])
+def test_both_kinds_of_exactly_once_ids(group: Group, other: str, found: list[str]) -> None:
+    """An id of a task beside one of a thread, and beside one of another task."""
+    group.commits(TASK, 901, 10, at(90), at(100))
+    group.commits(other, 902, 20, at(190), at(200))
+    assert [f.rule for f in group.findings()] == found
+
+
+def test_the_control_flag_is_the_markers_alone(group: Group) -> None:
+    """The forged log is what brokers write: data and marker in turn."""
+    group.commits(TASK, 901, 10, at(90), at(100))
+    assert [bool(b["attributes"] & CONTROL) for b in group.log.all()[-2:]] == [False, True]
