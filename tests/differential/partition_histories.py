@@ -100,11 +100,25 @@ class LogHistory(History):
         firsts = [item.get("offset", item.get("first_offset")) for item in self.log]
         return {"log_start": self.random.choice([*firsts, self.state["log_end"]])}
 
+    def first_fall(self) -> int:
+        """Where an epoch first falls in the log, as it may once its producer was forgotten; of :meth:`rising`."""
+        seen: dict[int, int] = {}
+        for item in self.log:
+            if "pid" in item:
+                if item["epoch"] < seen.get(item["pid"], 0):
+                    return int(item.get("offset", item.get("first_offset")))
+                seen[item["pid"]] = item["epoch"]
+        return int(self.state["log_end"])
+
     def rebuild(self) -> dict[str, Any]:
-        """A truncation to any offset, in the middle of a batch too, and the replay of what is left."""
+        """A truncation to any offset, in the middle of a batch too, and the replay of what is left.
+
+        Nothing behind an epoch that falls is left.
+        """
         log_end = self.random.randint(0, max(0, self.state["log_end"] - 1))
         if self.chance(0.5):
             log_end = self.random.choice([0, *(last_offset(item) + 1 for item in self.log[:-1])])
+        log_end = min(log_end, self.first_fall())
         log_start = min(self.state["log_start"], log_end)
         # A broker that knows no producer before a truncation replays nothing after it, not even who expired meanwhile.
         nobody = not self.state["producers"] and self.state["first_unstable"] is None
