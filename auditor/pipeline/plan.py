@@ -41,10 +41,10 @@ def copy_tasks(
         for c in d.copies
         if options.wants_topic(c.topic or "")
     ]
-    return sharing(tasks)
+    return with_shares(tasks)
 
 
-def sharing(tasks: list[CopyTask | TextTask]) -> list[CopyTask | TextTask]:
+def with_shares(tasks: list[CopyTask | TextTask]) -> list[CopyTask | TextTask]:
     """The tasks, those of the topics that brokers write with their shares (:class:`CopyTask`), which are 1 together.
 
     Half of it goes to all alike, half by the bytes of the files: so much is known before they are read, few bytes that

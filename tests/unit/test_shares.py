@@ -73,6 +73,6 @@ def test_open_transactions_known_everywhere_are_the_oldest_of_each_copy(monkeypa
     monkeypatch.setattr(context, "MOST_OPEN", 1)
     monkeypatch.setattr(context, "MOST_OPEN_IN_ALL", 2)
     audit = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"])
-    assert {len(b.open_from) for b in audit.briefs} == {0, 1}
+    assert {len(b.open_here) for b in audit.briefs} == {0, 1}
     (cluster,) = audit.clusters.values()
-    assert sum(len(places) for places in cluster.open_from.values()) == 2
+    assert sum(len(places) for places in cluster.open_here.values()) == 2
