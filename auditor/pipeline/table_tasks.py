@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -57,6 +57,12 @@ class _Files:
         self._files: dict[str, ParquetFile] = {}
         self._open = ExitStack()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
     def add(self, table: str, rows: pa.RecordBatch) -> None:
         """Adds rows of a table."""
         if not rows.num_rows:
@@ -68,23 +74,18 @@ class _Files:
             self.parts.append(part)
         self._files[table].add(rows)
 
-    def close(self) -> list[Part]:
-        """Ends all files; what was written."""
-        self._open.close()
-        return self.parts
-
 
 def decode(wanted: Wanted, numbered: tuple[int, list[Piece]]) -> list[Part]:
     """A task: the decoded tables of some pieces. Memory: a chunk of a segment, and a row group a table."""
     number, found = numbered
     if not wanted.staging.is_dir():
         return [Part(number, NOT_SHARED, "")]
-    files = _Files(wanted, number)
-    for piece in found:
-        for table, rows in read_piece(piece, pieces.tables_of(piece, wanted.decoded), wanted.how):
-            if table in wanted.decoded:
-                files.add(table, rows)
-    return files.close()
+    with _Files(wanted, number) as files:
+        for piece in found:
+            for table, rows in read_piece(piece, pieces.tables_of(piece, wanted.decoded), wanted.how):
+                if table in wanted.decoded:
+                    files.add(table, rows)
+    return files.parts
 
 
 def derive(
@@ -93,10 +94,10 @@ def derive(
     """A task: the derived tables of some logs, each the key of its cluster and the pickled facts of its replicas."""
     if not wanted.staging.is_dir():
         return [Part(number, NOT_SHARED, "")]
-    files = _Files(wanted, number)
-    for join_key, facts in logs:
-        copies = [pickle.loads(one) for one in facts]
-        for table in wanted.derived:
-            for rows in derived_tables.of_log(copies, clusters[join_key], table):
-                files.add(table, rows)
-    return files.close()
+    with _Files(wanted, number) as files:
+        for join_key, facts in logs:
+            copies = [pickle.loads(one) for one in facts]
+            for table in wanted.derived:
+                for rows in derived_tables.of_log(copies, clusters[join_key], table):
+                    files.add(table, rows)
+    return files.parts
