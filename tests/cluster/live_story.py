@@ -17,6 +17,7 @@ from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.protocol.producer import ProduceRequest
 
 from auditor.connectors.live_cluster import LATEST, READ_COMMITTED, LiveCluster
+from auditor.dashboards.wording import pieces
 from tests import segments
 from tests.broker.cluster import Cluster
 from tests.broker.jars import BUILD, CLASSPATH, NOT_STARTED
@@ -159,10 +160,11 @@ def tools_classpath() -> str:
 
 
 def execute(remedy: str, cluster: Cluster, access: Access) -> None:
-    """Runs the last command of a remedy with Kafka's own tool, B put in place."""
-    script, *words = shlex.split(remedy.rsplit("then: ", 1)[1])
+    """Runs the last command of a remedy with Kafka's own tool, as a page offers it to be copied; B, which stands where
+    no ``--bootstrap-server`` was given, is put in place."""
+    script, *words = shlex.split([text for kind, text in pieces(remedy) if kind == "command"][-1])
     assert script == "kafka-transactions.sh"
-    words[words.index("B")] = cluster.servers
+    words = [cluster.servers if word == "B" else word for word in words]
     file = cluster.folder / "tools.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in access.tools.items()), encoding="utf-8")
     main = "org.apache.kafka.tools.TransactionsCommand"
