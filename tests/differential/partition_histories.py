@@ -58,18 +58,33 @@ class LogHistory(History):
         A reload takes a segment as one append, in which an epoch that falls back to the stored one forgets nothing.
         """
         seen = {int(pid): known["epoch"] for pid, known in self.state["producers"].items()}
+        for item in self.log:
+            if "pid" in item:
+                seen[item["pid"]] = max(item["epoch"], seen.get(item["pid"], 0))
         for item in items:
             if "pid" in item:
                 seen[item["pid"]] = item["epoch"] = max(item["epoch"], seen.get(item["pid"], 0))
 
+    def known_again(self, args: dict[str, Any]) -> dict[str, Any]:
+        """A producer that the map forgot while it was idle, and not the log, goes on with no lower epoch either.
+
+        Where producers are verified nothing is reloaded, and :meth:`marker_epoch` has the last word.
+        """
+        if "transaction_verification" not in self.case["initial"]["config"] and (
+            str(args["pid"]) not in self.state["producers"]
+        ):
+            stored = [item["epoch"] for item in self.log if item.get("pid") == args["pid"]]
+            args["epoch"] = max([args["epoch"], *stored])
+        return args
+
     def append_batch(self) -> dict[str, Any]:
-        args = super().append_batch()
+        args = self.known_again(super().append_batch())
         if args["origin"] == "replication":
             self.rising([args])
         return self.guard(args)
 
     def append_marker(self) -> dict[str, Any]:
-        args = super().append_marker()
+        args = self.known_again(super().append_marker())
         return self.replicated_control(args) if args["origin"] == "replication" else args
 
     def append_empty_control_batch(self) -> dict[str, Any]:
@@ -100,25 +115,11 @@ class LogHistory(History):
         firsts = [item.get("offset", item.get("first_offset")) for item in self.log]
         return {"log_start": self.random.choice([*firsts, self.state["log_end"]])}
 
-    def first_fall(self) -> int:
-        """Where an epoch first falls in the log, as it may once its producer was forgotten; of :meth:`rising`."""
-        seen: dict[int, int] = {}
-        for item in self.log:
-            if "pid" in item:
-                if item["epoch"] < seen.get(item["pid"], 0):
-                    return int(item.get("offset", item.get("first_offset")))
-                seen[item["pid"]] = item["epoch"]
-        return int(self.state["log_end"])
-
     def rebuild(self) -> dict[str, Any]:
-        """A truncation to any offset, in the middle of a batch too, and the replay of what is left.
-
-        Nothing behind an epoch that falls is left.
-        """
+        """A truncation to any offset, in the middle of a batch too, and the replay of what is left."""
         log_end = self.random.randint(0, max(0, self.state["log_end"] - 1))
         if self.chance(0.5):
             log_end = self.random.choice([0, *(last_offset(item) + 1 for item in self.log[:-1])])
-        log_end = min(log_end, self.first_fall())
         log_start = min(self.state["log_start"], log_end)
         # A broker that knows no producer before a truncation replays nothing after it, not even who expired meanwhile.
         nobody = not self.state["producers"] and self.state["first_unstable"] is None
