@@ -58,18 +58,28 @@ class LogHistory(History):
         A reload takes a segment as one append, in which an epoch that falls back to the stored one forgets nothing.
         """
         seen = {int(pid): known["epoch"] for pid, known in self.state["producers"].items()}
+        for item in self.log:
+            if "pid" in item:
+                seen[item["pid"]] = max(item["epoch"], seen.get(item["pid"], 0))
         for item in items:
             if "pid" in item:
                 seen[item["pid"]] = item["epoch"] = max(item["epoch"], seen.get(item["pid"], 0))
 
+    def known_again(self, args: dict[str, Any]) -> dict[str, Any]:
+        """A producer that the map forgot while it was idle, and not the log, goes on with no lower epoch either."""
+        if str(args["pid"]) not in self.state["producers"]:
+            stored = [item["epoch"] for item in self.log if item.get("pid") == args["pid"]]
+            args["epoch"] = max([args["epoch"], *stored])
+        return args
+
     def append_batch(self) -> dict[str, Any]:
-        args = super().append_batch()
+        args = self.known_again(super().append_batch())
         if args["origin"] == "replication":
             self.rising([args])
         return self.guard(args)
 
     def append_marker(self) -> dict[str, Any]:
-        args = super().append_marker()
+        args = self.known_again(super().append_marker())
         return self.replicated_control(args) if args["origin"] == "replication" else args
 
     def append_empty_control_batch(self) -> dict[str, Any]:
