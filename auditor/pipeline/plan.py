@@ -97,21 +97,21 @@ def divide(tasks: list[CopyTask | TextTask], slots: int) -> tuple[list[CopyTask]
     """The copies to be read in parts, which would else hold up all others, and the rest.
 
     Without the former, no slot works more than twice as long as the best plan would let it. Copies of one segment stay
-    whole, and so do internal topics, whose records are decoded as well.
+    whole, and so do internal topics, whose records are decoded as well, and copies whose reading goes on.
     """
     least = split_from(tasks, slots)
     large: list[CopyTask] = []
     others: list[CopyTask | TextTask] = []
     for task in tasks:
-        if isinstance(task, CopyTask) and size(task) > least and _may_be_split(task.copy):
+        if isinstance(task, CopyTask) and size(task) > least and _may_be_split(task):
             large.append(task)
         else:
             others.append(task)
     return large, others
 
 
-def _may_be_split(copy: Copy) -> bool:
-    return len(copy.segments) > 1 and copy.topic not in INTERNAL_TOPICS
+def _may_be_split(task: CopyTask) -> bool:
+    return len(task.copy.segments) > 1 and task.copy.topic not in INTERNAL_TOPICS and not task.resume_point
 
 
 def segment_tasks(tasks: Sequence[CopyTask]) -> list[SegmentTask]:

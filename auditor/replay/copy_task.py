@@ -37,7 +37,8 @@ class CopyTask:
     for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
     say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
     a row a batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and
-    ``newest_time`` (ms) is what no producer's clock is believed beyond there.
+    ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``leaves_resume_point`` asks for what a
+    later reading may go on from, and ``resume_point`` is what the last one left (:mod:`auditor.replay.resume_point`).
     """
 
     place: Place
@@ -61,6 +62,8 @@ class CopyTask:
     policies: tuple[PolicySettings, ...] = ()
     newest_time: int = FAR
     limits: Limits = field(default=DEFAULT_LIMITS)
+    leaves_resume_point: bool = False
+    resume_point: bytes = b""
 
     @property
     def may_be_cleaned(self) -> bool:
