@@ -66,8 +66,13 @@ class LogHistory(History):
                 seen[item["pid"]] = item["epoch"] = max(item["epoch"], seen.get(item["pid"], 0))
 
     def known_again(self, args: dict[str, Any]) -> dict[str, Any]:
-        """A producer that the map forgot while it was idle, and not the log, goes on with no lower epoch either."""
-        if str(args["pid"]) not in self.state["producers"]:
+        """A producer that the map forgot while it was idle, and not the log, goes on with no lower epoch either.
+
+        Where producers are verified nothing is reloaded, and :meth:`marker_epoch` has the last word.
+        """
+        if "transaction_verification" not in self.case["initial"]["config"] and (
+            str(args["pid"]) not in self.state["producers"]
+        ):
             stored = [item["epoch"] for item in self.log if item.get("pid") == args["pid"]]
             args["epoch"] = max([args["epoch"], *stored])
         return args
