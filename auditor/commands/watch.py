@@ -1,8 +1,9 @@
 """``auditor watch``: the findings about a growing log directory, each once when it first holds and once when it ends.
 
-A loop over the directory: copies whose files changed are read again, the facts of the others are kept, and all
-logs are judged by the clock. The journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless:
-a start reads everything once, and reports only what the journal does not have yet.
+A loop over the directory: copies whose files changed are read again, large ones from their last segment on
+(:mod:`auditor.replay.resume_point`), the facts of the others are kept, and all logs are judged by the clock. The
+journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless: a start reads everything once, and
+reports only what the journal does not have yet.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class Look:
 
 @dataclass
 class Watch:
-    """What is known of the directory between two looks. Memory: the facts of all copies."""
+    """What is known of the directory between two looks. Memory: the facts of all copies, and of each large one what its
+    closed segments came to, 64 MiB at most."""
 
     options: AuditOptions
     runner: Runner
@@ -189,8 +191,16 @@ class Watch:
         for place in gone:
             del self.kept[place]
         if due:
-            self._keep({p: Kept(signatures[p], [], p in fresh) for p in due}, [now[p] for p in sorted(due)])
+            tasks = [self._going_on(place, now[place]) for place in sorted(due)]
+            self._keep({p: Kept(signatures[p], [], p in fresh) for p in due}, tasks)
         return bool(due or gone)
+
+    def _going_on(self, place: Place, task: CopyTask | TextTask) -> CopyTask | TextTask:
+        """The task, to be read from where the last reading left off."""
+        if isinstance(task, TextTask):
+            return task
+        point = self.kept[place].rows[0].resume_point if place in self.kept and self.kept[place].rows else b""
+        return dataclasses.replace(task, leaves_resume_point=True, resume_point=point)
 
     def _keep(self, entries: dict[Place, Kept], tasks: list[CopyTask | TextTask]) -> None:
         with contextlib.closing(self.runner.read(tasks)) as facts:

@@ -62,7 +62,8 @@ class CopyFacts:
     nobody knows yet. ``snapshot_producers`` are the producer ids by a snapshot's offset, where replicas are compared.
     ``live``: from a running cluster.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
-    print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain.
+    print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain. ``resume_point``: from where a
+    later reading may go on, of which no rule knows (:mod:`auditor.replay.resume_point`).
     """
 
     cluster_id: str | None
@@ -124,6 +125,7 @@ class CopyFacts:
     notes: list[str] = field(default_factory=list)
     culprits: dict[tuple[int, int], Culprits] = field(default_factory=dict)  # by segment number and position
     outcomes: PolicyOutcomes | None = None  # of other policies, where they were asked for
+    resume_point: bytes = b""
 
     def file(self, segment: int) -> str | None:
         """The name of a segment's file, null for -1."""

@@ -16,7 +16,10 @@ from auditor.replay.copy_task import CopyTask, TextTask
 
 
 class KeptFacts(NamedTuple):
-    """The facts of one copy at rest: what names its log and its copy, and pickled its brief and all its facts."""
+    """The facts of one copy at rest: what names its log and its copy, and pickled its brief and all its facts.
+
+    ``resume_point`` is what the next reading of the copy may be given, empty where nobody asked for it.
+    """
 
     join_key: str
     topic: str
@@ -24,6 +27,7 @@ class KeptFacts(NamedTuple):
     log_dir: str
     brief: bytes
     facts: bytes
+    resume_point: bytes
 
 
 def read_task(task: CopyTask | TextTask) -> list[CopyFacts]:
@@ -47,7 +51,8 @@ def kept(facts: CopyFacts) -> KeptFacts:
     key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
     little = at_rest(brief(facts))
     facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
-    return KeptFacts(*key, little, at_rest(facts))
+    point, facts.resume_point = facts.resume_point, b""
+    return KeptFacts(*key, little, at_rest(facts), point)
 
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:

@@ -31,6 +31,7 @@ from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
 from auditor.facts.transaction_rows import ABORTED
 from auditor.replay import record_checks as records
+from auditor.replay import resume_point
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import read_chunks
@@ -119,10 +120,13 @@ class CopyReader:
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
         self._partition_metadata()
+        before = resume_point.Before(len(self.facts.errors), dict(self.bytes))
         segments = self.task.copy.segments
-        for number, segment in enumerate(segments):
-            after = segments[number + 1].base_offset if number + 1 < len(segments) else -1
-            self._segment(number, segment, after)
+        for number in range(resume_point.resume(self), len(segments)):
+            last = number + 1 == len(segments)
+            if last:
+                self.facts.resume_point = resume_point.leave(self, before)
+            self._segment(number, segments[number], -1 if last else segments[number + 1].base_offset)
         return self.finish(stored)
 
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:

@@ -39,6 +39,8 @@ class CopyTask:
     a row a batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and
     ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part of what all copies of
     internal topics may leave that this one may, since the driver holds what they leave all together.
+    ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
+    (:mod:`auditor.replay.resume_point`).
     """
 
     place: Place
@@ -63,6 +65,8 @@ class CopyTask:
     newest_time: int = FAR
     share: float = 1.0
     limits: Limits = field(default=DEFAULT_LIMITS)
+    leaves_resume_point: bool = False
+    resume_point: bytes = b""
 
     @property
     def may_be_cleaned(self) -> bool:

@@ -32,10 +32,10 @@ LISTS_PER_CORE = 2
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
 # One row a copy: see auditor.pipeline.read_step.KeptFacts.
-FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary"
+FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary, resume_point binary"
 FACTS_ARROW = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_dir", pa.string()),
-     ("brief", pa.binary()), ("facts", pa.binary())]
+     ("brief", pa.binary()), ("facts", pa.binary()), ("resume_point", pa.binary())]
 )  # fmt: skip
 # What judging a log gives: kind is finding, log, open or timeline; row is JSON.
 JUDGED = "kind string, row string"

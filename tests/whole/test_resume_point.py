@@ -1,0 +1,116 @@
+"""A reading that goes on where an earlier one stood leaves the facts of one that reads all, over every corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from auditor.base.errors import DecodeError
+from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.files import DataFile
+from auditor.connectors.inventory import discover
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline import cluster_settings, plan
+from auditor.pipeline.options import AuditOptions
+from auditor.replay import resume_point
+from auditor.replay.chunks import read_chunks
+from auditor.replay.copy_reader import CopyReader, read_copy
+from auditor.replay.copy_task import CopyTask
+from tests import corpora
+from tests.whole.test_split import same
+
+NAMES = [*corpora.names(), *corpora.campaigns()]
+SEGMENTS = "altered-41"  # of which most copies have three segments
+
+
+@pytest.fixture(autouse=True)
+def every_copy_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
+
+
+def tasks_below(path: Path, *, records: bool = True) -> list[CopyTask]:
+    options = AuditOptions((str(path),), Path(), records=records)
+    inventory = discover([str(path)], options.limits)
+    settings, _ = cluster_settings.read_settings(inventory, options.limits)
+    found = plan.copy_tasks(inventory, settings, options)
+    return [replace(t, leaves_resume_point=True) for t in found if isinstance(t, CopyTask) and len(t.copy.segments) > 1]
+
+
+def earlier(task: CopyTask, count: int) -> CopyTask:
+    """The same copy when its segment number ``count`` was the last, half of it written."""
+    *closed, last = task.copy.segments[: count + 1]
+    last = replace(last, size=last.size // 2)
+    snapshots = tuple(s for s in task.copy.snapshots if s.offset <= last.base_offset)
+    return replace(task, copy=replace(task.copy, segments=(*closed, last), snapshots=snapshots))
+
+
+def read(task: CopyTask) -> CopyFacts:
+    """Its facts, without the point that it leaves in its turn."""
+    facts = read_copy(task)
+    facts.resume_point = b""
+    return facts
+
+
+def segments_read(task: CopyTask) -> list[int]:
+    """The numbers of the segments whose files a reading opens."""
+    opened: list[int] = []
+
+    def chunks(number: int) -> Iterator[Chunk] | DecodeError:
+        opened.append(number)
+        return read_chunks(task, number)
+
+    CopyReader(task, chunks).run()
+    return opened
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reading_that_goes_on_leaves_what_one_from_the_start_does(name: str) -> None:
+    for task in tasks_below(corpora.unpack(name)):
+        whole = read(task)
+        for count in range(1, len(task.copy.segments)):
+            point = read_copy(earlier(task, count)).resume_point
+            found = read(replace(task, resume_point=point))
+            assert same(found, whole), (task.copy.folder, count)
+
+
+def test_only_the_segments_behind_the_point_are_read() -> None:
+    task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) == 3)
+    points = [read_copy(earlier(task, count)).resume_point for count in (1, 2)]
+    assert [segments_read(replace(task, resume_point=point)) for point in (b"", *points)] == [[0, 1, 2], [1, 2], [2]]
+
+
+@pytest.mark.parametrize(
+    "change", ["log start", "closed segment", "leader epoch", "snapshot", "setting", "first segment"]
+)
+def test_what_lies_below_the_point_must_be_as_it_was(change: str) -> None:
+    """Or the copy is read from its first segment, whatever the point says."""
+    task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) == 3)
+    copy, base = task.copy, task.copy.segments[2].base_offset
+    first, *others = copy.segments
+    below = replace(copy, snapshots=(DataFile("00000000000000000001.snapshot", 0, "snapshot", 1), *copy.snapshots))
+    changed = {
+        "log start": replace(task, log_start=base - 1),
+        "closed segment": replace(task, copy=replace(copy, segments=(replace(first, size=first.size - 1), *others))),
+        "leader epoch": replace(task, copy=replace(copy, leader_epochs=None)),
+        "snapshot": replace(task, copy=below),
+        "setting": replace(task, expiration_ms=1),
+        "first segment": replace(task, copy=replace(copy, segments=tuple(others))),
+    }[change]
+    point = read_copy(earlier(task, 2)).resume_point
+    assert segments_read(replace(changed, resume_point=point)) == list(range(len(changed.copy.segments)))
+    assert same(read(replace(changed, resume_point=point)), read(changed))
+
+
+def test_small_logs_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) == 3)
+    closed = sum(segment.size for segment in task.copy.segments[:-1])
+    left = []
+    for limit in (closed, closed + 1):
+        monkeypatch.setattr(resume_point, "FROM_BYTES", limit)
+        left.append(bool(read_copy(task).resume_point))
+    assert left == [True, False]
+    monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
+    assert not read_copy(replace(task, leaves_resume_point=False)).resume_point
