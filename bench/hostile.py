@@ -17,8 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bench import hostile_inputs
@@ -33,14 +34,14 @@ TOGETHER = "together"  # all that the issue was opened with, in one run
 
 
 class Ran(NamedTuple):
-    """One audit: its exit status (that of a signal where it died), results, seconds, and most bytes by kind of
-    process."""
+    """One audit: its exit status (that of a signal where it died), how many transactions it found hanging, what its
+    results name, seconds, and most bytes by kind of process."""
 
     status: int
     hanging: int
     named: frozenset[str]
-    seconds: float
-    memory: dict[str, int]
+    seconds: float = 0.0
+    memory: Mapping[str, int] = MappingProxyType({})
 
     def wrong(self, wanted: Sequence[hostile_inputs.Input]) -> list[str]:
         """What is not as it should be after an audit of these inputs."""
@@ -102,13 +103,17 @@ def audited(paths: Sequence[Path], out: Path, master: str, *options: str) -> Ran
     memory = Anonymous(process.pid)
     status = process.wait()
     seconds, most = time.perf_counter() - began, memory.end()
-    hanging, names = 0, set[str]()
-    if (out / "summary.json").exists():
-        findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
-        hanging = sum(f["rule"] == "hanging-transaction" for f in findings)
-        names = {e["file"] for e in json.loads((out / "summary.json").read_text())["unreadable"]}
-        names |= {f["topic"] for f in findings if f["topic"]}
-    return Ran(status, hanging, frozenset(names), seconds, most)
+    return results(out, status)._replace(seconds=seconds, memory=most)
+
+
+def results(out: Path, status: int) -> Ran:
+    """What came of an audit that ended with this status, by what it left."""
+    if not (out / "summary.json").exists():
+        return Ran(status, 0, frozenset())
+    findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
+    names = {e["file"] for e in json.loads((out / "summary.json").read_text())["unreadable"]}
+    names |= {f["topic"] for f in findings if f["topic"]}
+    return Ran(status, sum(f["rule"] == "hanging-transaction" for f in findings), frozenset(names))
 
 
 def merged(root: Path, log_dirs: Sequence[Path]) -> Path:

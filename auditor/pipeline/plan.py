@@ -5,6 +5,7 @@ the others, spread evenly over the slots of the cluster.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -45,18 +46,20 @@ def copy_tasks(
 
 
 def with_shares(tasks: list[CopyTask | TextTask]) -> list[CopyTask | TextTask]:
-    """The tasks, those of the topics that brokers write with their shares (:class:`CopyTask`), which are 1 together.
+    """The tasks, those of the topics that brokers write with their shares (:class:`CopyTask`), at most 1 together.
 
     Half of it goes to all alike, half by the bytes of the files: so much is known before they are read, few bytes that
-    become many get little, and a partition far larger than the others is not cut down to an average.
+    become many get little, and a partition far larger than the others is not cut down to an average. Shares are powers
+    of two, so that a file that grows leaves nearly all tasks as they are: a watch reads again what changed.
     """
-    mine = [t for t in tasks if isinstance(t, CopyTask) and t.copy.topic in PACKED]
-    sizes = {id(t): size(t) for t in mine}
+    sizes = {n: size(t) for n, t in enumerate(tasks) if isinstance(t, CopyTask) and t.copy.topic in PACKED}
     whole = sum(sizes.values())
+
+    def share(number: int) -> float:
+        return float(2.0 ** math.floor(math.log2(0.5 / len(sizes) + 0.5 * sizes[number] / whole)))
+
     return [
-        replace(t, share=0.5 / len(mine) + 0.5 * sizes[id(t)] / whole) if isinstance(t, CopyTask) and id(t) in sizes
-        else t
-        for t in tasks
+        replace(t, share=share(n)) if n in sizes and isinstance(t, CopyTask) else t for n, t in enumerate(tasks)
     ]  # fmt: skip
 
 
