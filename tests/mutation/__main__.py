@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "auditor" / "model"
 # Modules whose statements are tested through those that call them, so that their tests stand there.
 ALSO = {
-    "group_members.py": ("test_rules_offsets.py",),
     "group_story.py": ("test_rules_offsets.py",),
     "offset_watch.py": ("test_rules_offsets.py",),
     "policies.py": ("test_releases.py",),

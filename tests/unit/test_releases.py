@@ -111,3 +111,18 @@ def test_which_setting_limits_timestamps(
     """KIP-937: the old setting stands in for whichever new one is unset, until it is gone in 4.0."""
     cluster = ClusterSettings(topic_configs={"t": configs}, releases={1: Shown(least)})
     assert timestamp_limit(cluster, side, "t", 1) == expected
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (Shown((4, 2)), True),  # or newer: it may be 4.3
+        (Shown((4, 2), (4, 3)), False),  # 4.2 it is
+        (Shown((4, 2), (4, 4)), True),
+        (Shown((4, 4)), True),
+        (Shown((4, 5)), False),
+    ],
+)
+def test_which_brokers_may_skip_a_marker(shown: Shown, expected: bool) -> None:
+    """KAFKA-20734: 4.3.0, 4.3.1 and 4.4.0, as tried on these; 4.2.1 waits."""
+    assert shown.may_have(releases.SKIPS_MARKERS) is expected
