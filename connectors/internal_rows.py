@@ -80,7 +80,7 @@ class InternalRows(RecordProblems):
     def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
         super().__init__()
         self.topic = topic
-        self.limits = limits
+        self.limits = limits.counting()
         self.payload = payload
         self.rows: dict[str, list[tuple[Any, ...]]] = {}
 

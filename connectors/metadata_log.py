@@ -24,7 +24,7 @@ class MetadataLog:
     def __init__(self, place: Place, copy: Copy, limits: Limits) -> None:
         self.place = place
         self.copy = copy
-        self.limits = limits
+        self.limits = limits.counting()
         self.newest, self.lost = -1, not copy.segments
         self.unopened: list[DecodeError] = []
 

@@ -48,11 +48,12 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
     if isinstance(opened, DecodeError):
         yield "decode_errors", from_errors(piece.key, [opened])
         return
+    limits = how.limits.counting()
     try:
-        for chunk in read_segment(opened, piece.file.size, file=piece.file.name, limits=how.limits, raw=True):
+        for chunk in read_segment(opened, piece.file.size, file=piece.file.name, limits=limits, raw=True):
             rows: list[tuple[Any, ...]] = []
             errors = list(chunk.errors)
-            for row, record in records_of(chunk.raw or [], chunk.batches, file=piece.file.name, limits=how.limits):
+            for row, record in records_of(chunk.raw or [], chunk.batches, file=piece.file.name, limits=limits):
                 if isinstance(record, DecodeError):
                     errors.append(record)
                     continue

@@ -128,6 +128,7 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
         if piece.start == 0:  # reported once, however many pieces there are
             yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
         return
+    how = how._replace(limits=how.limits.counting())
     topic = piece.key[3] or ""
     tables = internal_rows.TABLES.get(topic, frozenset())
     needed = wanted & tables or (tables and (how.deep or wanted == {"decode_errors"}))

@@ -9,12 +9,23 @@ OF_A_RULE = 1_000  # findings of a rule in a log
 IN_ALL = 100  # times as many in a run
 
 
+class Made:
+    """What compressed bodies became so far, and what was stored of them, in bytes."""
+
+    __slots__ = ("plain", "stored")
+
+    def __init__(self) -> None:
+        self.plain = self.stored = 0
+
+
 class Limits(NamedTuple):
     """Bounds on one run's decoding. Sizes are bytes.
 
     ``max_batch_bytes`` caps a batch as stored and as decompressed (``--max-batch-bytes``); ``max_batch_ratio`` caps
     decompressed over stored size (``--max-batch-ratio``), but never below ``ratio_floor_bytes``. ``max_records`` is
-    of a batch whose records are handed out one by one; summing them up needs no such limit.
+    of a batch whose records are handed out one by one; summing them up needs no such limit. ``max_batch_ratio`` also
+    holds for all batches of a file or replica together, whose bodies are counted in ``made`` (:meth:`counting`), but
+    never below ``made_floor_bytes``: a megabyte of small bombs would keep a core busy for hours.
 
     What is made of a small file is larger than the file, so each kind has a limit in entries beside that in bytes.
     Checkpoints: a line a partition of the broker (Kafka's own guidance ends at some thousands) or a leader epoch of the
@@ -39,6 +50,8 @@ class Limits(NamedTuple):
     max_bad_lines: int = 100
     max_files: int = 5_000_000
     max_path_length: int = 4096
+    made_floor_bytes: int = 1024 * MIB
+    made: Made | None = None
 
     def small_file(self, kind: str) -> int:
         """Bytes that are read of a file of this kind or name."""
@@ -48,9 +61,31 @@ class Limits(NamedTuple):
             return self.max_properties_bytes
         return self.max_checkpoint_bytes
 
+    def counting(self) -> Limits:
+        """The same for one file or replica, all of whose bodies count together from here on."""
+        return self._replace(made=Made())
+
     def decompressed_cap(self, stored: int) -> int:
         """Bytes that ``stored`` compressed bytes may become."""
+        return max(0, min(self._cap(stored), self._left(stored)))
+
+    def note_made(self, stored: int, plain: int) -> None:
+        """``stored`` bytes became ``plain`` ones."""
+        if self.made is not None:
+            self.made.stored += stored
+            self.made.plain += plain
+
+    def is_used_up(self, stored: int) -> bool:
+        """Whether ``stored`` more bytes may become less than they might if nothing had been opened before them."""
+        return self._left(stored) < self._cap(stored)
+
+    def _cap(self, stored: int) -> int:
         return min(self.max_batch_bytes, max(self.ratio_floor_bytes, stored * self.max_batch_ratio))
+
+    def _left(self, stored: int) -> int:
+        if self.made is None:
+            return self.max_batch_bytes
+        return max(self.made_floor_bytes, (self.made.stored + stored) * self.max_batch_ratio) - self.made.plain
 
 
 DEFAULT_LIMITS = Limits()

@@ -136,7 +136,7 @@ class CoordinatorReader(RecordProblems):
         super().__init__()
         self.room = room
         self.partition = partition
-        self.limits = limits
+        self.limits = limits.counting()
         self.ids = Interner(room.dictionary_bytes)
         self.sets = PartitionSets(room.dictionary_bytes)
         self.rows = PackedColumns({name: np.dtype(kind) for name, kind in COLUMNS.items()})

@@ -145,7 +145,7 @@ class OffsetsReader(RecordProblems):
     def __init__(self, log_start: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES) -> None:
         super().__init__()
         self.log_start = log_start
-        self.limits = limits
+        self.limits = limits.counting()
         self.dictionary_bytes = dictionary_bytes
         self.places = Places(dictionary_bytes)
         self.values = np.empty((0, V_FIELDS), np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.limits import MIB, Limits
 from auditor.connectors.codec.batch import CODEC_MASK, HEADER
 from auditor.connectors.codec.batch_columns import BatchColumns
-from auditor.connectors.codec.compression import NONE, Failure, decompress, decompress_into
+from auditor.connectors.codec.compression import NONE, Failure, counted, decompress, decompress_into
 from auditor.connectors.codec.legacy import compressed_part
 
 RUN_BYTES = 2 * MIB  # of plain bodies at a time: a core's own cache holds them until they are read
@@ -54,8 +54,11 @@ class _Arena:
         cap = limits.decompressed_cap(len(stored))
         room = min(cap, RUN_BYTES - self.used)
         size = decompress_into(codec, stored, self.data[self.used : self.used + room], magic=magic)
+        if isinstance(size, Failure) and size.reason == "bomb_limit" and room < cap:
+            return None
+        size = counted(size, len(stored), limits)
         if isinstance(size, Failure):
-            return None if size.reason == "bomb_limit" and room < cap else size
+            return size
         self.rows.append(row)
         self.starts.append(self.used)
         self.used += size

@@ -29,7 +29,9 @@ OUT_OF_ROOM = "failed to write whole buffer"  # what cramjam says when the outpu
 
 
 class Failure(NamedTuple):
-    """Why a stream was not decompressed: ``reason`` is ``bad_codec``, ``bad_compression`` or ``bomb_limit``."""
+    """Why a stream was not decompressed: ``reason`` is ``bad_codec``, ``bad_compression``, ``bomb_limit`` or ``limit``,
+    where it is what the file's streams became together that is too much.
+    """
 
     reason: str
     detail: str
@@ -44,8 +46,17 @@ def decompress(
     memory is touched only as far as it is written.
     """
     out = np.empty(limits.decompressed_cap(len(data)), np.uint8)
-    size = decompress_into(codec, data, out, magic=magic)
+    size = counted(decompress_into(codec, data, out, magic=magic), len(data), limits)
     return size if isinstance(size, Failure) else out[:size]
+
+
+def counted(size: int | Failure, stored: int, limits: Limits) -> int | Failure:
+    """What ``stored`` bytes became within ``limits``, which count it, or why they became nothing."""
+    if not isinstance(size, Failure):
+        limits.note_made(stored, size)
+    elif size.reason == "bomb_limit" and limits.made is not None and limits.is_used_up(stored):
+        return Failure("limit", f"{limits.made.stored} compressed bytes before it became {limits.made.plain}")
+    return size
 
 
 def decompress_into(codec: int, data: np.ndarray, out: np.ndarray, *, magic: int = 2) -> int | Failure:

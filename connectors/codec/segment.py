@@ -65,7 +65,7 @@ class _Building:
     def __init__(self, file: str, limits: Limits, gaps: Gaps, *, records: bool, raw: bool) -> None:
         self.file = file
         self.gaps = gaps
-        self.limits = limits
+        self.limits, self.of_records = limits.counting(), limits.counting()  # a wrapper is opened for either
         self.columns = walking.walk_rows(ROWS)
         self.summaries: list[RecordSummary] | None = [] if records else None
         self.raw: list[bytes] | None = [] if raw else None
@@ -88,7 +88,7 @@ class _Building:
                 self._report(fresh, open_them(window.data, window.origin, fresh, self.limits))
             added[:] = walking.rows_of(fresh)
         if self.summaries is not None:
-            summary, failures = summarise(window.data, window.origin, fresh, self.limits)
+            summary, failures = summarise(window.data, window.origin, fresh, self.of_records)
             self.summaries.append(summary)
             self._report(fresh, failures)
         if self.raw is not None:
