@@ -116,7 +116,7 @@ def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     for name in ("csv", "sarif", "junit"):
         texts[name] = html.unescape("".join(output_formats.rendered(name, rows, decided, full, {}, "error")))
     for row in rows:
-        texts[f"explain {row['rule']}"] = explaining.text(row, 80)
+        texts[f"explain {row['rule']}"] = explaining.text(row, 80, summary.get("cluster_events"))
     news = alerts.News([row | {"cluster_id": None} for row in rows], (), (), None)
     texts["slack"] = json.dumps(alerts.slack(news))
     texts["pagerduty"] = json.dumps(alerts.pagerduty(news, "key"))
