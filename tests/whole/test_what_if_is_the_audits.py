@@ -61,7 +61,7 @@ def _is_about(f: Finding, v: Row) -> bool:
 
 def test_there_are_sound_logs_enough() -> None:
     assert len(SOUND) >= 12
-    assert sum(name.startswith("lively-") for name in SOUND) == 6
+    assert sum(name.startswith("lively-") for name in SOUND) == 8
 
 
 @pytest.mark.parametrize("name", SOUND)
