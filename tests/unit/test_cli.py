@@ -73,7 +73,7 @@ def test_a_rules_page_has_every_section(capsys: pytest.CaptureFixture[str]) -> N
 def audit_with(findings: list[str], reason: str | None = None, fail_on: str = "error") -> Audit:
     options = AuditOptions((".",), Path("out"), fail_on=fail_on)
     done = Audit(options, here())
-    done.inventory = Inventory((), (), (), (), ())
+    done._found = Inventory((), (), (), (), ())
     done.findings = [Finding("sequence-gap", severity) for severity in findings]
     if reason is not None:
         done.judged = {"log": [{"log_dir": "broker-1", "errors": [DecodeError("f", 0, 1, reason, "")._asdict()]}]}
