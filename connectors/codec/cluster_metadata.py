@@ -17,6 +17,7 @@ from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.structs import Problem
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # ConfigResource.Type
+MOST_NAMED = 10_000  # records that could not be read: the driver has an error for each
 BROKER_RECORDS = frozenset({
     "RegisterBrokerRecord", "UnregisterBrokerRecord", "FenceBrokerRecord", "UnfenceBrokerRecord",
     "BrokerRegistrationChangeRecord",
@@ -388,28 +389,43 @@ def fold_metadata(
 
     ``snapshots``: (end offset, records), the newest first; those without their footer are passed over. ``log`` in order
     of offsets; ``earlier``, the state before its first record, follows all of it, for who listens to its changes.
-    Cost: every record once, no-ops too. Source: Kafka's MetadataImage and its deltas.
+    Cost: every record once, no-ops too. Of records that could not be read :data:`MOST_NAMED` are named. Source: Kafka's
+    MetadataImage and its deltas.
     """
-    errors: list[DecodeError] = []
+    problems = _Problems()
     metadata = ClusterMetadata()
     for end_offset, entries in snapshots:
         candidate = ClusterMetadata(end_offset)
         for entry in entries:
-            _report(candidate.snapshot_entry(entry), entry, errors)
+            problems.note(candidate.snapshot_entry(entry), entry)
         if candidate.snapshot_complete:
             metadata = candidate
             break
     for entry in log:
         if earlier is not None:
             earlier.log_entry(entry)
-        _report(metadata.log_entry(entry), entry, errors)
-    return metadata, errors
+        problems.note(metadata.log_entry(entry), entry)
+    return metadata, problems.errors
 
 
-def _report(problem: Problem | None, entry: MetadataEntry, errors: list[DecodeError]) -> None:
-    if problem:
-        detail = f"{RECORD_AT} {entry.offset}: {problem.detail}"
-        errors.append(DecodeError(entry.file, entry.position, entry.size, problem.reason, detail))
+class _Problems:
+    """Records that could not be read. One error stands for all beyond :data:`MOST_NAMED`."""
+
+    def __init__(self) -> None:
+        self.errors: list[DecodeError] = []
+        self.more = 0
+
+    def note(self, problem: Problem | None, entry: MetadataEntry) -> None:
+        """Adds one, if there is one."""
+        if problem is None:
+            return
+        reason, detail = problem.reason, f"{RECORD_AT} {entry.offset}: {problem.detail}"
+        if len(self.errors) >= MOST_NAMED:
+            self.more += 1
+            reason = "limit"
+            detail = f"{self.more} more such records, the last at offset {entry.offset}, are not named one by one"
+            del self.errors[MOST_NAMED:]
+        self.errors.append(DecodeError(entry.file, entry.position, entry.size, reason, detail))
 
 
 def _put(configs: dict[str, dict[str, Any]], entity: str, name: str, value: str | None) -> None:

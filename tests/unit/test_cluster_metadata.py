@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import DecodeError
+from auditor.connectors.codec import cluster_metadata
 from auditor.connectors.codec.checkpoint import decode_partition_metadata
 from auditor.connectors.codec.cluster_metadata import (
     ClusterMetadata,
@@ -329,3 +330,12 @@ def test_no_bytes_raise() -> None:
         metadata, errors = fold(TOPIC, PARTITION, *cut)
         assert metadata.end_offset == 8
         assert all(error.file == "f" for error in errors)
+
+
+def test_records_that_cannot_be_read_are_named_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of a few bytes may hold a million of them, and the driver keeps an error for each."""
+    monkeypatch.setattr(cluster_metadata, "MOST_NAMED", 3)
+    _, errors = fold_metadata([], [entry(offset, b"") for offset in range(5)])
+    assert [e.reason for e in errors][3:] == ["limit"]
+    assert "limit" not in [e.reason for e in errors][:3]
+    assert errors[3].detail == "2 more such records, the last at offset 4, are not named one by one"
