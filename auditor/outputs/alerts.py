@@ -184,7 +184,7 @@ def post(url: str, payload: Row) -> None:
             error.close()
             if error.code not in _PAUSED or attempt == ATTEMPTS:
                 raise
-        except (urllib.error.URLError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException):  # while the answer is read, a broken connection is no URLError
             if attempt == ATTEMPTS:
                 raise
         time.sleep(PAUSE_S * attempt)

@@ -187,15 +187,37 @@ def test_a_server_that_does_not_speak_http(answer: bytes, monkeypatch: pytest.Mo
         def serve() -> None:
             for _ in range(alerts.ATTEMPTS):
                 connection, _ = server.accept()
-                with connection:
-                    connection.recv(65536)
+                with connection, connection.makefile("rb") as request:
+                    size = 0
+                    while (header := request.readline()).strip():
+                        name, _, value = header.partition(b":")
+                        size = int(value) if name.lower() == b"content-length" else size
+                    request.read(size)  # what is left unread would break the connection before the answer is there
                     connection.sendall(answer)
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         (line,) = alerts.send(reported(new=1), ["slack"])
-        thread.join()
+        thread.join(timeout=60)
+    assert not thread.is_alive(), "it was tried as often as it should"
     assert line == "slack got no alert: its answer is not HTTP"
+
+
+def test_a_connection_that_breaks_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the answer, with the request unread: the kernel then resets it."""
+    monkeypatch.setattr(alerts, "PAUSE_S", 0.0)
+    tried: list[int] = []
+
+    def broken(*_: object, **__: object) -> None:
+        tried.append(1)
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(alerts.urllib.request, "urlopen", broken)
+    monkeypatch.setenv("AUDITOR_SLACK_WEBHOOK", "http://127.0.0.1:9/secret")
+    (line,) = alerts.send(reported(new=1), ["slack"])
+    assert len(tried) == alerts.ATTEMPTS
+    assert line.startswith("slack got no alert: ")
+    assert "secret" not in line
 
 
 def call_of(command: str, folder: Path, out: Path) -> list[str]:
