@@ -181,13 +181,11 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     if t.klass == "active":
         return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.",
                       f"Wait: it ends by itself at its time-out. {describe} . {repairs.LOOK}")  # fmt: skip
-    loses = (
-        "nothing here: its data was deleted already" if gone else f"{_records(t)}, which its client has to send again"
-    )
+    loses = GONE if gone else f"{_records(t)}, which its client has to send again"
     return Advice(
         "Find its client first", "ask",
         "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
-        unended(entry.transactional_id, entry.partition, GONE if gone else loses),
+        unended(entry.transactional_id, entry.partition, loses),
     )  # fmt: skip
 
 
