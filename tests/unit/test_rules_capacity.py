@@ -254,7 +254,8 @@ def test_only_what_was_never_stored_is_a_false_duplicate() -> None:
 
 def test_a_client_s_time_beyond_the_year_9999_is_no_obstacle() -> None:
     (f,) = found(with_verdicts(verdict(max_timestamp=2**62)), "what-if-rejection")
-    assert f.timestamp is None and f.offset == 5
+    assert f.timestamp is None
+    assert f.offset == 5
 
 
 def test_a_plain_audit_never_hears_of_policies() -> None:
