@@ -192,27 +192,26 @@ def _epoch_at(log: LogView, pair: Pair) -> int:
 
 def _diverging(log: LogView, pair: Pair) -> Finding:
     copy, leader = pair.copy, pair.leader
-    first, ours, theirs = (
-        pair.first_offset,
-        row_of(log, copy, pair.first_offset),
-        row_of(log, leader, pair.first_offset),
-    )
-    fields = [name for name in COMPARED if ours.get(name) != theirs.get(name)]
+    first, ours = pair.first_offset, row_of(log, copy, pair.first_offset)
+    theirs = row_of(log, leader, first) if first < leader.log_end else {}  # a new leader may have none there yet
+    fields = [name for name in COMPARED if theirs and ours.get(name) != theirs.get(name)]
     with_copy, with_leader = _sides(log, pair)
     lost = _lost(log, pair) if pair.forked_at == first else None
     severity = _severity(log, pair)
     why = (
         f"below their high watermark {pair.high}: they differ in {', '.join(fields)}"
         if lost is None
-        else f"under leader epochs {ours['partition_leader_epoch']} and {theirs['partition_leader_epoch']}: offsets "
-        f"{first} to {lost['last_offset']} that a leader had appended are lost to the cluster"
+        else f"under leader epochs {ours['partition_leader_epoch']} and "
+        f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']} that "
+        "a leader had appended are lost to the cluster"
         + (", never committed, since every election since was clean" if severity == "warning" else "")
     )
     return log.finding(
         "replica-divergence",
         severity,
-        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader) hold different batches of {log.name} "
-        f"from offset {first} on, {why}",
+        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader) "
+        f"{'hold different batches' if theirs else 'have different histories'} of {log.name} from offset {first} on, "
+        f"{why}",
         copy=copy,
         offset=first,
         last_offset=pair.last_offset,
@@ -222,10 +221,14 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         **_place(copy, ours),
         evidence={
             "found": {name: ours[name] for name in COMPARED},
-            "expected": {name: theirs[name] for name in COMPARED},
+            "expected": {name: theirs[name] for name in COMPARED} if theirs else None,
             "differs": fields,
             "batches": pair.divergent,
-            "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir, **_place(leader, theirs)},
+            "leader_copy": {
+                "broker_id": leader.broker_id,
+                "log_dir": leader.log_dir,
+                **(_place(leader, theirs) if theirs else {"log_end": leader.log_end}),
+            },
             "same_as_this_copy": with_copy,
             "same_as_leader_copy": with_leader,
             "common_prefix_ends_at": first,
