@@ -22,6 +22,8 @@ def broker(root: Path, *folders: str, number: int = 1, start: int = 0, settings:
             (path / folder / f"{first:020}.{suffix}").touch()
         (path / folder / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {first}\n")
     (path / "meta.properties").write_text(f"version=1\nnode.id={number}\ncluster.id=Q0xVU1RFUi0tLS0tLS0tLQ\n")
+    for name in ("log-start", "cleaner"):  # a broker has both, with the logs that need an entry
+        (path / f"{name}-offset-checkpoint").write_text("0\n0\n")
     (path / ".kafka_cleanshutdown").touch()
     (root / f"server-{number}.properties").write_text(
         f"node.id={number}\nlog.dirs={path.name}\ntransaction.state.log.num.partitions={COORDINATORS}\n{settings}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,37 @@ def test_time_outs_above_the_clients_default_are_worth_a_line(tmp_path: Path, ti
     found = audited(tmp_path)
     assert rules(found) == []
     assert [f.severity for f in found if f.rule == "transaction-timeout-too-large"] == ["info"] * named
+
+
+# One cause, one finding
+
+
+def test_the_coordinators_own_marker_behind_an_operators_of_a_higher_epoch(tmp_path: Path) -> None:
+    path = bare_broker.broker(tmp_path, LOG)
+    log, states = Forged(path, LOG), Coordinator(path, 0)
+    states.state("tx", "Ongoing", (100, 0), BEGAN, LOG, start=BEGAN)
+    batch = data(log, 100, 0, BEGAN + 10, transactional=True)
+    states.state("tx", "PrepareCommit", (100, 0), BEGAN + SECOND, LOG, start=BEGAN)
+    by_hand = end(log, batch, False, BEGAN + 40 * SECOND).set(epoch=1)
+    end(log, batch, True, BEGAN + 41 * SECOND)
+    states.state("tx", "CompleteCommit", (100, 0), BEGAN + 41 * SECOND + 9, start=BEGAN)
+    finish(log, states)
+    (f,) = above_info(audited(tmp_path))
+    assert (f.rule, f.severity, f.offset) == ("split-decision", "critical", by_hand["base_offset"])
+    assert "epoch-regression" in {also["rule"] for also in f.evidence["also"]}
+
+
+@pytest.mark.parametrize("length", [49, 60])
+def test_a_last_batch_whose_length_is_too_small(tmp_path: Path, length: int) -> None:
+    """What is left of its bytes behind it is the same damage as its checksum."""
+    log = Forged(bare_broker.broker(tmp_path, LOG), LOG)
+    for number in range(4):
+        last = data(log, 7, 3 * number, BEGAN + number * SECOND)
+    finish(log)
+    file = log.file(0, "log")
+    content = bytearray(file.read_bytes())
+    struct.pack_into(">i", content, len(content) - len(last.data) + 8, length)
+    file.write_bytes(bytes(content))
+    (f,) = above_info(audited(tmp_path))
+    assert (f.rule, f.severity, f.offset) == ("batch-crc-mismatch", "critical", last["base_offset"])
+    assert "torn-tail" in {also["rule"] for also in f.evidence["also"]}
