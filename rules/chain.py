@@ -332,7 +332,8 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     Checks: in a region never cleaned, an entry without an aborted transaction of that producer, first offset and marker
     in the log; a different last stable offset alone is info.
     Why it matters: read_committed consumers leave out what the index names: committed records are hidden.
-    Can be wrong: brokers up to 2.7 index lone ABORT markers (allowed for); the first offset was removed by retention.
+    Can be wrong: brokers up to 2.7 index lone ABORT markers (allowed for). Retention takes the head of a transaction:
+    an entry that begins below the log start is right where no marker of the producer lies between that and its own.
     What to do: as for aborted-transaction-not-indexed.
     Source: TransactionIndex; semantics 1.10
     """
@@ -359,6 +360,8 @@ def _entry_problem(copy: CopyFacts, entry: np.void, t: np.void | None) -> tuple[
     if t["first_offset"] < 0:  # a lone marker: brokers up to 2.7 index it with first = last
         own = entry["first_offset"] == entry["last_offset"] or entry["first_offset"] < copy.log_start
         return None if own else (_hides(copy, entry), "has a marker that closed nothing")
+    if entry["first_offset"] < copy.log_start and t["prev_marker_offset"] < copy.log_start:  # its head is gone
+        return None
     if entry["first_offset"] != t["first_offset"] and max(entry["first_offset"], t["first_offset"]) >= copy.log_start:
         return (_hides(copy, entry), f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}")
     if entry["last_stable_offset"] != t["last_stable_offset"] and t["last_stable_offset"] >= copy.log_start:

@@ -13,6 +13,8 @@ class Election(NamedTuple):
     ``offset`` (in the metadata log) and ``time`` (ms) are None where only a snapshot says it. The lists ``_before``
     are those of the record before: replicas in sync, eligible (ELR), and the last known eligible one. ``recovering``:
     this record set RECOVERING; ``reassigned``: it completed a reassignment. ``last_leader``: the broker that led last.
+    ``left_sync``: the metadata offset at which the new leader had left the in-sync set, None where that is not shown;
+    ``in_sync_to_the_end``: the last leader's own metadata log ends before that record, so that it had stopped by then.
     """
 
     topic_id: str
@@ -27,6 +29,8 @@ class Election(NamedTuple):
     reassigned: bool
     offset: int | None
     time: int | None
+    left_sync: int | None = None
+    in_sync_to_the_end: bool = False
 
     @property
     def clean(self) -> bool:

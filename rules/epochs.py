@@ -12,7 +12,7 @@ from auditor.facts.coordinator_log import CoordinatorLog, Entry
 from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_transaction_unless_info
+from auditor.rules.relations import By, of_the_marker_that_raised_its_epoch, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.state_records import raised
 from auditor.rules.view import LogView, runs
@@ -26,7 +26,10 @@ RESERVED_EPOCH = 32_767
     "epoch-regression",
     family=FAMILY,
     severity="critical for data, error for markers and where the leader had changed",
-    absorbed_by=(By("late-write-after-marker", same_transaction_unless_info),),
+    absorbed_by=(
+        By("late-write-after-marker", same_transaction_unless_info),
+        By("split-decision", of_the_marker_that_raised_its_epoch),
+    ),
     prevented_by=(CLEAN_ELECTION,),
 )
 def epoch_regression(log: LogView) -> Iterator[Finding]:

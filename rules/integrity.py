@@ -22,6 +22,7 @@ from auditor.rules.relations import (
     missing_right_behind,
     offsets_right_behind,
     offsets_that_another_has,
+    same_offset_on_the_same_replica,
     same_record,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
@@ -85,6 +86,7 @@ def _in_flight_tail(copy: CopyFacts, e: Event) -> bool:
     "torn-tail",
     family=FAMILY,
     severity="warning; error before the newest segment; info in a live directory",
+    absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
     loses=True,
 )

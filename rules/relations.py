@@ -68,6 +68,18 @@ def same_transaction_unless_info(cause: Finding, other: Finding) -> bool:
 
 
 @relation("topic", "partition", "offset")
+def same_offset_on_the_same_replica(cause: Finding, other: Finding) -> bool:
+    """Both begin at the same offset of one replica."""
+    return other.offset is not None and _same_replica(cause, other)
+
+
+@relation("topic", "partition", "producer_id")
+def of_the_marker_that_raised_its_epoch(cause: Finding, other: Finding) -> bool:
+    """A marker whose epoch is lower than that of the cause's marker, which came before it."""
+    return other.severity != "critical" and other.evidence.get("higher_epoch_offset") == cause.offset
+
+
+@relation("topic", "partition", "offset")
 def same_record(cause: Finding, other: Finding) -> bool:
     """Both begin at the same offset."""
     return True

@@ -76,7 +76,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
 @rule(
     "unclean-election",
     family=FAMILY,
-    severity="critical; warning where the replicas show that nothing was lost; info where no other can have had more",
+    severity="critical; warning where the replicas show that nothing was lost; info where nothing committed can be",
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
@@ -84,11 +84,15 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
 
     Checks: by __cluster_metadata, a leader that was neither in sync nor eligible (ELR) in the record before, or that
     the controller marks as recovering. One that a reassignment brought in is none. Info where the leader is the only
-    last known eligible replica: it led last, so only its own unflushed tail can be gone.
+    last known eligible replica: it led last, so only its own unflushed tail can be gone. Info, too, where the last
+    leader's own copy of the metadata ends before the record that took the new leader out of the in-sync set: it had
+    stopped by then, and until then could commit nothing without the new leader; what it had appended beyond that is
+    named by replica-divergence.
     Why it matters: what only the replicas before had, acknowledged or not, is lost when they follow the new leader, and
     their offsets are given out again; consumers, groups and transactions refer to records that no longer exist.
     Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
-    which has not followed the new one yet, shows it.
+    which has not followed the new one yet, shows it. That the last leader had stopped is wrong where its metadata log
+    was copied from it before the incident, and its data after it.
     What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
     (replica-divergence names the offsets) and produce again what is missed; set unclean.leader.election.enable=false.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
@@ -111,13 +115,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
     as_it_was = pair if pair is not None and pair.copy.last_leader_epoch < election.leader_epoch else None
     lost = _lost(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
     whole = as_it_was is not None and lost is None and begins is not None and as_it_was.copy.log_end <= begins
-    severity, meaning = "critical", "what only the replicas before it had is lost"
-    if lost is not None:
-        meaning = f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
-    elif election.only_its_own_tail:
-        severity, meaning = "info", "it had led last, alone, so only its own unflushed tail can be gone"
-    elif whole:
-        severity, meaning = "warning", "the replica of the leader before it shows that nothing was lost"
+    severity, meaning = _harm(election, lost, whole=whole)
     return log.finding(
         "unclean-election",
         severity,
@@ -135,10 +133,27 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "leader": election.leader,
             "leader_epoch": election.leader_epoch,
             "recovering": election.recovering,
+            "left_sync_at_metadata_offset": election.left_sync,
+            "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
             "lost": lost,
         },
         remedy=repairs.rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
     )
+
+
+def _harm(election: Election, lost: dict[str, Any] | None, *, whole: bool) -> tuple[str, str]:
+    """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
+    gone = lost and f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
+    if election.in_sync_to_the_end:
+        what = f"{gone}, none of them committed" if gone else "nothing that was committed is lost"
+        return "info", f"{what}: it was in sync as long as broker {election.last_leader} ran"
+    if gone:
+        return "critical", gone
+    if election.only_its_own_tail:
+        return "info", "it had led last, alone, so only its own unflushed tail can be gone"
+    if whole:
+        return "warning", "the replica of the leader before it shows that nothing was lost"
+    return "critical", "what only the replicas before it had is lost"
 
 
 def _lost(log: LogView, pair: Pair) -> dict[str, Any]:
@@ -183,27 +198,26 @@ def _epoch_at(log: LogView, pair: Pair) -> int:
 
 def _diverging(log: LogView, pair: Pair) -> Finding:
     copy, leader = pair.copy, pair.leader
-    first, ours, theirs = (
-        pair.first_offset,
-        row_of(log, copy, pair.first_offset),
-        row_of(log, leader, pair.first_offset),
-    )
-    fields = [name for name in COMPARED if ours.get(name) != theirs.get(name)]
+    first, ours = pair.first_offset, row_of(log, copy, pair.first_offset)
+    theirs = row_of(log, leader, first) if first < leader.log_end else {}  # a new leader may have none there yet
+    fields = [name for name in COMPARED if theirs and ours.get(name) != theirs.get(name)]
     with_copy, with_leader = _sides(log, pair)
     lost = _lost(log, pair) if pair.forked_at == first else None
     severity = _severity(log, pair)
     why = (
         f"below their high watermark {pair.high}: they differ in {', '.join(fields)}"
         if lost is None
-        else f"under leader epochs {ours['partition_leader_epoch']} and {theirs['partition_leader_epoch']}: offsets "
-        f"{first} to {lost['last_offset']} that a leader had appended are lost to the cluster"
+        else f"under leader epochs {ours['partition_leader_epoch']} and "
+        f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']} that "
+        "a leader had appended are lost to the cluster"
         + (", never committed, since every election since was clean" if severity == "warning" else "")
     )
     return log.finding(
         "replica-divergence",
         severity,
-        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader) hold different batches of {log.name} "
-        f"from offset {first} on, {why}",
+        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader) "
+        f"{'hold different batches' if theirs else 'have different histories'} of {log.name} from offset {first} on, "
+        f"{why}",
         copy=copy,
         offset=first,
         last_offset=pair.last_offset,
@@ -213,10 +227,14 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         **_place(copy, ours),
         evidence={
             "found": {name: ours[name] for name in COMPARED},
-            "expected": {name: theirs[name] for name in COMPARED},
+            "expected": {name: theirs[name] for name in COMPARED} if theirs else None,
             "differs": fields,
             "batches": pair.divergent,
-            "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir, **_place(leader, theirs)},
+            "leader_copy": {
+                "broker_id": leader.broker_id,
+                "log_dir": leader.log_dir,
+                **(_place(leader, theirs) if theirs else {"log_end": leader.log_end}),
+            },
             "same_as_this_copy": with_copy,
             "same_as_leader_copy": with_leader,
             "common_prefix_ends_at": first,
@@ -286,7 +304,8 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     without, holder = (pair.leader, pair.copy) if gap.in_leader else (pair.copy, pair.leader)
     row = row_of(log, holder, gap.first_offset)
     committed = gap.first_offset < pair.high
-    tail = gap.first_offset >= without.log_end
+    forked = 0 <= pair.forked_at <= gap.first_offset  # then it never had them, whenever it was copied
+    tail = gap.first_offset >= without.log_end and not forked
     time = log.time(row["max_timestamp"])
     late = tail and not arrived(log.copy_time(without), without.clean_shutdown, time, other_clock=True)
     not_copied = any(start <= gap.first_offset and gap.last_offset < end for start, end in without.absent)
@@ -298,7 +317,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
         "replica-missing-range",
         severity,
         f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span}, which broker "
-        f"{holder.broker_id} has: {_meaning(pair, gap, committed, late)}",
+        f"{holder.broker_id} has: {_meaning(pair, gap, committed, late, forked)}",
         copy=pair.copy,
         offset=gap.first_offset,
         last_offset=gap.last_offset,
@@ -327,9 +346,11 @@ def _ahead_of_its_leader(log: LogView, without: CopyFacts, holder: CopyFacts) ->
     return without.clean_shutdown and holder.clean_shutdown and named is not None and named == without.broker_id
 
 
-def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool) -> str:
+def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) -> str:
     if gap.undecidable:
         return "bytes of it could not be read, so nothing is proved"
+    if forked:
+        return f"their lineages part at offset {pair.forked_at}"
     if late:
         return "its files may have been copied before these came"
     if not committed:

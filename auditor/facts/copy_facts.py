@@ -186,8 +186,13 @@ class CopyFacts:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders copies: the highest (last leader epoch, log end) is the leader replica."""
-        return (self.last_leader_epoch, self.log_end)
+        """Orders copies: the highest (last leader epoch, log end) is the leader replica.
+
+        A replica that becomes leader notes its epoch in the checkpoint at its log end, before anything is written in
+        that epoch. Source: UnifiedLog.assignEpochStartOffset
+        """
+        took_over = max((epoch for epoch, start in self.leader_epochs if start == self.log_end), default=-1)
+        return (max(self.last_leader_epoch, took_over), self.log_end)
 
 
 # Names in CopyFacts.sums. *_offsets count offsets of [log_start, log_end); bytes and batches count what was read.

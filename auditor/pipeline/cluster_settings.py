@@ -29,6 +29,7 @@ from auditor.rules.elections import RECOVERING, Election, Elections, Leaderless,
 
 METADATA_TOPIC = "__cluster_metadata"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
+LeftSync = dict[tuple[str, int], dict[int, int | None]]
 
 # Broker-level names of topic settings (formats 10.2); the rest have the same name at both levels.
 BROKER_NAMES = {
@@ -49,7 +50,8 @@ class ClusterSettings:
     """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
 
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
-    read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage.
+    read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
+    broker's own metadata log ends, of those that could be read whole.
     """
 
     metadata: ClusterMetadata | None = None
@@ -62,6 +64,7 @@ class ClusterSettings:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
+    metadata_ends: dict[int | None, int] = field(default_factory=dict)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -141,6 +144,8 @@ def read_settings(
     for (log_dir, _), read in zip(found, reads, strict=True):
         _take(clusters[log_dir.join_key], log_dir, read)
         errors += [(log_dir.name, error) for error in read.errors]
+    for cluster in clusters.values():
+        _who_stopped_before(cluster)
     for join_key, remote in _remote(inventory, limits, pool).items():
         clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
@@ -161,6 +166,9 @@ def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str
 
 
 def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:
+    if read.whole and log_dir.broker_id is not None:
+        end = max(read.metadata.end_offset, cluster.metadata_ends.get(log_dir.broker_id, 0))
+        cluster.metadata_ends[log_dir.broker_id] = end
     if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
         topics = read.metadata.topics  # one that was recreated under its name has another past
@@ -171,6 +179,17 @@ def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None
         cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole
 
 
+def _who_stopped_before(cluster: ClusterSettings) -> None:
+    """Marks the elections whose new leader was in sync for as long as the last leader ran, by that one's metadata."""
+    ends = cluster.metadata_ends
+    for at, some in cluster.elections.items():
+        cluster.elections[at] = [
+            e._replace(in_sync_to_the_end=True)
+            if e.left_sync is not None and e.last_leader in ends and ends[e.last_leader] <= e.left_sync else e
+            for e in some
+        ]  # fmt: skip
+
+
 def read_metadata(task: MetadataTask) -> MetadataRead:
     """Reads one copy: its newest snapshot that is complete, and the log behind it."""
     reading = MetadataLog(*task)
@@ -178,8 +197,11 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     elections: Elections = {}
     leaderless: Leaderless = {}
 
+    left: LeftSync = {}
+
     def take(change: Change) -> None:
-        elected(change, elections)
+        left_sync(change, left)
+        elected(change, elections, left)
         deserted(change, leaderless)
 
     earlier, changes = beginning(reading)
@@ -203,7 +225,16 @@ def deserted(change: Change, leaderless: Leaderless) -> None:
         known[-1] = known[-1]._replace(until=change.timestamp)
 
 
-def elected(change: Change, elections: Elections) -> None:
+def left_sync(change: Change, left: LeftSync) -> None:
+    """Takes note of where in the log each replica last left the in-sync set, by topic id and partition."""
+    state, before = change.partition, change.before
+    if state is None or before is None or not set(before.isr) - set(state.isr):
+        return
+    known = left.setdefault((state.topic_id, state.partition), {})
+    known.update(dict.fromkeys(set(before.isr) - set(state.isr), change.offset))
+
+
+def elected(change: Change, elections: Elections, left: LeftSync) -> None:
     """Takes note of a change of a partition's leader, or of one that a snapshot shows to be recovering."""
     state, before = change.partition, change.before
     if state is None or state.leader < 0:
@@ -229,6 +260,7 @@ def elected(change: Change, elections: Elections) -> None:
             bool(before.adding or before.removing) and not (state.adding or state.removing),
             change.offset,
             change.timestamp,
+            left.get((state.topic_id, state.partition), {}).get(state.leader),
         )
     )
 

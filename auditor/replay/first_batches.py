@@ -107,8 +107,8 @@ def _marker_between(facts: CopyFacts, pid: int, before: Before, offset: int) -> 
 def _event(facts: CopyFacts, pid: int, first: dict[str, int], before: Before, expiration_ms: int) -> np.ndarray | None:
     """What is odd about the first batch; None where an event at it says so already."""
     kind, expected = _what(first, before)
-    at = (facts.events["kind"] == kind) & (facts.events["base_offset"] == first["offset"])
-    if bool(np.any(at)):
+    at = facts.events["base_offset"] == first["offset"]
+    if bool(np.any(at & np.isin(facts.events["kind"], (int(kind), int(Kind.SEQUENCE_OVERLAP))))):
         return None
     event = blank_events(1)
     for name, source in PLACES.items():

@@ -23,7 +23,7 @@ from auditor.replay.new_rows import (
     new_event,
     producer_row,
 )
-from auditor.replay.sequences import check_epochs, check_idle, check_producer_clock, check_sequences
+from auditor.replay.sequences import check_epochs, check_idle, check_producer_clock, check_sequences, remember_zero
 from auditor.replay.state import ATTR_TRANSACTIONAL, EVENTS_OF_A_BATCH, Log, Replay
 from auditor.replay.transaction_kernel import close_transaction, extend_transaction, open_transaction
 
@@ -126,6 +126,8 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
     live.active_timestamp = batch.max_timestamp
     if not judged:
         _remember_below(log, replay.below, batch, live, last_sequence)
+        if batch.base_sequence == 0:
+            remember_zero(batch, replay.born[row])
         return
     if live.batches == 0:
         _remember_first(log, batch, replay.born[row], time)

@@ -111,6 +111,8 @@ def check_sequences(replay: Replay, batch: np.record, row: int, time: int) -> No
     if live.batches == 0:
         if first != 0:
             _first_sequence(replay.log, batch, live, time)
+        elif live.below >= 0 and _same_bytes(batch, replay.born[row]):
+            _stored_below(replay, batch, row, time)
         _start_run(replay, live, epoch, first, length)
     elif epoch < live.max_data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
         return
@@ -122,11 +124,22 @@ def check_sequences(replay: Replay, batch: np.record, row: int, time: int) -> No
     else:
         _same_epoch(replay, batch, row, length, time)
     if first == 0:
-        _remember_zero(batch, replay.born[row])
+        remember_zero(batch, replay.born[row])
 
 
 @kernel
-def _remember_zero(batch: np.record, born: np.record) -> None:
+def _stored_below(replay: Replay, batch: np.record, row: int, time: int) -> None:
+    """A producer's first judged batch is one that lies below the log start: a retry that nobody knew any more."""
+    live, below = replay.live[row], replay.below[replay.live[row].below]
+    expected = model.next_sequence(below.last_sequence)
+    event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
+    event.stored_base_offset = replay.born[row].zero_base_offset
+    event.previous_last_offset = below.last_offset
+    event.context = 0
+
+
+@kernel
+def remember_zero(batch: np.record, born: np.record) -> None:
     """What a batch that begins at sequence 0 is made of: the same bytes may come again."""
     born.zero_epoch = batch.producer_epoch
     born.zero_crc = batch.crc

@@ -18,7 +18,7 @@ from tests import corpora
 from tests.facts import corpus_logs, judge, logs_below
 
 RULES = ("unclean-election", "replica-divergence", "replica-missing-range")
-TOPIC, LOG = "trio.log", "trio.log-0"
+TOPIC, LOG, METADATA = "trio.log", "trio.log-0", "__cluster_metadata-0"
 SEGMENT, FORK = f"{250:020}.log", 276
 
 
@@ -101,6 +101,25 @@ def test_a_copy_that_ends_below_the_new_epoch_shows_that_nothing_was_lost(trio: 
     assert [f.severity for f in found] == ["warning"]
 
 
+@pytest.mark.parametrize("knew", [False, True], ids=["stopped before", "ran on"])
+def test_a_leader_that_was_in_sync_as_long_as_the_last_one_ran_lacks_nothing_committed(
+    tmp_path: Path, knew: bool
+) -> None:
+    """In replicas-39-unclean broker 1 was killed while 2 was in sync; three seconds later the controller, not broker 1,
+    took 2 out of the in-sync sets (metadata offsets 130 to 132, printed by Kafka's tool). Had broker 1 lived to read
+    that, what it appended alone could be committed."""
+    root = corpora.copy("replicas-39-unclean", tmp_path)
+    if knew:
+        shutil.rmtree(root / "broker-1" / METADATA)
+        shutil.copytree(root / "broker-2" / METADATA, root / "broker-1" / METADATA)
+    found = judge(logs_below(root), *RULES)
+    assert {(f.partition, f.evidence["left_sync_at_metadata_offset"], f.severity)
+            for f in found if f.rule == "unclean-election"} == {
+        (0, 130, "critical" if knew else "info"), (1, 131, "warning" if knew else "info"),
+        (2, 132, "warning" if knew else "info")}  # fmt: skip
+    assert [(f.partition, f.severity) for f in found if f.rule == "replica-divergence"] == [(0, "critical")]
+
+
 STATE = PartitionState("t", 0, "id", (1, 2, 3), (1,), 1, 5, 9)
 
 
@@ -121,7 +140,7 @@ def test_what_makes_an_election_unclean(before: PartitionState, changed: dict[st
     state = before._replace(leader_epoch=before.leader_epoch + 1, **changed)  # type: ignore[arg-type]
     found: Elections = {}
     record = MetadataRecord("PartitionChangeRecord", 0, {})
-    elected(Change(7, 1_000, record, topic="t", partition=state, before=before), found)
+    elected(Change(7, 1_000, record, topic="t", partition=state, before=before), found, {})
     ((one,),) = found.values()
     assert one.clean is clean
 

@@ -26,8 +26,6 @@ ALLOWED_TOO = {
     "record_parse_failure": "record-structure-invalid",
     "aborted transaction of the log missing": "aborted-transaction-not-indexed",
 }
-# Findings that a manifest is too old to name: its unclean election is only told as the cause of a divergence.
-BEYOND = {"replicas-39-unclean": "unclean-election"}
 BINARY = [*corpora.judged(), *corpora.campaigns()]
 
 
@@ -58,8 +56,6 @@ def matches(expected: dict[str, Any], finding: Finding) -> bool:
 
 
 def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
-    if finding.rule == BEYOND.get(manifest["corpus"]):
-        return True
     for expected in manifest["expect"]:
         if (expected.get("topic"), expected.get("partition")) == (finding.topic, finding.partition):
             words = " ".join(expected.get("allowed_too", ()))
