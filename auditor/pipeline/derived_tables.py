@@ -99,21 +99,16 @@ def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
 
 
 def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
-    """What could not be read of the clusters' metadata, but for files that who reads tables cannot open either, and of
-    brokers' settings, which it does not read."""
+    """What could not be read of the clusters' metadata, but for files that who reads tables cannot open either."""
     dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
-    settings = {read.file: read for read in inventory.settings}
 
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
         known = dirs[log_dir]
         key = (known.cluster_id, known.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
         return from_errors(key, [error])
 
-    batches = [rows(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
-    for found in inventory.errors:
-        if not found.log_dir and (of := settings.get(found.error.file)) is not None:
-            batches.append(from_errors((None, of.broker_id, "", None, None), [found.error]))
-    return pa.Table.from_batches(batches, schema.DECODE_ERRORS)
+    found = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
+    return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
 
 
 def _key(copy: CopyFacts) -> Key:

@@ -53,9 +53,8 @@ def write(audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks) ->
         _place(wanted, run(audit, wanted), folder)
     finally:
         _remove(wanted.staging)
-    if "decode_errors" not in wanted.decoded:
-        return
-    if (outside := derived_tables.outside(audit.inventory, audit.outside)).num_rows:
+    if "decode_errors" in wanted.decoded and audit.outside:
+        outside = derived_tables.outside(audit.inventory, audit.outside)
         parquet_files.write(outside, folder / "decode_errors" / "part-outside.parquet")
 
 

@@ -54,8 +54,8 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         refused=json.dumps(audit.refused()),
     )
     rows = reader.load()
-    if table == "decode_errors" and (outside := derived_tables.outside(audit.inventory, audit.outside)).num_rows:
-        rows = rows.unionAll(local(spark, outside))
+    if table == "decode_errors" and audit.outside:
+        rows = rows.unionAll(local(spark, derived_tables.outside(audit.inventory, audit.outside)))
     return rows
 
 
