@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
@@ -179,11 +180,15 @@ class Cluster:
 
 @dataclass(slots=True)
 class LogView:
-    """One log: its copies in the order of broker id and log directory, the leader replica, the cluster around it."""
+    """One log: its copies in the order of broker id and log directory, the leader replica, the cluster around it.
+
+    ``most``: so many findings of a rule are listed; a rule that may have millions makes no more, and sums the others.
+    """
 
     copies: list[CopyFacts]
     cluster: Cluster
     leader: CopyFacts = field(init=False)
+    most: int = OF_A_RULE
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
