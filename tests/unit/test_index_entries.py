@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from auditor.base.limits import DEFAULT_LIMITS
+from auditor.connectors.files import Copy, DataFile, SegmentFile
+from auditor.connectors.storage import place
 from auditor.facts.transaction_rows import ABORTED, TRANSACTION
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask
 from auditor.rules import chain, index_entries
 from auditor.rules.floods import SUMMED, judge_bounded
 from auditor.rules.registry import load
 from auditor.rules.view import Cluster, LogView
 from tests.made import facts
+from tests.segments import simple
 
 RULE = "aborted-index-extra-entry"
 KEYS = ("producer_id", "first_offset", "last_offset")
@@ -74,3 +82,23 @@ def test_a_made_up_index_makes_no_more_findings_than_are_listed() -> None:
     evidence = rest.evidence
     assert (evidence[SUMMED], evidence["first_offset"], evidence["last_offset"]) == (999_900, 100, 999_999)
     assert "--max-findings 1000000" in evidence["listed_by"]
+
+
+def test_the_indexes_of_all_segments_have_one_limit(tmp_path: Path) -> None:
+    """Each within its own, a hundred of them were several gigabytes."""
+    entries = struct.pack(">hqqqq", 0, 7, 1, 2, 3) * 3
+    segments = []
+    for base in (0, 3, 6):
+        data = simple(base)
+        name = f"{base:020}"
+        (tmp_path / f"{name}.log").write_bytes(data)
+        (tmp_path / f"{name}.txnindex").write_bytes(entries)
+        index = DataFile(f"{name}.txnindex", len(entries), "txnindex", base)
+        segments.append(SegmentFile(f"{name}.log", base, len(data), txnindex=index))
+    copy = Copy("dir", "t", 0, "", segments=tuple(segments))
+    limits = DEFAULT_LIMITS._replace(max_producer_entries=4)
+    facts = read_copy(CopyTask(place(str(tmp_path)), copy, None, 1, "", False, limits=limits))
+    assert facts.aborted["segment"].tolist() == [0, 0, 0, 1]
+    assert [(e.file[:20], e.position, e.length, e.reason) for e in facts.errors if e.reason == "limit"] == [
+        (f"{3:020}", 34, 68, "limit"), (f"{6:020}", 0, 102, "limit")
+    ]  # fmt: skip
