@@ -129,7 +129,8 @@ class LogDir:
     ``name`` is the column ``log_dir``. ``broker_id_source``: meta.properties, folder name, or none.
     ``checkpoints``: kind -> (topic, partition) -> offset; ``whole_checkpoints``: the kinds whose file is there and was
     read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
-    ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories.
+    ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories;
+    ``unknown_settings``: names of those whose value there cannot be known.
     Log directories with one ``join_key`` belong to one cluster.
     """
 
@@ -144,6 +145,7 @@ class LogDir:
     checkpoints: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
     whole_checkpoints: frozenset[str] = frozenset()
     configs: dict[str, str] = field(default_factory=dict)
+    unknown_settings: frozenset[str] = frozenset()
     copies: tuple[Copy, ...] = ()
     aside: tuple[Copy, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
     texts: tuple[TextFile, ...] = ()
@@ -177,12 +179,17 @@ class Unreadable(NamedTuple):
 class BrokerSettings(NamedTuple):
     """What a server.properties says: its path relative to the folder above all PATHs, size in bytes, the broker it is
     of, and its settings that matter to logs (no sensitive one among them).
+
+    ``unknown``: names of those that an audit goes by and whose value cannot be known; ``elsewhere``: of these, the ones
+    for which it says where the value comes from.
     """
 
     file: str
     size: int
     broker_id: int | None
     configs: dict[str, str]
+    unknown: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

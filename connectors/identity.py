@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.base.numbers import parse_int, setting_number
+from auditor.base.numbers import parse_int
 from auditor.connectors import names, storage
 from auditor.connectors.codec.checkpoint import MetaProperties, decode_meta_properties, decode_offset_checkpoint
-from auditor.connectors.codec.settings import may_show
+from auditor.connectors.codec.settings import OF_BROKERS, may_show, sort_out
 from auditor.connectors.codec.text_lines import decode_properties
 from auditor.connectors.files import BrokerSettings, DataFile, LogDir
 from auditor.connectors.naming import is_above
 from auditor.connectors.storage import Place
 
-_NUMBERS = re.compile(r"\.(?:ms|bytes|hours|minutes|partitions)\Z")
+JUDGED = "; what depends on it is judged by Kafka's default, or not at all"
 
 
 class Identity(NamedTuple):
@@ -60,16 +59,22 @@ def identify(place: Place, log_dir: str, small: dict[str, int], limits: Limits) 
 
 
 def read_settings(where: Place, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
-    """The settings in a ``server.properties`` that matter to logs, none of them sensitive."""
+    """The settings in a ``server.properties`` that matter to logs, none of them sensitive.
+
+    Errors: the file cannot be read, ``bad_setting`` for lines that do not parse, since any setting may have stood
+    there, and for each setting that an audit goes by whose value no broker takes.
+    """
     data = storage.read_file(where, limit=DEFAULT_LIMITS.max_properties_bytes)
     if isinstance(data, DecodeError):
-        return BrokerSettings(file, size, None, {}), [data._replace(file=file)]
-    values, errors = decode_properties(data, file)
-    kept = {key: value for key, value in sorted(values.items()) if may_show(key)}
-    for key in [key for key, value in kept.items() if _NUMBERS.search(key) and setting_number(value, -1) is None]:
-        del kept[key]
-        errors.append(DecodeError(file, 0, size, "bad_value", f"{key} is no number that Kafka takes: left out"))
-    return BrokerSettings(file, size, parse_int(values.get("node.id", values.get("broker.id", "")), 32), kept), errors
+        return BrokerSettings(file, size, None, {}, frozenset(OF_BROKERS)), [data._replace(file=file)]
+    values, wrong = decode_properties(data, file)
+    found = sort_out({key: value for key, value in sorted(values.items()) if may_show(key)}, OF_BROKERS)
+    errors = [error._replace(reason="bad_setting") for error in wrong]
+    for key in sorted(found.refused):
+        errors.append(DecodeError(file, 0, size, "bad_setting", f"{key} has a value that no broker takes{JUDGED}"))
+    unknown = found.refused | found.elsewhere | frozenset(set(OF_BROKERS) - set(values) if wrong else ())
+    broker_id = parse_int(values.get("node.id", values.get("broker.id", "")).strip(), 32)
+    return BrokerSettings(file, size, broker_id, found.known, unknown, found.elsewhere), errors
 
 
 def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[Place, BrokerSettings]]) -> list[LogDir]:
@@ -83,9 +88,15 @@ def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[Place, Broker
                 and found.broker_id == log_dir.broker_id
                 and is_above(where.parent, log_dir.place)
             ):
-                log_dir = replace(log_dir, configs=found.configs)
+                log_dir = replace(log_dir, configs=found.configs, unknown_settings=found.unknown)
         result.append(log_dir)
     return result
+
+
+def from_elsewhere(settings: BrokerSettings) -> str:
+    """That the values of some settings do not stand in their file."""
+    names = ", ".join(sorted(settings.elsewhere))
+    return f"{settings.file} takes {names} from elsewhere, which is not in the input{JUDGED}"
 
 
 def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:

@@ -68,8 +68,9 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
     log_dirs.sort(key=lambda item: item.name)
     if not log_dirs and not errors:
         raise AuditInputError(f"nothing to audit in {', '.join(paths)}; name a Kafka log directory or a text dump")
-    notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
+    notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
+    notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
     return Inventory(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
-from auditor.rules import repairs
+from auditor.rules import index_entries, repairs
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
-from auditor.rules.finding import Finding
+from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.floods import summed
 from auditor.rules.integrity import FAMILY
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -237,7 +237,7 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """
     for copy in log.copies:
         without_index: dict[int, list[np.void]] = {}
-        for t in _unindexed(log, copy):
+        for t in _unindexed(copy):
             number = int(t["marker_segment"])
             if number in copy.abort_indexes:
                 yield _not_indexed(log, copy, [t])
@@ -247,17 +247,16 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
             yield _not_indexed(log, copy, rows)
 
 
-def _unindexed(log: LogView, copy: CopyFacts) -> Iterator[np.void]:
+def _unindexed(copy: CopyFacts) -> Iterator[np.void]:
     """Aborted transactions with data that a replica's indexes do not list, where some index was copied."""
-    listed = {(int(a["producer_id"]), int(a["last_offset"])) for a in copy.aborted}
     unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
-    with_index = copy.indexed
-    for t in _aborted(copy):
-        if t["records"] <= 0 or (int(t["producer_id"]), int(t["marker_offset"])) in listed:
-            continue
-        if t["last_offset"] < copy.log_start or (t["first_offset"] < _intact(log, copy) and t["records"] == 0):
-            continue
-        if int(t["marker_segment"]) in with_index and _index_file(copy, t) not in unreadable:
+    rows = _aborted(copy)
+    rows = rows[(rows["records"] > 0) & (rows["last_offset"] >= copy.log_start)]
+    rows = rows[np.isin(rows["marker_segment"], list(copy.indexed))]
+    listed = (copy.aborted["producer_id"], copy.aborted["last_offset"])
+    rows = rows[index_entries.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
+    for t in rows:
+        if _index_file(copy, t) not in unreadable:
             yield t
 
 
@@ -266,15 +265,11 @@ def _index_file(copy: CopyFacts, t: np.void) -> str:
     return (copy.file(int(t["marker_segment"])) or "").removesuffix(".log") + ".txnindex"
 
 
-def _intact(log: LogView, copy: CopyFacts) -> int:
-    return log.intact_from(copy)
-
-
 def _index_may_be_older(copy: CopyFacts, t: np.void) -> bool:
     """Whether the index file may have been copied before the marker came: then it has no later entry either."""
-    newest = int(t["marker_segment"]) == len(copy.segments) - 1
-    later = bool(np.any(copy.aborted["last_offset"] > t["marker_offset"]))
-    return newest and not later and not copy.clean_shutdown
+    if copy.clean_shutdown or int(t["marker_segment"]) != len(copy.segments) - 1:
+        return False
+    return not np.any(copy.aborted["last_offset"] > t["marker_offset"])
 
 
 def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
@@ -338,57 +333,36 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     Source: TransactionIndex; semantics 1.10
     """
     for copy in log.copies:
-        by_marker = {(int(t["producer_id"]), int(t["marker_offset"])): t for t in copy.transactions}
-        for entry in copy.aborted:
-            if copy.log_start <= entry["last_offset"] and entry["first_offset"] >= log.intact_from(copy):
-                t = by_marker.get((int(entry["producer_id"]), int(entry["last_offset"])))
-                problem = _entry_problem(copy, entry, t)
-                if problem is not None:
-                    yield _extra(log, copy, entry, t, *problem)
+        wrong = index_entries.faults(copy, log.intact_from(copy))
+        listed, others = wrong.gravest(log.most, copy.aborted["first_offset"][wrong.entry])
+        for entry, t, fault, severity in zip(*listed, strict=True):
+            yield _extra(log, copy, copy.aborted[entry], copy.transactions[t] if t >= 0 else None, fault, severity)
+        for severity in np.unique(others.severity):
+            offsets = copy.aborted["first_offset"][others.entry[others.severity == severity]]
+            yield summed(log, "aborted-index-extra-entry", SEVERITIES[severity], copy, offsets)
 
 
-def _entry_problem(copy: CopyFacts, entry: np.void, t: np.void | None) -> tuple[str, str] | None:
-    """Severity and words for what is wrong with an entry, None when it is right."""
-    if copy.unreadable:
-        return None
-    if t is None:
-        if entry["last_offset"] >= copy.log_end:
-            return ("info", "lies beyond the log end")
-        return (_hides(copy, entry), "has no ABORT marker of this producer at its last offset")
-    if t["commit"]:
-        return ("critical", "names a transaction that was committed")
-    if t["first_offset"] < 0:  # a lone marker: brokers up to 2.7 index it with first = last
-        own = entry["first_offset"] == entry["last_offset"] or entry["first_offset"] < copy.log_start
-        return None if own else (_hides(copy, entry), "has a marker that closed nothing")
-    if entry["first_offset"] < copy.log_start and t["prev_marker_offset"] < copy.log_start:  # its head is gone
-        return None
-    if entry["first_offset"] != t["first_offset"] and max(entry["first_offset"], t["first_offset"]) >= copy.log_start:
-        return (_hides(copy, entry), f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}")
-    if entry["last_stable_offset"] != t["last_stable_offset"] and t["last_stable_offset"] >= copy.log_start:
-        return ("info", f"has last stable offset {entry['last_stable_offset']}, the replay {t['last_stable_offset']}")
-    return None
+def _words(entry: np.void, t: np.void | None, fault: int) -> str:
+    """What is wrong with an entry; ``t``: the transaction of its producer that ends where the entry says."""
+    if t is None or fault in (index_entries.BEYOND, index_entries.NO_MARKER):
+        beyond = fault == index_entries.BEYOND
+        return "lies beyond the log end" if beyond else "has no ABORT marker of this producer at its last offset"
+    return {
+        index_entries.COMMITTED: "names a transaction that was committed",
+        index_entries.CLOSED_NOTHING: "has a marker that closed nothing",
+        index_entries.BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
+        index_entries.STABLE: f"has last stable offset {entry['last_stable_offset']}, the replay "
+        f"{t['last_stable_offset']}",
+    }[fault]
 
 
-def _hides(copy: CopyFacts, entry: np.void) -> str:
-    """critical when committed data of that producer lies inside the entry's range."""
-    t = copy.transactions
-    inside = (
-        (t["producer_id"] == entry["producer_id"])
-        & (t["commit"] == 1)
-        & (t["first_offset"] <= entry["last_offset"])
-        & (t["last_offset"] >= entry["first_offset"])
-        & (t["first_offset"] >= 0)
-    )
-    return "critical" if bool(np.any(inside)) else "error"
-
-
-def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: Any, severity: str, words: str) -> Finding:
+def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: np.void | None, fault: int, severity: int) -> Finding:
     stem = (copy.file(int(entry["segment"])) or "").removesuffix(".log")
     return log.finding(
         "aborted-index-extra-entry",
-        severity,
+        SEVERITIES[severity],
         f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
-        f"{entry['last_offset']}) {words}",
+        f"{entry['last_offset']}) {_words(entry, t, int(fault))}",
         copy=copy,
         file=f"{stem}.txnindex",
         position=entry["position"],

@@ -23,9 +23,10 @@ def counts_markers(copy: CopyFacts) -> bool:
 def settings_known(log: LogView, copy: CopyFacts) -> bool:
     """Whether the broker's settings are in the input, so that what they do not name has its default."""
     own = log.cluster.broker_configs.get(str(copy.broker_id), {})
-    expiration = log.cluster.broker_setting(
-        copy.broker_id, "producer.id.expiration.ms", "transactional.id.expiration.ms"
-    )
+    names = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
+    if log.cluster.is_unknown(copy.broker_id, *names):
+        return False
+    expiration = log.cluster.broker_setting(copy.broker_id, *names)
     return expiration is not None or any(name in own for name in OWN_SETTINGS)
 
 

@@ -18,6 +18,9 @@ from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.registry import Rule, judge
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from auditor.facts.copy_facts import CopyFacts
     from auditor.rules.view import LogView
 
 ENTRIES = 1_000  # of a list in the evidence of a finding
@@ -82,22 +85,37 @@ def judge_bounded(log: LogView, chosen: Iterable[Rule], limit: int = OF_A_RULE) 
     for each in chosen:
         kept: list[tuple[int, int, int, Finding]] = []
         sums: dict[str, Sum] = {}
+        log.most = limit
         for number, f in enumerate(judge(log, (each,))):
+            if is_summed(f):
+                sums.setdefault(f.severity, _sum_of(log)).add(f)
+                continue
             _shorten(f)
             place = (-SEVERITIES.index(f.severity), -(-1 if f.offset is None else f.offset), -number, f)
             if len(kept) < limit:
                 heapq.heappush(kept, place)
                 continue
             beyond = heapq.heappushpop(kept, place)[-1]
-            if beyond.severity not in sums:
-                copy = log.leader
-                sums[beyond.severity] = Sum(copy.log_dir, copy.broker_id, log.topic, log.partition)
-            sums[beyond.severity].add(beyond)
+            sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
         if not kept:  # of most rules in most logs
             continue
         yield from (f for *_, f in sorted(kept, key=lambda place: -place[2]))
         for severity, summed in sums.items():
             yield summed.finding(each, severity, limit)
+
+
+def summed(log: LogView, rule_id: str, severity: str, copy: CopyFacts, offsets: np.ndarray) -> Finding:
+    """Findings of one rule and severity that are not made, since more than ``log.most`` of them come before these.
+
+    ``offsets``: where they are, at least one.
+    """
+    evidence = {SUMMED: len(offsets), "first_offset": int(offsets.min()), "last_offset": int(offsets.max())}
+    return log.finding(rule_id, severity, f"{plural(len(offsets), 'more finding')} of {rule_id}", copy=copy,
+                       evidence=evidence)  # fmt: skip
+
+
+def _sum_of(log: LogView) -> Sum:
+    return Sum(log.leader.log_dir, log.leader.broker_id, log.topic, log.partition)
 
 
 def _shorten(f: Finding) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
+from auditor.rules import index_entries
 from auditor.rules.view import LogView
 
 COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
@@ -53,8 +54,7 @@ class Pair:
         """Entries of the transaction indexes that only the leader replica has, and only the copy; by producer."""
         if any(e.file.endswith(".txnindex") for c in (self.copy, self.leader) for e in c.errors):
             return self._entries(self.leader)[:0], self._entries(self.copy)[:0]
-        theirs, ours = self._entries(self.leader), self._entries(self.copy)
-        only = (np.setdiff1d(theirs, ours), np.setdiff1d(ours, theirs))
+        only = index_entries.apart(self._entries(self.leader), self._entries(self.copy))
         return only[0][np.argsort(only[0]["last_offset"])], only[1][np.argsort(only[1]["last_offset"])]
 
     def _entries(self, copy: CopyFacts) -> np.ndarray:
@@ -65,7 +65,10 @@ class Pair:
         for c in (self.copy, self.leader):  # an index that was not copied shows nothing of the other one
             segment = np.searchsorted(c.segment_bases, rows["last_offset"], side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
-        return np.unique(np.array(rows[keep][INDEX_ENTRY].tolist(), [(name, "i8") for name in INDEX_ENTRY]))
+        found = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
+        for name in INDEX_ENTRY:
+            found[name] = rows[name][keep]
+        return found
 
     def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""

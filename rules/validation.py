@@ -301,6 +301,8 @@ def _after_limit(log: LogView) -> int | None:
         value = log.cluster.setting(log.topic, name) or log.cluster.broker_setting(broker, f"log.{name}")
         if value is not None:
             return setting_number(value)
+        if log.cluster.is_unknown(broker, f"log.{name}"):
+            return None
     return limit if limit >= 0 else None
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.errors import BREAKS_OFF, DecodeError
+from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
@@ -72,6 +73,7 @@ class Cluster:
     ``releases``: what the input shows of each broker's release, by broker id.
     ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
     producer id not given out by then, each None where nothing says so.
+    ``unknown_settings``: by broker, the settings of its file whose value cannot be known.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log
     directory. ``open_here`` says for each producer id where it has an open transaction, by ``topic-partition``;
     ``ended`` has the newest markers of those whose last transaction its coordinator has not completed, one a log: the
@@ -92,6 +94,7 @@ class Cluster:
     coordinator: CoordinatorHistory | None = None
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    unknown_settings: dict[int | None, frozenset[str]] = field(default_factory=dict)
     has_metadata: bool = False
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     elections: Elections = field(default_factory=dict)
@@ -127,6 +130,10 @@ class Cluster:
                     return value
         return None
 
+    def is_unknown(self, broker_id: int | None, *names: str) -> bool:
+        """Whether the broker's file sets one of these to a value that cannot be known, so that no default counts."""
+        return not self.unknown_settings.get(broker_id, frozenset[str]()).isdisjoint(names)
+
     def release(self, broker_id: int | None) -> Shown:
         """What the input shows of a broker's release."""
         return self.releases.get(broker_id, releases.UNKNOWN)
@@ -141,7 +148,10 @@ class Cluster:
         if self.has_metadata and any(name == topic for name, _ in self.leaders):
             return True
         count = self.partition_counts.get(topic, 0)
-        values = [broker.get(COUNT_SETTINGS.get(topic, "")) for broker in self.broker_configs.values()]
+        name = COUNT_SETTINGS.get(topic, "")
+        if any(self.is_unknown(broker, name) for broker in self.unknown_settings):
+            return False
+        values = [broker.get(name) for broker in self.broker_configs.values()]
         set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
@@ -170,11 +180,15 @@ class Cluster:
 
 @dataclass(slots=True)
 class LogView:
-    """One log: its copies in the order of broker id and log directory, the leader replica, the cluster around it."""
+    """One log: its copies in the order of broker id and log directory, the leader replica, the cluster around it.
+
+    ``most``: so many findings of a rule are listed; a rule that may have millions makes no more, and sums the others.
+    """
 
     copies: list[CopyFacts]
     cluster: Cluster
     leader: CopyFacts = field(init=False)
+    most: int = OF_A_RULE
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

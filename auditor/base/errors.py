@@ -41,6 +41,7 @@ REASONS = {
     "bad_record": "the records of a batch do not parse",
     "bad_version": "a format version this reader does not know",
     "bad_value": "a field with a value that its format forbids",
+    "bad_setting": "a setting that the audit goes by: a value that no broker takes, or a line that does not parse",
     "bad_length": "a file whose length no whole number of entries gives",
     "unknown_key_type": "a record of an internal topic with a key type this reader does not know",
     "not_text": "a text file that is not text",
@@ -62,12 +63,12 @@ RECORD_AT = "record at offset"  # how the detail of an error about one record of
 def is_unread(reason: str, detail: str) -> bool:
     """Whether an error says that a part of the input could not be read (exit status 3), not that it is damaged.
 
-    That is so for what could not be opened, for what goes beyond a limit, for records of internal topics in a
-    version or of a type that is newer than this reader, and for remote segments that are encrypted or stored in a way
-    that it does not know.
+    That is so for what could not be opened, for what goes beyond a limit, for settings whose value cannot be one, for
+    records of internal topics in a version or of a type that is newer than this reader, and for remote segments that
+    are encrypted or stored in a way that it does not know.
     """
     newer = reason in ("bad_version", "unknown_key_type") and detail.startswith(RECORD_AT)
-    return newer or reason in ("unreadable", "limit", "bad_manifest", "encrypted")
+    return newer or reason in ("unreadable", "limit", "bad_setting", "bad_manifest", "encrypted")
 
 
 class AuditInputError(Exception):

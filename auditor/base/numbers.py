@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
-_INT = re.compile(r"[+-]?[0-9]{1,19}\Z")
-_BLANK = " \t\n\v\f\r"
+_INT = re.compile(r"([+-]?)(\d+)\Z")
+_MOST_DIGITS = 19  # that a number of 64 bits has
+_BLANK = "".join(map(chr, range(33)))  # what String.trim takes away
 
 
 def parse_int(text: str, bits: int = 64) -> int | None:
-    """A decimal as Java parses it into so many bits, or None."""
-    if not _INT.match(text):
+    """A decimal as Java parses it into so many bits, or None. Leading zeros do not count, however many there are."""
+    found = _INT.match(text)
+    if found is None or len(digits := found[2].lstrip("0") or "0") > _MOST_DIGITS:
         return None
-    value = int(text)
+    value = int(found[1] + digits)
     return value if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 

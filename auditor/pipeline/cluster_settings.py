@@ -18,7 +18,9 @@ from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import remote_log, schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
+from auditor.connectors.codec.settings import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.identity import JUDGED
 from auditor.connectors.metadata_history import beginning
 from auditor.connectors.metadata_log import MetadataLog
 from auditor.connectors.storage import Place
@@ -49,6 +51,7 @@ BROKER_NAMES = {
 class ClusterSettings:
     """Settings of one cluster: topics', brokers' (entity "" is the default of all), and the metadata they came from.
 
+    ``unknown``: by broker, the settings of its file whose value cannot be known.
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
     read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
     broker's own metadata log ends, of those that could be read whole.
@@ -62,6 +65,7 @@ class ClusterSettings:
     leaderless: Leaderless = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    unknown: dict[int | None, frozenset[str]] = field(default_factory=dict)
     releases: dict[int | None, Shown] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
@@ -146,6 +150,7 @@ def read_settings(
         errors += [(log_dir.name, error) for error in read.errors]
     for cluster in clusters.values():
         _who_stopped_before(cluster)
+        errors += leave_out_refused(cluster)
     for join_key, remote in _remote(inventory, limits, pool).items():
         clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
@@ -176,7 +181,11 @@ def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None
         cluster.elections = {at: some for at, some in of_now.items() if some}
         gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
         cluster.leaderless = {at: some for at, some in gaps.items() if some}
-        cluster.topic_configs, cluster.whole = read.metadata.topic_configs, read.whole
+        cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
+        of_brokers = read.metadata.broker_configs
+        cluster.broker_configs = {
+            entity: {k: v for k, v in settings.items() if v is not None} for entity, settings in of_brokers.items()
+        }
 
 
 def _who_stopped_before(cluster: ClusterSettings) -> None:
@@ -265,17 +274,34 @@ def elected(change: Change, elections: Elections, left: LeftSync) -> None:
     )
 
 
+def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]:
+    """Leaves out of the metadata's settings those with a value that no controller takes; an error for each name."""
+    if cluster.metadata is None or cluster.source is None:
+        return []
+    met: dict[str, list[str]] = {}
+    for kind, names, configs in (("topic", OF_TOPICS, cluster.topic_configs),
+                                 ("broker", OF_BROKERS, cluster.broker_configs)):  # fmt: skip
+        for entity in sorted(configs):
+            known, *refused = sort_out(configs[entity], names)
+            configs[entity] = known
+            for name in sorted(frozenset().union(*refused)):
+                met.setdefault(name, []).append(f"{kind} {entity or 'default'}")
+    folder = f"{METADATA_TOPIC}-0"
+    return [
+        (cluster.source.name, DecodeError(folder, 0, -1, "bad_setting", f"{name} of {entities[0]}"
+         + (f" and {len(entities) - 1:,} more" if entities[1:] else "") + f" has a value that no broker takes{JUDGED}"))
+        for name, entities in sorted(met.items())
+    ]  # fmt: skip
+
+
 def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
     """Dynamic settings win over the broker's own file, as on a broker."""
-    if not cluster.broker_configs and cluster.metadata is not None:
-        for entity, settings in cluster.metadata.broker_configs.items():
-            shown = {k: v for k, v in settings.items() if v is not None}
-            cluster.broker_configs[entity] = shown
     own = cluster.broker_configs.setdefault(str(log_dir.broker_id), {})
     default = cluster.broker_configs.get("", {})
     for name, value in log_dir.configs.items():
         if name not in own and name not in default:
             own[name] = value
+    cluster.unknown[log_dir.broker_id] = log_dir.unknown_settings - own.keys() - default.keys()
 
 
 def _release(cluster: ClusterSettings, log_dir: LogDir) -> Shown:

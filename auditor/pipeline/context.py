@@ -136,6 +136,7 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
     cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote = settings.releases, settings.remote
+    cluster.unknown_settings = settings.unknown
     metadata = settings.metadata
     if metadata is not None:
         cluster.has_metadata = settings.whole

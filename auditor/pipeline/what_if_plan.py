@@ -64,7 +64,7 @@ def _settings(task: CopyTask, cluster: ClusterSettings, name: str, present: bool
         return cluster.topic_setting(task.copy.topic or "", option, task.broker_id)
 
     def number(*options: str) -> int | None:
-        values = (setting_number(setting(option), least=-1) for option in options)
+        values = (setting_number(setting(option), least=-(1 << 63)) for option in options)
         return next((value for value in values if value is not None), None)
 
     retention = number("retention.ms")

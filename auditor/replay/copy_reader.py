@@ -353,7 +353,8 @@ class CopyReader:
         data = self._small(segment.txnindex)
         if data is None or segment.txnindex is None:
             return
-        entries, errors = decode_txn_index(data, segment.txnindex.name)
+        left = self.task.limits.max_producer_entries - sum(map(len, self.aborted))  # all are in memory together
+        entries, errors = decode_txn_index(data, segment.txnindex.name, left)
         self._account(len(data), errors)
         rows = np.zeros(len(entries.position), ABORTED)
         rows["segment"] = number

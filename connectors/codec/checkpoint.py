@@ -87,7 +87,7 @@ def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart],
 
 
 def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties, list[DecodeError]]:
-    """Who a log directory belongs to. Errors: ``not_text``, ``bad_line``, ``bad_version``, ``bad_value``.
+    """Who a log directory belongs to. Errors: ``not_text``, ``bad_line``, ``bad_version``, ``bad_setting``.
 
     A missing version is 0. What an unknown version says is given as far as the known keys go.
     Source: Kafka's MetaProperties.
@@ -99,7 +99,7 @@ def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties,
     broker = values.get("node.id", values.get("broker.id"))
     broker_id = parse_int(broker, 32) if broker is not None else None
     if broker is not None and broker_id is None:
-        errors.append(DecodeError(file, 0, len(data), "bad_value", "the broker id is not a number"))
+        errors.append(DecodeError(file, 0, len(data), "bad_setting", "the broker id is not a number"))
     known_version = -1 if version is None else version
     return MetaProperties(known_version, broker_id, values.get("cluster.id"), values.get("directory.id")), errors
 

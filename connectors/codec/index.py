@@ -93,14 +93,16 @@ def decode_time_index(data: bytes, base_offset: int, file: str = "") -> tuple[Ti
     return TimeIndex(_positions(rows), rows["timestamp"].astype(np.int64), offset, rows.nbytes, tail), errors
 
 
-def decode_txn_index(data: bytes, file: str = "") -> tuple[AbortedTransactions, list[DecodeError]]:
-    """All whole entries of a ``.txnindex`` file.
+def decode_txn_index(
+    data: bytes, file: str = "", most: int | None = None
+) -> tuple[AbortedTransactions, list[DecodeError]]:
+    """All whole entries of a ``.txnindex`` file, at most so many.
 
     Errors: ``bad_length`` for a partial last entry, ``bad_version`` (one for each run of entries) for a version other
     than 0, of which Kafka would see only the high byte. Cost: one pass. Source: Kafka's TransactionIndex, AbortedTxn.
     """
     rows, errors = _rows(data, TXN_ENTRY, file)
-    rows = _within_limit(rows, DEFAULT_LIMITS.max_producer_entries, file, errors)
+    rows = _within_limit(rows, DEFAULT_LIMITS.max_producer_entries if most is None else most, file, errors)
     unknown = np.flatnonzero(rows["version"] != TXN_VERSION)
     begins = np.flatnonzero(np.diff(unknown, prepend=-2) != 1)[: DEFAULT_LIMITS.max_bad_lines]  # of runs of such
     ends = [*begins[1:].tolist(), len(unknown)]

@@ -25,7 +25,7 @@ from auditor.connectors.codec.text_lines import decode_properties
 from auditor.connectors.inventory import discover
 from auditor.pipeline.options import parse_time
 from tests import corpora
-from tests.audited import audit_folder
+from tests.audited import opened
 
 LINES = DEFAULT_LIMITS.max_checkpoint_entries
 BAD = DEFAULT_LIMITS.max_bad_lines
@@ -108,7 +108,8 @@ def test_entries_of_an_unknown_version_are_not_named_without_end() -> None:
 
 NUMBERS = {
     "60000": 60000, " 7 ": 7, "+5": 5, "0": 0, "-1": None, "": None, "x": None, "1e3": None, "9" * 19: None,
-    str(2**63 - 1): 2**63 - 1, str(2**63): None, "9" * 20: None, "9" * 5000: None, "\u0662": None, "\u00b2": None,
+    str(2**63 - 1): 2**63 - 1, str(2**63): None, "9" * 20: None, "9" * 5000: None, "\u0662": 2, "\u00b2": None,
+    "0" * 5000 + "7": 7, "-" + "0" * 30: 0, "\x01 8\x1f": 8, "\u00a08": None, "+": None, "0" * 20 + "9" * 20: None,
 }  # fmt: skip
 
 
@@ -126,18 +127,19 @@ def test_a_time_that_is_no_number_is_the_users_mistake() -> None:
 
 @pytest.mark.parametrize("value", ["99999999999999999999", "7" * 5000, "\u00b2", "nine"], ids=lambda v: v[:20])
 def test_a_value_in_server_properties_ends_nothing(tmp_path: Path, value: str) -> None:
-    """One ended the whole audit with 732 lines of trace; now each is left out, and said."""
+    """One ended the whole audit with 732 lines of trace; now each is left out, and said: exit 3."""
     names = ["producer.id.expiration.ms", "transactional.id.expiration.ms", "offsets.topic.num.partitions",
              "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms",
              "log.retention.hours"]  # fmt: skip
     settings = corpora.copy("hanging-36", tmp_path) / "server-1.properties"
     settings.write_text(settings.read_text() + "".join(f"{name}={value}\n" for name in names), encoding="utf-8")
     errors = [e.error for e in discover([str(tmp_path)]).errors]
-    assert [(e.file, e.reason) for e in errors] == [("server-1.properties", "bad_value")] * len(names)
+    assert [(e.file, e.reason) for e in errors] == [("server-1.properties", "bad_setting")] * len(names)
     assert sorted(name for e in errors for name in names if name in e.detail) == sorted(names)
     assert not any(value in e.detail for e in errors)
-    found = audit_folder(tmp_path, None)
-    assert sum(f.rule == "hanging-transaction" for f in found) == 4
+    audit = opened(tmp_path)
+    assert sum(f.rule == "hanging-transaction" for f in audit.findings) == 4
+    assert audit.exit_code() == 3
 
 
 def test_files_larger_than_their_kind_are_not_read(tmp_path: Path) -> None:
