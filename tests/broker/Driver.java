@@ -34,6 +34,7 @@ import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.serialization.Deserializer;
 
 /** Real clients, driven by lines on stdin: {@code command arguments... option=value...}; one line answers each. */
 public final class Driver {
@@ -99,6 +100,7 @@ public final class Driver {
             case "load": return start(() -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
             case "copy": return start(() -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
             case "consume": return start(() -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "share": return start(() -> share(a.get(1), a.get(2), Integer.parseInt(a.get(3))));
             case "move": return move(a.get(1), Integer.parseInt(a.get(2)), Integer.parseInt(a.get(3)), a.get(4));
             case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
             case "leader": return leader(a.get(1), Integer.parseInt(a.get(2)));
@@ -338,6 +340,19 @@ public final class Driver {
         }
         consumer.close();
         producer.close();
+    }
+
+    /** share group topic ms: takes records as a member of a share group (KIP-932). */
+    private void share(String group, String topic, int ms) throws Exception {
+        Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.KafkaShareConsumer");
+        Object consumer = kind.getConstructor(Properties.class, Deserializer.class, Deserializer.class).newInstance(
+            settings(Map.of("group.id", group)), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        kind.getMethod("subscribe", Collection.class).invoke(consumer, List.of(topic));
+        long end = System.currentTimeMillis() + ms;
+        while (System.currentTimeMillis() < end) {
+            kind.getMethod("poll", Duration.class).invoke(consumer, Duration.ofMillis(200));
+        }
+        kind.getMethod("close").invoke(consumer);
     }
 
     /** consume group topic ms: polls and commits by itself, as most consumers do; its ways as options with a dot. */
