@@ -16,9 +16,11 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListOffsetsResult;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
@@ -68,6 +70,7 @@ public final class Driver {
     private Properties settings(Map<String, String> options) {
         Properties p = new Properties();
         p.put("bootstrap.servers", servers);
+        p.put("default.api.timeout.ms", "240000"); // of a machine that has much else to do
         p.putAll(options);
         return p;
     }
@@ -104,6 +107,7 @@ public final class Driver {
             case "move": return move(a.get(1), Integer.parseInt(a.get(2)), Integer.parseInt(a.get(3)), a.get(4));
             case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
             case "leader": return leader(a.get(1), Integer.parseInt(a.get(2)));
+            case "end": return end(a.get(1));
             case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
             case "wait": return join();
             default: throw new IllegalArgumentException("what is " + a.get(0));
@@ -178,6 +182,20 @@ public final class Driver {
         return String.valueOf(((TopicDescription) all.get(topic)).partitions().get(partition).leader().id());
     }
 
+    /** The end offsets of all partitions of a topic, added up. */
+    private String end(String topic) throws Exception {
+        Object found = Admin.class.getMethod("describeTopics", Collection.class).invoke(admin, List.of(topic));
+        Map<?, ?> all = (Map<?, ?>) future(found, "allTopicNames").get();
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        ((TopicDescription) all.get(topic)).partitions()
+            .forEach(p -> asked.put(new TopicPartition(topic, p.partition()), OffsetSpec.latest()));
+        long sum = 0;
+        for (ListOffsetsResult.ListOffsetsResultInfo one : admin.listOffsets(asked).all().get().values()) {
+            sum += one.offset();
+        }
+        return String.valueOf(sum);
+    }
+
     /** The transactions that a leader has as open (DescribeProducers): "producer id:first offset" of each. */
     private String open(String topic, int partition) throws Exception {
         TopicPartition at = new TopicPartition(topic, partition);
@@ -219,6 +237,7 @@ public final class Driver {
         p.putIfAbsent("enable.idempotence", "true");
         p.putIfAbsent("acks", "all");
         p.putIfAbsent("linger.ms", "5");
+        p.putIfAbsent("max.block.ms", "240000");
         return new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer());
     }
 

@@ -89,14 +89,21 @@ class Cluster:
         self.controllers = [free_port() for _ in range(brokers)]
         self.jvms: dict[int, Jvm] = {}
         self.zookeeper: Jvm | None = None
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_all(self) -> None:
         if not self.kraft:
             self._start_zookeeper()
-        for broker in range(1, brokers + 1):
+        for broker in range(1, self.count + 1):
             self._configure(broker)
             if self.kraft:
                 self._format(broker)
             self.start(broker)
-        for broker in range(1, brokers + 1):
+        for broker in range(1, self.count + 1):
             self.await_port(broker)
 
     def __enter__(self) -> Self:

@@ -3,7 +3,9 @@ of every kind, tiered topics, Streams and Connect that write exactly once, more 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import signal
 import time
 import urllib.request
@@ -13,34 +15,54 @@ from tests.broker.cluster import Cluster, Driver, Jvm, Made, free_port, segment_
 from tests.broker.jars import classpath, compiled
 
 PARTITIONS = 1307
+PATIENT = {"broker.session.timeout.ms": "90000"}  # a machine that has much else to do makes no broker dead
+
+
+def until_written(run: Driver, topic: str, records: int = 60, seconds: float = 400) -> None:
+    """Wait until a topic has so many offsets more, however busy the machine is."""
+    until, enough = time.monotonic() + seconds, int(run(f"end {topic}")) + records
+    while int(run(f"end {topic}")) < enough:
+        if time.monotonic() > until:
+            raise RuntimeError(f"{topic}: nobody writes")
+        time.sleep(0.5)
+
+
+def working(run: Driver, topic: str) -> None:
+    """Clients of each kind once, so that the coordinators' topics are there."""
+    for first in (f"load first {topic} 1 n=1", f"consume first {topic} 1000"):
+        run(first)
+        run("wait")
 
 
 def moved(version: str, scratch: Path, target: Path) -> Made:
     """Three healthy brokers of two disks each: groups of every kind at work while replicas move from disk to disk and
     from broker to broker, and the brokers are restarted one after the other."""
-    few = {"share_coordinator_state_topic_num_partitions": "3"}
+    few = {"share.coordinator.state.topic.num.partitions": "3"} | PATIENT
     with Cluster(version, scratch, 3, disks=2, **few) as cluster:
         time.sleep(6)  # until a controller leads
         with Driver(cluster) as run:
             run(f"topic fleet.log 3 2 {segment_bytes(version, 16384)}")
             run("topic fleet.out 1 3")
-            ms = 45_000
+            working(run, "fleet.log")
+            run("share sharers fleet.log 2000")
+            run("wait")
+            ms = 70_000
             run(f"load t1 fleet.log {ms} parts=3 n=2 size=8 pause=200 abort=6")
             run(f"load - fleet.log {ms} parts=3 n=2 size=8 pause=300")
             run(f"copy copier fleet.log fleet.out {ms}")
             run(f"consume classic fleet.log {ms}")
             run(f"consume modern fleet.log {ms} group.protocol=consumer")
             run(f"share sharers fleet.log {ms}")
-            time.sleep(5)
+            until_written(run, "fleet.out")
             for broker in (1, 2, 3):
                 for number in (1, 2):  # one of them is where a replica lies already
                     run(f"move fleet.out 0 {broker} {cluster.disk(broker, number)}", may_fail=True)
             for partition, brokers in enumerate(("2,3", "3,1", "1,2")):
                 run(f"reassign fleet.log {partition} {brokers}")
-            time.sleep(6)
+            until_written(run, "fleet.out")
             for broker in (1, 2, 3):
                 cluster.restart(broker)
-                time.sleep(4)
+                until_written(run, "fleet.log", 20)
             run("wait")
         cluster.stop()
         at = cluster.copy(target)
@@ -49,7 +71,7 @@ def moved(version: str, scratch: Path, target: Path) -> Made:
 
 def tiered_settings(remote: Path) -> dict[str, str]:
     """Brokers that keep their remote segments as Kafka's LocalTieredStorage does, below ``remote``."""
-    return {
+    return PATIENT | {
         "remote.log.storage.system.enable": "true",
         "remote.log.metadata.manager.listener.name": "PLAINTEXT",
         "rlmm.config.remote.log.metadata.topic.replication.factor": "2",
@@ -62,43 +84,59 @@ def tiered_settings(remote: Path) -> dict[str, str]:
     }
 
 
-def tiered_moved(version: str, scratch: Path, target: Path, before: Path | None = None) -> Made:
-    """Tiered topics of three brokers: every partition moved to other brokers, which build what lies in remote storage
-    from that alone, and then written on. The remote part is in ``target/remote``.
+def tiered_moved(version: str, scratch: Path, target: Path, meanwhile: Path | None = None) -> Made:
+    """Tiered topics of two brokers: every partition moved to the other broker, which builds its state of what lies in
+    remote storage from that alone, and written on. The remote part is in ``target/remote``.
 
-    ``before``: for a second copy, of when nothing was written any more and nothing taken from the local logs yet.
+    ``meanwhile``: for two further copies, with the same records: ``before`` anything was taken from the local logs, and
+    ``after``, when that was done and every partition moved.
     """
     remote = target / "remote"
     remote.mkdir(parents=True)
-    with Cluster(version, scratch, 3, others=("kafka-storage:test",), **tiered_settings(remote)) as cluster:
+    with Cluster(version, scratch, 2, others=("kafka-storage:test",), **tiered_settings(remote)) as cluster:
         time.sleep(6)  # until a controller leads
         with Driver(cluster) as run:
             tiered = f"{segment_bytes(version, 5000)} remote.storage.enable=true local.retention.ms=-2"
-            run(f"topic fleet.tiered 3 2 {tiered} index.interval.bytes=500")
+            run(f"topic fleet.tiered 3 1 {tiered} index.interval.bytes=500")
             run("topic fleet.out 1 2")
-            for ms in (14_000, 12_000):
-                run(f"load t1 fleet.tiered {ms} parts=3 n=3 size=20 pause=60 abort=6")
-                run(f"load t2 fleet.tiered {ms} parts=3 n=2 size=20 pause=100 restart=20")
-                run(f"load - fleet.tiered {ms} parts=3 n=3 size=20 pause=90")
-                run(f"copy copier fleet.tiered fleet.out {ms}")
-                time.sleep(ms / 2000)
-                if before is not None and ms == 14_000:
-                    cluster.restart(2)
-                if before is None or ms == 14_000:
-                    _to_others(run, "2,3", "3,1", "1,2")
-                run("wait")
-                time.sleep(4)  # until what may be copied is
-                if before is not None and ms == 14_000:
-                    cluster.copy(before)
-                    run("config topic fleet.tiered local.retention.bytes=1")
-                    time.sleep(5)
-                    _to_others(run, "3,1", "1,2", "2,3")
-                    time.sleep(6)
-                    break
-                run("config topic fleet.tiered local.retention.bytes=6000")
+            working(run, "fleet.tiered")
+            _load(run)
+            _to_others(run, "1", "2", "1,2")
+            run("wait")
+            _until_tiered(remote)
+            if meanwhile is not None:
+                cluster.copy(meanwhile / "before")
+            run("config topic fleet.tiered local.retention.bytes=1")
+            time.sleep(8)
+            _to_others(run, "2", "1", "2")
+            time.sleep(8)
+            if meanwhile is not None:
+                cluster.copy(meanwhile / "after")
+                shutil.copytree(remote, meanwhile / "remote")
+            _load(run)
+            cluster.restart(2)
+            run("wait")
+            _until_tiered(remote)
         cluster.stop()
         at = cluster.copy(target)
     return Made(at, [])
+
+
+def _load(run: Driver, ms: int = 15_000) -> None:
+    """Starts producers of every kind and a copy, and waits until that is at work."""
+    run(f"load t1 fleet.tiered {ms} parts=3 n=3 size=20 pause=60 abort=6")
+    run(f"load t2 fleet.tiered {ms} parts=3 n=2 size=20 pause=100 restart=20")
+    run(f"load - fleet.tiered {ms} parts=3 n=3 size=20 pause=90")
+    run(f"copy copier fleet.tiered fleet.out {ms}")
+    until_written(run, "fleet.tiered", 300)
+
+
+def _until_tiered(remote: Path) -> None:
+    """Wait until nothing more is copied to remote storage."""
+    before = -1
+    while (now := len(list(remote.rglob("*.log")))) > before:
+        before = now
+        time.sleep(6)
 
 
 def _to_others(run: Driver, *brokers: str) -> None:
@@ -109,8 +147,9 @@ def _to_others(run: Driver, *brokers: str) -> None:
 def streams(version: str, scratch: Path, target: Path, moment: str = "stopped") -> Made:
     """Two Streams applications with stores, exactly once, one by each protocol, killed and restarted; copied after the
     broker's end (``stopped``), or right after another ``kill -9`` (``killed``)."""
-    with Cluster(version, scratch, **{"transaction_max_timeout_ms": "60000"}) as cluster, Driver(cluster) as run:
+    with Cluster(version, scratch, **PATIENT) as cluster, Driver(cluster) as run:
         run("topic words.in 3 1")
+        working(run, "words.in")
         jars = compiled("StreamsApp", version, "kafka-streams")
         apps: dict[str, Jvm] = {}
 
@@ -121,17 +160,17 @@ def streams(version: str, scratch: Path, target: Path, moment: str = "stopped") 
             apps[protocol] = Jvm(jars, "StreamsApp", [*args, "words.in", f"words.{protocol}"], out, heap="128m")
 
         try:
-            run("load w1 words.in 50000 parts=3 n=3 size=6 pause=120 abort=6")
-            run("load - words.in 50000 parts=3 n=2 size=6 pause=200")
+            run("load w1 words.in 300000 parts=3 n=3 size=6 pause=120 abort=6")
+            run("load - words.in 300000 parts=3 n=2 size=6 pause=200")
             for protocol in ("classic", "streams"):
                 start(protocol)
             for protocol, signalled in (("classic", signal.SIGKILL), ("streams", signal.SIGKILL),
                                         ("streams", signal.SIGTERM), ("classic", signal.SIGKILL)):  # fmt: skip
-                time.sleep(9)
+                until_written(run, f"words.{protocol}")
                 apps[protocol].end(signalled)
                 start(protocol)
-            run("wait")
-            time.sleep(5)
+            for protocol in apps:
+                until_written(run, f"words.{protocol}")
             if moment == "killed":
                 for app in apps.values():
                     app.end(signal.SIGKILL)
@@ -146,13 +185,14 @@ def streams(version: str, scratch: Path, target: Path, moment: str = "stopped") 
 def connect(version: str, scratch: Path, target: Path) -> Made:
     """Connect's source of lines of a file, exactly once, its worker killed twice in its work."""
     lines, port = scratch / "lines.txt", free_port()
-    with Cluster(version, scratch) as cluster:
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(version, scratch, **PATIENT))
         lines.write_text("first\n", encoding="utf-8")
         (scratch / "connect.properties").write_text(
             "".join(f"{k}={v}\n" for k, v in _worker(cluster, port).items()), encoding="utf-8"
         )
-        with Driver(cluster) as run:
-            run("topic file.out 1 1")
+        run = stack.enter_context(Driver(cluster))
+        run("topic file.out 1 1")
         for kill in (True, True, False):
             main = "org.apache.kafka.connect.cli.ConnectDistributed"
             worker = Jvm(
@@ -161,10 +201,9 @@ def connect(version: str, scratch: Path, target: Path) -> Made:
             )  # fmt: skip
             try:
                 _configured(port, lines)
-                for n in range(100):
-                    with lines.open("a", encoding="utf-8") as f:
-                        f.writelines(f"line {n} of {kill}\n" for _ in range(5))
-                    time.sleep(0.12)
+                with lines.open("a", encoding="utf-8") as f:
+                    f.writelines(f"line {n}\n" for n in range(2000))
+                until_written(run, "file.out", 100)
             finally:
                 worker.end(signal.SIGKILL if kill else signal.SIGTERM)
         cluster.stop()
@@ -216,7 +255,7 @@ def _configured(port: int, file: Path, seconds: float = 120) -> None:
 def many(version: str, scratch: Path, target: Path) -> Made:
     """A healthy broker with :data:`PARTITIONS` partitions of topics that are written in transactions, copied while it
     works."""
-    small = {"log_index_size_max_bytes": "4096", "num_recovery_threads_per_data_dir": "2"}
+    small = {"log.index.size.max.bytes": "4096"} | PATIENT
     with Cluster(version, scratch, heap="640m", **small) as cluster, Driver(cluster) as run:
         names = [f"wide.{k:02}" for k in range(26)]
         for name in names[:-1]:
