@@ -15,7 +15,11 @@ from tests.broker.cluster import Cluster, Driver, Jvm, Made, free_port, segment_
 from tests.broker.jars import classpath, compiled
 
 PARTITIONS = 1307
-PATIENT = {"broker.session.timeout.ms": "90000"}  # a machine that has much else to do makes no broker dead
+PATIENT = {  # a machine that has much else to do makes no broker dead
+    "broker.session.timeout.ms": "90000", "initial.broker.registration.timeout.ms": "300000",
+    "controller.quorum.election.timeout.ms": "8000", "controller.quorum.fetch.timeout.ms": "15000",
+    "controller.quorum.request.timeout.ms": "15000", "controller.quorum.election.backoff.max.ms": "4000",
+}  # fmt: skip
 
 
 def until_written(run: Driver, topic: str, records: int = 60, seconds: float = 400) -> None:
@@ -98,37 +102,40 @@ def tiered_moved(version: str, scratch: Path, target: Path, meanwhile: Path | No
         with Driver(cluster) as run:
             tiered = f"{segment_bytes(version, 5000)} remote.storage.enable=true local.retention.ms=-2"
             run(f"topic fleet.tiered 3 1 {tiered} index.interval.bytes=500")
-            run("topic fleet.out 1 2")
-            working(run, "fleet.tiered")
-            _load(run)
-            _to_others(run, "1", "2", "1,2")
+            for producer in ("producer t transactional.id=one-t", "producer plain", "init t"):
+                run(producer)
+            run("consume readers fleet.tiered 4000")
+            _load(run, 8)
             run("wait")
             _until_tiered(remote)
             if meanwhile is not None:
                 cluster.copy(meanwhile / "before")
             run("config topic fleet.tiered local.retention.bytes=1")
             time.sleep(8)
-            _to_others(run, "2", "1", "2")
+            for partition in range(3):
+                run(f"reassign fleet.tiered {partition} {3 - int(run(f'leader fleet.tiered {partition}'))}")
             time.sleep(8)
             if meanwhile is not None:
                 cluster.copy(meanwhile / "after")
                 shutil.copytree(remote, meanwhile / "remote")
-            _load(run)
+            _load(run, 4)
             cluster.restart(2)
-            run("wait")
+            _load(run, 2)
             _until_tiered(remote)
         cluster.stop()
         at = cluster.copy(target)
     return Made(at, [])
 
 
-def _load(run: Driver, ms: int = 15_000) -> None:
-    """Starts producers of every kind and a copy, and waits until that is at work."""
-    run(f"load t1 fleet.tiered {ms} parts=3 n=3 size=20 pause=60 abort=6")
-    run(f"load t2 fleet.tiered {ms} parts=3 n=2 size=20 pause=100 restart=20")
-    run(f"load - fleet.tiered {ms} parts=3 n=3 size=20 pause=90")
-    run(f"copy copier fleet.tiered fleet.out {ms}")
-    until_written(run, "fleet.tiered", 300)
+def _load(run: Driver, rounds: int) -> None:
+    """Transactions over all partitions, every fourth of them aborted, and records without: so many, however long it
+    takes, since what is tiered goes by bytes."""
+    for k in range(rounds):
+        run("begin t")
+        for partition in range(3):
+            run(f"send t fleet.tiered {partition} 40 size=40 per=40")
+        run(f"{'abort' if k % 4 == 3 else 'commit'} t")
+        run(f"send plain fleet.tiered {k % 3} 40 size=40 per=40")
 
 
 def _until_tiered(remote: Path) -> None:
@@ -137,11 +144,6 @@ def _until_tiered(remote: Path) -> None:
     while (now := len(list(remote.rglob("*.log")))) > before:
         before = now
         time.sleep(6)
-
-
-def _to_others(run: Driver, *brokers: str) -> None:
-    for partition, chosen in enumerate(brokers):
-        run(f"reassign fleet.tiered {partition} {chosen}")
 
 
 def streams(version: str, scratch: Path, target: Path, moment: str = "stopped") -> Made:
