@@ -25,7 +25,7 @@ from auditor.connectors.codec.index import decode_offset_index, decode_time_inde
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
-from auditor.connectors.storage import read_file, read_head
+from auditor.connectors.storage import Place, read_file, read_head
 from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
@@ -67,6 +67,13 @@ def _broke_off(file: DataFile, data: bytes) -> bool:
     return len(data) % SHORTENED_TO[file.kind] != 0 if file.kind in SHORTENED_TO else True
 
 
+class ReadsSmall(Protocol):
+    """Reads a small file, as :func:`auditor.connectors.storage.read_file`."""
+
+    def __call__(self, where: Place, name: str, /, *, limit: int) -> bytes | DecodeError:
+        """The whole content of ``name`` below ``where``, or why it cannot be had."""
+
+
 class Listener(Protocol):
     """Listens while a copy is read: segment by segment, batches and unreadable bytes in the order of the log."""
 
@@ -86,14 +93,17 @@ class Listener(Protocol):
 class CopyReader:
     """The state of reading one copy; :mod:`auditor.replay.text_copy` feeds it from text dumps instead of files.
 
-    ``chunks`` gives those of a segment by its number, once each and in order, or why its file could not be opened; the
-    default reads them here.
+    ``chunks`` gives those of a segment by its number, once each and in order, or why its file could not be opened, and
+    ``small`` the content of a file that is read as a whole; the defaults read them here.
     """
 
-    def __init__(self, task: CopyTask, chunks: Callable[[int], Iterator[Chunk] | DecodeError] | None = None) -> None:
+    def __init__(
+        self, task: CopyTask, chunks: Callable[[int], Iterator[Chunk] | DecodeError] | None = None,
+        small: ReadsSmall = read_file,
+    ) -> None:  # fmt: skip
         copy = task.copy
         self.task = task
-        self.chunks = chunks or functools.partial(read_chunks, task)
+        self.chunks, self.small = chunks or functools.partial(read_chunks, task), small
         self.facts = CopyFacts(
             task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
             folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
@@ -207,7 +217,7 @@ class CopyReader:
         """The bytes of a small file, None (and an error noted) when it could not be read."""
         if file is None:
             return None
-        data = read_file(file.place or self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
+        data = self.small(file.place or self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
         if isinstance(data, DecodeError):
             self._error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size

@@ -1,26 +1,31 @@
 """Replicas of a partition whose remote part is the same objects: each is read once, and replayed for every replica.
 
 Reading, checksums and decompression take nearly all of the time; the replay differs, as snapshots and what is local do.
-Memory: the state of all these replays, and the packed headers of one segment (:mod:`auditor.replay.chunks`).
+Memory: the state of all these replays, the packed headers of one segment (:mod:`auditor.replay.chunks`), and at most
+:data:`KEPT_BYTES` of indexes and snapshots.
 """
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.storage import Place, read_file
 from auditor.facts.copy_facts import CopyFacts
 from auditor.replay.chunks import packed, read_chunks, shared_key, unpacked
 from auditor.replay.copy_reader import CopyReader
 from auditor.replay.copy_task import CopyTask
 
+KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next replica
+
 
 def read_sharing(tasks: Sequence[CopyTask]) -> list[CopyFacts]:
     """The facts of each, as reading it alone would give them."""
-    shared = _SharedChunks()
-    readers = [CopyReader(task, functools.partial(shared.chunks, task)) for task in tasks]
+    shared, small = _SharedChunks(), _SharedFiles(tasks)
+    readers = [CopyReader(task, functools.partial(shared.chunks, task), small.read) for task in tasks]
     stored = [reader.open() for reader in readers]
     at = [reader.resume() for reader in readers]
     while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.copy.segments)]:
@@ -67,3 +72,32 @@ class _SharedChunks:
             chunk = unpacked(pack)
             assert not isinstance(chunk, DecodeError)
             yield chunk
+
+
+class _SharedFiles:
+    """Small remote files, each kept until every replica that has it was given it."""
+
+    def __init__(self, tasks: Sequence[CopyTask]) -> None:
+        self.waiting = Counter((f.place, f.name) for t in tasks for f in t.copy.files() if f.place and f.kind != "log")
+        self.kept: dict[tuple[Place, str], bytes | DecodeError] = {}
+        self.size = 0
+
+    def read(self, where: Place, name: str, /, *, limit: int) -> bytes | DecodeError:
+        """The content of a file, or why it cannot be had."""
+        key = (where, name)
+        if key not in self.waiting:  # of one replica alone
+            return read_file(where, name, limit=limit)
+        data = self.kept.pop(key, None)
+        if data is None:
+            data = read_file(where, name, limit=limit)
+        else:
+            self.size -= _bytes_of(data)
+        self.waiting[key] -= 1
+        if self.waiting[key] > 0 and self.size + _bytes_of(data) <= KEPT_BYTES:
+            self.kept[key] = data
+            self.size += _bytes_of(data)
+        return data
+
+
+def _bytes_of(data: bytes | DecodeError) -> int:
+    return 0 if isinstance(data, DecodeError) else len(data)

@@ -170,8 +170,7 @@ class ClusterMetadata:
     def log_entry(self, entry: MetadataEntry) -> Problem | None:
         """Apply a record of the log; one below ``end_offset`` is in the snapshot already, and only looked back at."""
         if entry.offset < self.end_offset:
-            self._look_back(entry)
-            return None
+            return self._look_back(entry)
         missing = None
         if entry.offset > self.end_offset:  # this log is never compacted, so its offsets have no holes
             self.gaps.append((self.end_offset, entry.offset))
@@ -182,11 +181,15 @@ class ClusterMetadata:
             return record if isinstance(record, Problem) else missing
         return self._value(entry, entry.offset, entry.timestamp) or missing
 
-    def _look_back(self, entry: MetadataEntry) -> None:
-        """What a record that a snapshot has taken in says of names that were given twice: no state shows that."""
-        record = None if entry.is_control else decode_metadata_record(entry.value)
-        if not isinstance(record, MetadataRecord):
-            return
+    def _look_back(self, entry: MetadataEntry) -> Problem | None:
+        """What a record that a snapshot has taken in says of names that were given twice: no state shows that. One that
+        cannot be read is said here as in every table."""
+        if entry.is_control:
+            control = decode_control_record(entry.key, entry.value)
+            return control if isinstance(control, Problem) else None
+        record = decode_metadata_record(entry.value)
+        if isinstance(record, Problem):
+            return record
         fields = record.fields
         if record.name == "TopicRecord":
             self._made(fields["name"], entry.timestamp, self._older_producer_id)
@@ -195,6 +198,7 @@ class ClusterMetadata:
             self._removed[self._older_names[fields["topicId"]]] = entry.timestamp
         elif record.name == "ProducerIdsRecord":
             self._older_producer_id = fields["nextProducerId"]
+        return None
 
     def _made(self, name: str, timestamp: int | None, next_producer_id: int | None) -> None:
         if name in self._removed:

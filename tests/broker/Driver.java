@@ -16,9 +16,11 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListOffsetsResult;
 import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
@@ -34,6 +36,7 @@ import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.kafka.common.serialization.Deserializer;
 
 /** Real clients, driven by lines on stdin: {@code command arguments... option=value...}; one line answers each. */
 public final class Driver {
@@ -67,6 +70,7 @@ public final class Driver {
     private Properties settings(Map<String, String> options) {
         Properties p = new Properties();
         p.put("bootstrap.servers", servers);
+        p.put("default.api.timeout.ms", "240000"); // of a machine that has much else to do
         p.putAll(options);
         return p;
     }
@@ -99,9 +103,11 @@ public final class Driver {
             case "load": return start(() -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
             case "copy": return start(() -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
             case "consume": return start(() -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "share": return start(() -> share(a.get(1), a.get(2), Integer.parseInt(a.get(3))));
             case "move": return move(a.get(1), Integer.parseInt(a.get(2)), Integer.parseInt(a.get(3)), a.get(4));
             case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
             case "leader": return leader(a.get(1), Integer.parseInt(a.get(2)));
+            case "end": return end(a.get(1));
             case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
             case "wait": return join();
             default: throw new IllegalArgumentException("what is " + a.get(0));
@@ -176,6 +182,20 @@ public final class Driver {
         return String.valueOf(((TopicDescription) all.get(topic)).partitions().get(partition).leader().id());
     }
 
+    /** The end offsets of all partitions of a topic, added up. */
+    private String end(String topic) throws Exception {
+        Object found = Admin.class.getMethod("describeTopics", Collection.class).invoke(admin, List.of(topic));
+        Map<?, ?> all = (Map<?, ?>) future(found, "allTopicNames").get();
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        ((TopicDescription) all.get(topic)).partitions()
+            .forEach(p -> asked.put(new TopicPartition(topic, p.partition()), OffsetSpec.latest()));
+        long sum = 0;
+        for (ListOffsetsResult.ListOffsetsResultInfo one : admin.listOffsets(asked).all().get().values()) {
+            sum += one.offset();
+        }
+        return String.valueOf(sum);
+    }
+
     /** The transactions that a leader has as open (DescribeProducers): "producer id:first offset" of each. */
     private String open(String topic, int partition) throws Exception {
         TopicPartition at = new TopicPartition(topic, partition);
@@ -217,6 +237,7 @@ public final class Driver {
         p.putIfAbsent("enable.idempotence", "true");
         p.putIfAbsent("acks", "all");
         p.putIfAbsent("linger.ms", "5");
+        p.putIfAbsent("max.block.ms", "240000");
         return new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
@@ -338,6 +359,19 @@ public final class Driver {
         }
         consumer.close();
         producer.close();
+    }
+
+    /** share group topic ms: takes records as a member of a share group (KIP-932). */
+    private void share(String group, String topic, int ms) throws Exception {
+        Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.KafkaShareConsumer");
+        Object consumer = kind.getConstructor(Properties.class, Deserializer.class, Deserializer.class).newInstance(
+            settings(Map.of("group.id", group)), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        kind.getMethod("subscribe", Collection.class).invoke(consumer, List.of(topic));
+        long end = System.currentTimeMillis() + ms;
+        while (System.currentTimeMillis() < end) {
+            kind.getMethod("poll", Duration.class).invoke(consumer, Duration.ofMillis(200));
+        }
+        kind.getMethod("close").invoke(consumer);
     }
 
     /** consume group topic ms: polls and commits by itself, as most consumers do; its ways as options with a dot. */

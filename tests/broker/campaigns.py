@@ -13,29 +13,16 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.broker.cluster import Cluster, Driver
+from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
 from tests.broker.jars import numbers
+from tests.broker.newer_kafka import connect, many, moved, streams, tiered_moved
 from tests.broker.raw_requests import Wire
 
 ROOT = Path(__file__).parents[1] / "data" / "campaigns"
 NAP = 0.5  # seconds until the markers of a finished transaction are surely there
-
-
-@dataclass
-class Made:
-    """A copy of log directories: when it was made (ms), and what an audit of it must say."""
-
-    at: int
-    expect: list[dict[str, Any]]
-
-
-def segment_bytes(version: str, size: int) -> str:
-    """The topic setting for segments below 1 MB."""
-    return f"{'internal.' if numbers(version) >= (4, 1) else ''}segment.bytes={size}"
 
 
 def live(version: str, scratch: Path, target: Path) -> Made:
@@ -313,8 +300,22 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "lively-33": ("3.3.2", "A busy 3.3.2 broker, killed in its work", lambda s, t: lively("3.3.2", s, t, "killed")),
     "lively-39": ("3.9.1", "A busy 3.9.1 broker, copied slowly", lambda s, t: lively("3.9.1", s, t)),
     "lively-40": ("4.0.0", "A busy 4.0.0 broker, copied slowly", lambda s, t: lively("4.0.0", s, t)),
+    "in-turn-42": ("4.2.1", "Three 4.2.1 brokers, killed in turn", lambda s, t: in_turn("4.2.1", s, t)),
     "in-turn-43": (
         "4.3.1", "Three 4.3.1 brokers, killed in turn: markers skipped", lambda s, t: in_turn("4.3.1", s, t),
+    ),
+    "connect-43": (
+        "4.3.1", "Connect's exactly-once source, its worker killed twice", lambda s, t: connect("4.3.1", s, t),
+    ),
+    "many-43": ("4.3.1", "1 307 partitions on one broker", lambda s, t: many("4.3.1", s, t)),
+    "moved-43": (
+        "4.3.1", "Replicas moved between disks and brokers, and a rolling restart", lambda s, t: moved("4.3.1", s, t),
+    ),
+    "streams-43": (
+        "4.3.1", "Streams exactly once by both protocols, killed and restarted", lambda s, t: streams("4.3.1", s, t),
+    ),
+    "tiered-moved-43": (
+        "4.3.1", "Tiered topics moved between brokers", lambda s, t: tiered_moved("4.3.1", s, t),
     ),
     "lively-42": ("4.2.1", "A busy 4.2.1 broker, killed in its work", lambda s, t: lively("4.2.1", s, t, "killed")),
     "lively-43": ("4.3.1", "A busy 4.3.1 broker, copied slowly", lambda s, t: lively("4.3.1", s, t)),

@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.broker.jars import classpath, driver_classpath, numbers
 
@@ -36,10 +37,23 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+@dataclass
+class Made:
+    """A copy of log directories: when it was made (ms), and what an audit of it must say."""
+
+    at: int
+    expect: list[dict[str, Any]]
+
+
+def segment_bytes(version: str, size: int) -> str:
+    """The topic setting for segments below 1 MB."""
+    return f"{'internal.' if numbers(version) >= (4, 1) else ''}segment.bytes={size}"
+
+
 class Jvm:
     """One JVM, its output in a file; ended by its own process id only."""
 
-    def __init__(self, jars: str, main: str, args: list[str], out: Path, heap: str = "512m") -> None:
+    def __init__(self, jars: str, main: str, args: list[str], out: Path, heap: str = "320m") -> None:
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
         options.append("-Dzookeeper.jmx.log4j.disable=true")  # which log4j's successor does not have
         self.out = out.open("ab")
@@ -56,10 +70,18 @@ class Jvm:
 
 
 class Cluster:
-    """Brokers 1..n of one release below ``folder``: KRaft from 3.3 on, with a ZooKeeper before."""
+    """Brokers 1..n of one release below ``folder``: KRaft from 3.3 on, with a ZooKeeper before.
 
-    def __init__(self, version: str, folder: Path, brokers: int = 1, **settings: str) -> None:
-        self.version, self.folder, self.count = version, folder, brokers
+    ``disks``: how many log directories each has; of several, they are folders of their own below one. ``others``:
+    what else of the release is on its class path.
+    """
+
+    def __init__(
+        self, version: str, folder: Path, brokers: int = 1, disks: int = 1, *,
+        others: tuple[str, ...] = (), heap: str = "320m", **settings: str,
+    ) -> None:  # fmt: skip
+        self.version, self.folder, self.count, self.disks, self.heap = version, folder, brokers, disks, heap
+        self.jars = classpath(version, *others)
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.kraft = numbers(version) >= (3, 3)
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,14 +89,21 @@ class Cluster:
         self.controllers = [free_port() for _ in range(brokers)]
         self.jvms: dict[int, Jvm] = {}
         self.zookeeper: Jvm | None = None
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_all(self) -> None:
         if not self.kraft:
             self._start_zookeeper()
-        for broker in range(1, brokers + 1):
+        for broker in range(1, self.count + 1):
             self._configure(broker)
             if self.kraft:
                 self._format(broker)
             self.start(broker)
-        for broker in range(1, brokers + 1):
+        for broker in range(1, self.count + 1):
             self.await_port(broker)
 
     def __enter__(self) -> Self:
@@ -92,6 +121,10 @@ class Cluster:
         """The log directory of a broker."""
         return self.folder / f"broker-{broker}"
 
+    def disk(self, broker: int, number: int) -> Path:
+        """One of several log directories of a broker, counted from 1."""
+        return self.log_dir(broker) / f"disk-{number}"
+
     def _start_zookeeper(self) -> None:
         port = free_port()
         file = self.folder / "zookeeper.properties"
@@ -106,9 +139,10 @@ class Cluster:
 
     def _configure(self, broker: int) -> None:
         replicas = str(self.count)
+        dirs = [self.disk(broker, k + 1) for k in range(self.disks)] if self.disks > 1 else [self.log_dir(broker)]
         p = {
             **SETTINGS,
-            "log.dirs": str(self.log_dir(broker)),
+            "log.dirs": ",".join(map(str, dirs)),
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": "1",
@@ -140,7 +174,7 @@ class Cluster:
     def start(self, broker: int = 1) -> None:
         """Start a broker, for the first time or again."""
         out = self.folder / f"broker-{broker}.out"
-        self.jvms[broker] = Jvm(classpath(self.version), "kafka.Kafka", [str(self._file(broker))], out)
+        self.jvms[broker] = Jvm(self.jars, "kafka.Kafka", [str(self._file(broker))], out, self.heap)
 
     def await_port(self, broker: int = 1, seconds: float = 180) -> None:
         """Wait until a broker listens."""
@@ -160,6 +194,12 @@ class Cluster:
             jvm.process.terminate()
         for broker in list(self.jvms):
             self.jvms.pop(broker).end()
+
+    def restart(self, broker: int = 1) -> None:
+        """A clean shutdown of one broker, and its start; the others of its quorum have to run."""
+        self.jvms.pop(broker).end()
+        self.start(broker)
+        self.await_port(broker)
 
     def kill(self, broker: int = 1) -> None:
         """The end by ``kill -9``."""

@@ -17,11 +17,12 @@ NOT_STARTED = "NO REAL BROKER STARTED"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>auditor.broker</groupId><artifactId>kafka</artifactId><version>{version}</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_{scala}</artifactId><version>{version}</version>
-  </dependency></dependencies>
+  <dependencies>{dependencies}</dependencies>
 </project>
 """
+DEPENDENCY = """<dependency>
+    <groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId><version>{version}</version>{classifier}
+  </dependency>"""
 
 
 def missing_tools() -> str | None:
@@ -35,14 +36,18 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def classpath(version: str) -> str:
-    """The jars of a release, resolved by Maven once."""
-    project = BUILD / version
+def classpath(version: str, *others: str) -> str:
+    """The jars of a release, resolved by Maven once. ``others``: what of its parts besides the broker, and with
+    ``:test`` the tests' jar of one."""
+    project = BUILD / "-".join((version, *(other.replace(":", "-") for other in others)))
     jars = project / "jars"
     if not jars.exists():
         project.mkdir(parents=True, exist_ok=True)
         scala = "2.13" if numbers(version) >= (2, 4) else "2.12"
-        (project / "pom.xml").write_text(POM.format(version=version, scala=scala), encoding="utf-8")
+        pom = POM.format(
+            version=version, dependencies="".join(_dependency(version, a) for a in (f"kafka_{scala}", *others))
+        )
+        (project / "pom.xml").write_text(pom, encoding="utf-8")
         found = subprocess.run(
             ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), CLASSPATH, f"-Dmdep.outputFile={jars}"],
             capture_output=True,
@@ -54,13 +59,24 @@ def classpath(version: str) -> str:
     return jars.read_text(encoding="utf-8")
 
 
+def _dependency(version: str, part: str) -> str:
+    artifact, _, kind = part.partition(":")
+    classifier = f"<classifier>{kind}</classifier>" if kind else ""
+    return DEPENDENCY.format(artifact=artifact, version=version, classifier=classifier)
+
+
 def driver_classpath(version: str) -> str:
     """``Driver.java`` compiled against the clients of a release (2.8 or newer), with their jars."""
-    source = HERE / "Driver.java"
+    return compiled("Driver", version)
+
+
+def compiled(name: str, version: str, *others: str) -> str:
+    """A class of this folder compiled against the parts of a release, with their jars."""
+    source, jars = HERE / f"{name}.java", classpath(version, *others)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    classes = BUILD / version / f"driver-{digest}"
-    if not (classes / "Driver.class").exists():
+    classes = BUILD / version / f"{name.lower()}-{digest}"
+    if not (classes / f"{name}.class").exists():
         classes.mkdir(parents=True, exist_ok=True)
-        command = ["javac", "-nowarn", "-d", str(classes), "-cp", classpath(version), str(source)]
+        command = ["javac", "-nowarn", "-d", str(classes), "-cp", jars, str(source)]
         subprocess.run(command, capture_output=True, text=True, check=True)
-    return f"{classes}{os.pathsep}{classpath(version)}"
+    return f"{classes}{os.pathsep}{jars}"

@@ -167,6 +167,23 @@ def test_a_snapshot_counts_only_when_complete() -> None:
     assert (metadata.features["metadata.version"], metadata.end_offset) == ((27, 9, 1009), 11)
 
 
+def test_what_a_snapshot_has_taken_in_is_read_too() -> None:
+    """A record of a newer release there, and bytes that are none: the state stands, and they are said nonetheless."""
+    snapshot = [
+        entry(0, *reversed(control("SnapshotHeaderRecord", lastContainedLogTimestamp=5))),
+        entry(1, TOPIC),
+        entry(2, *reversed(control("SnapshotFooterRecord"))),
+    ]
+    newer, odd = b"\1\0\5\0", b"\2" + TOPIC[1:]
+    metadata, errors = fold_metadata(
+        [(9, snapshot)], [entry(6, newer), entry(7, odd), entry(8, NO_OP), entry(9, NO_OP)]
+    )
+    assert [(e.position, e.reason, e.detail.partition(": ")[0]) for e in errors] == [
+        (600, "bad_version", "record at offset 6"), (700, "bad_version", "record at offset 7"),
+    ]  # fmt: skip
+    assert (list(metadata.topics), metadata.end_offset) == (["plain"], 10)
+
+
 def test_a_gap_is_reported_once_and_excuses_what_it_hides() -> None:
     metadata, errors = fold_metadata([], [entry(5, NO_OP), entry(6, DIRECTORY_CHANGE), entry(7, PARTITION)])
     assert metadata.gaps == [(0, 5)]

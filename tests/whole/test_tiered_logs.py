@@ -12,13 +12,13 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors import names, tiered
-from auditor.connectors.storage import Place, open_file
+from auditor.connectors.storage import Place, open_file, read_file
 from auditor.facts.at_rest import at_rest
 from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay import chunks
+from auditor.replay import chunks, shared_reading
 from auditor.replay.chunks import read_packed
 from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask, SharingTask
@@ -308,12 +308,20 @@ def test_what_replicas_share_is_read_once_and_gives_each_what_it_would_alone(
         opens[name] += 1
         return open_file(place, name)
 
+    def counted_small(place: Place, name: str, *, limit: int) -> object:
+        small[name] += 1
+        return read_file(place, name, limit=limit)
+
+    small: Counter[str] = Counter()
     monkeypatch.setattr(chunks, "open_file", counted)
+    monkeypatch.setattr(shared_reading, "read_file", counted_small)
     together = read_sharing(shared.tasks)
     assert [at_rest(facts) for facts in together] == [at_rest(facts) for facts in alone]
     remote = {name: count for name, count in opens.items() if name.startswith("plain-0-")}
     assert len(remote) == 13
-    assert set(remote.values()) == {1}
+    beside = {name: count for name, count in small.items() if name.startswith("plain-0-")}
+    assert len(beside) > 3 * 12  # indexes and snapshots
+    assert set(remote.values()) == set(beside.values()) == {1}
 
 
 def test_segments_that_replicas_share_are_one_task(tmp_path: Path) -> None:
