@@ -126,6 +126,7 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     from auditor.outputs import printing, runs
     from auditor.outputs import publish as publishing
     from auditor.outputs.claim import claimed, outside_of
+    from auditor.outputs.delivery import gathered
 
     options = done.options
     _ = done.rule_ids, done.baseline
@@ -135,8 +136,8 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
         spared = done.spared()
         if options.history is not None:
             outside_of(runs.folder_of(options.history, options.run_id or "new"), spared, "--history")
-        with contextlib.closing(done), claimed(options.out, spared) as folder:
-            trace_in.append(options.out)
+        with gathered(options.out, spared) as out, contextlib.closing(done), claimed(out, spared) as folder:
+            trace_in.append(out)
             done.staged(folder)
             if publish is None:
                 _ = done.findings

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 # What drivers raise for what cannot be read; Arrow says of some names of objects that they are invalid.
 REFUSED = (OSError, ValueError, pa.ArrowException)
+# pyarrow opens hdfs:// by Hadoop's own libraries, which no package of Python's brings; hdfs-native does without them.
+_NO_HADOOP = re.compile(r"Unable to load lib(?:jvm|hdfs)")
+_DRIVERS = {"hdfs": "the packages fsspec and hdfs-native, or Hadoop with libhdfs"}
 _ERROR_CODE = re.compile(r"AWS Error ([A-Z_]+)")
 
 LINK = "symbolic link"
@@ -315,16 +318,19 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
         return files, path
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0].replace(uri, f"{scheme}://…")  # a URI may hold a password
-        if not isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError):
+        no_driver = isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError) or _NO_HADOOP.match(reason)
+        if not no_driver:
             raise AuditInputError(f"{scheme}: {reason}; check the URI, its credentials and the network") from error
     try:
         fsspec = importlib.import_module("fsspec.core")  # no dependency: only where a URI needs it
     except ImportError:
-        raise AuditInputError(f"{scheme}: {reason}; install fsspec and its driver, or copy the files") from None
+        wanted = _DRIVERS.get(scheme, "fsspec and its driver")
+        raise AuditInputError(f"{scheme}: {reason}; install {wanted}, or copy the files") from None
     try:
         other, path = fsspec.url_to_fs(uri)
     except (OSError, ValueError, ImportError) as error:
-        raise AuditInputError(f"{scheme}: {type(error).__name__}; install the fsspec driver of this scheme") from error
+        wanted = _DRIVERS.get(scheme, "the fsspec driver of this scheme")
+        raise AuditInputError(f"{scheme}: {type(error).__name__}; install {wanted}") from error
     return pafs.PyFileSystem(pafs.FSSpecHandler(other)), path
 
 

@@ -26,7 +26,7 @@ from auditor.connectors import client_properties
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs import explaining, publish
 from auditor.pipeline import derived_tables, results
-from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.pipeline.options import AuditOptions, out_of, parse_time
 from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 
@@ -195,8 +195,8 @@ class OpenedAudit:
     def write(
         self, out: str | os.PathLike[str], *, tables: bool = False, expectations: bool = False,
         history: str | os.PathLike[str] | None = None, run_id: str | None = None,
-    ) -> Path:  # fmt: skip
-        """Writes what ``auditor audit --out`` writes, with its options of these names, and returns the folder.
+    ) -> Path | str:  # fmt: skip
+        """Writes what ``auditor audit --out`` writes, with its options of these names, and returns the folder or URI.
 
         Errors: ``AuditInputError`` where it cannot be written, is another run's, or is in a log directory.
         """
@@ -205,15 +205,16 @@ class OpenedAudit:
             from auditor.outputs import runs
 
             run_id = runs.new_run_id()
+        where = out_of(os.fspath(out))
         before = self._audit.options
         self._audit.options = dataclasses.replace(
-            before, out=Path(out), tables=tables, expectations=expectations, history=kept, run_id=run_id
+            before, out=where, tables=tables, expectations=expectations, history=kept, run_id=run_id
         )
         try:
             running.write(self._audit)
         finally:
             self._audit.options = before
-        return Path(out)
+        return where
 
     def close(self) -> None:
         """Ends what was started. A session of the caller's stays open."""
@@ -255,11 +256,12 @@ class WhatIf:
         with running.failures():
             return Findings(self._audit.findings, results.findings_table(self._audit))
 
-    def write(self, out: str | os.PathLike[str]) -> Path:
-        """Writes what ``auditor what-if --out`` writes, and returns the folder."""
-        self._audit.options = dataclasses.replace(self._audit.options, out=Path(out))
+    def write(self, out: str | os.PathLike[str]) -> Path | str:
+        """Writes what ``auditor what-if --out`` writes, and returns the folder or URI."""
+        where = out_of(os.fspath(out))
+        self._audit.options = dataclasses.replace(self._audit.options, out=where)
         running.write(self._audit, publish.publish_what_if)
-        return Path(out)
+        return where
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
-from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, parse_time
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, out_of, parse_time
 
 NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
@@ -134,7 +134,9 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
 
 def _what_is_written(g: argparse._ArgumentGroup) -> argparse.Action:
     """Its options; the one for the folder."""
-    out = g.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results are written (required)")
+    out = g.add_argument(
+        "--out", type=out_of, required=True, metavar="DIR", help="where results are written: a folder or URI (required)"
+    )
     g.add_argument(
         "--max-findings", type=int, default=OF_A_RULE, metavar="N",
         help=f"of a rule in a partition (default {OF_A_RULE}; {IN_ALL} times as many in all), those beyond are summed",

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from auditor import running
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     if args.interval <= 0 or (args.until_idle is not None and args.until_idle < 0):
         raise AuditInputError("--interval is above 0 and --until-idle not below 0")
     alerts.check(args.alert)
+    if not isinstance(out := args.out, Path):
+        raise AuditInputError("watch writes as it goes; give it an --out on this machine")
     options = audit_options(args, args.paths)
     say = _quiet if args.quiet else _say_json if args.format == "json" else _say
     shown = printing(args).selection  # what matches nothing yet may come
@@ -78,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
     with running.failures() as trace_in, running.runner(options) as runner:
         first = Audit(options, runner)
         _ = first.rule_ids, first.baseline
-        with claimed(options.out, first.spared()):
-            trace_in.append(options.out)
-            watch = Watch(options, runner, Journal(options.out))
+        with claimed(out, first.spared()):
+            trace_in.append(out)
+            watch = Watch(options, runner, Journal(out))
             return watch.until_idle(args.interval, args.until_idle, report)
 
 
@@ -178,7 +181,7 @@ class Watch:
         lines = self.journal.update(iso(int(self.clock() * 1000)) or "", holding)
         if lines or changed:
             text = "".join(f.to_json() + "\n" for f in found.findings)
-            write_whole(options.out / "findings.jsonl", text)
+            write_whole(Path(options.out) / "findings.jsonl", text)
         return Look(found, changed, lines, holding)
 
     def _read(self, found: Audit) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any, TextIO
 
 from auditor import running
@@ -16,8 +15,9 @@ from auditor.commands.arguments import add_master, add_remote
 from auditor.commands.parser import examples
 from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, named
+from auditor.outputs.delivery import shown
 from auditor.outputs.publish import WHAT_IF, as_json, publish_what_if
-from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.pipeline.options import AuditOptions, out_of, parse_time
 from auditor.pipeline.what_if_audit import WhatIfAudit
 
 Row = dict[str, Any]
@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
         ),
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
-    p.add_argument("--out", type=Path, required=True, help="where results are written")
+    p.add_argument("--out", type=out_of, required=True, help="where results are written: a folder or URI")
     names = [name for name in CHOICES if name != AUTO]
     p.add_argument(
         "--policy", action="append", default=[], choices=names, metavar="NAME",
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(as_json(done.result))
     elif not args.quiet:
         show(done.result, sys.stdout)
-        sys.stdout.write(f"\nwritten: {args.out / WHAT_IF}\n")
+        sys.stdout.write(f"\nwritten: {shown(args.out, WHAT_IF)}\n")
     return done.exit_code()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import answers, output_formats, report_shapes, terminal, verdict
 from auditor.dashboards.selection import Printing, Selection, is_partition, named
+from auditor.outputs import delivery
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
@@ -63,7 +64,7 @@ def show(done: Audit, printing: Printing) -> None:
         sys.stdout.writelines(f.to_json() + "\n" for f in done.open_findings if shown.shows(f.to_dict()))
     rows, summary = described_findings(done), summarise(done)
     width = shutil.get_terminal_size((120, 24)).columns
-    report = str(done.options.out / "report.html")
+    report = delivery.shown(done.options.out, "report.html")
     now = datetime.datetime.now(datetime.UTC)
     if printing.format == "table":
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ

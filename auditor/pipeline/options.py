@@ -21,6 +21,7 @@ DEFAULT_SPLIT_BYTES = 128 << 20
 class AuditOptions:
     """Options of ``auditor audit``. ``as_of`` is in ms, None for the newest broker-written time of the input.
 
+    ``out``: a folder of this machine, or as text the URI of one elsewhere.
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
     ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
     ``remote``: folders with the remote part of tiered topics.
@@ -28,7 +29,7 @@ class AuditOptions:
     """
 
     paths: tuple[str, ...]
-    out: Path
+    out: Path | str
     policy: str = AUTO
     records: bool = False
     fail_on: str = "error"
@@ -70,6 +71,11 @@ class AuditOptions:
         """Whether ``--topic`` lets a topic through; internal topics always come along, for what they know of others."""
         internal = topic.startswith("__")
         return not self.topics or internal or any(fnmatch.fnmatchcase(topic, glob) for glob in self.topics)
+
+
+def out_of(text: str) -> Path | str:
+    """What ``--out`` means: a URI as it is, all else a path."""
+    return text if "://" in text else Path(text)
 
 
 def parse_time(text: str) -> int:

@@ -1,0 +1,44 @@
+"""Environments of Python's beside the project's own, made by pip below ``build/environments`` and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+KEPT = ROOT / "build" / "environments"
+
+
+def python_with(name: str, *requirements: str) -> Path:
+    """The Python of an environment that has exactly these requirements and what they need.
+
+    Skips the test, loudly, where pip cannot get them. Cost: what pip takes, once.
+    """
+    digest = hashlib.sha256(" ".join((sys.version, *requirements)).encode()).hexdigest()[:12]
+    folder = KEPT / f"{name}-{digest}"
+    python = folder / "bin" / "python"
+    if not (folder / ".ready").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(python),
+            "install",
+            "--quiet",
+            "--no-input",
+            *requirements,
+        ]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ran.returncode:
+            pytest.skip(f"NOTHING INSTALLED: pip cannot get {' '.join(requirements)}: {ran.stderr[-500:]}")
+        (folder / ".ready").touch()
+    return python
