@@ -148,13 +148,16 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
     place, first, t = min(judged, key=lambda each: each[:2])
     known = t.entry is not None and t.entry.timeout_ms > 0
     lowest = max(min(offset for _, offset, _ in judged), log.leader.log_start)
+    # A broker that was killed leaves a checkpoint of seconds ago: readers get as far as the transaction all the same.
+    stale = log.high_watermark < lowest and not log.leader.clean_shutdown
+    readable = log.leader.log_end if stale else log.high_watermark
     return {
         "log_dir": log.leader.log_dir,
         "broker_id": log.leader.broker_id,
         "topic": log.topic,
         "partition": log.partition,
-        "last_stable_offset": min(lowest, log.high_watermark),
-        "high_watermark": log.high_watermark,
+        "last_stable_offset": min(lowest, readable),
+        "high_watermark": readable,
         "log_end": log.leader.log_end,
         "producer_id": int(t.row["producer_id"]),
         "producer_epoch": int(t.row["producer_epoch"]),

@@ -20,6 +20,7 @@ from auditor.rules.state_records import TOPIC
 from auditor.rules.view import Cluster, LogView
 from auditor.rules.windows import owner_complete, unmarked_behind
 
+FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
 GONE = "nothing here: its data was deleted already"
 
 
@@ -247,12 +248,31 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
             " Its last transaction ended in COMMIT, so the application may count on them: ask its owner, and send them "
             "again where they are missed."
         )
-    confirm = commands.describe_producers(log.topic, log.partition)
-    command = commands.abort(log.topic, log.partition, int(t.row["first_offset"]))
     return Advice(
         "Abort it, and tell its owner" if committing else "Safe to abort", "act", cost,
-        f"Confirm: {confirm} ; then: {command} . It loses " + ("nothing" if gone else _records(t)),
+        f"{_how_to_abort(log, t)} . It loses " + ("nothing" if gone else _records(t)),
     )  # fmt: skip
+
+
+def _how_to_abort(log: LogView, t: OpenTransaction) -> str:
+    """The commands, for the brokers that the input shows: those below 3.0 take another form, and cannot be asked."""
+    release = log.cluster.release(log.leader.broker_id)
+    producer = int(t.row["producer_id"]), int(t.row["producer_epoch"])
+    by_producer = commands.abort_before_3_0(log.topic, log.partition, *producer, _least_coordinator_epoch(log, t))
+    if release.below is not None and release.below <= FINDS_BY_OFFSET:
+        return f"Confirm that its client is gone, since such an old broker cannot be asked; then: {by_producer}"
+    confirm = commands.describe_producers(log.topic, log.partition)
+    command = commands.abort(log.topic, log.partition, int(t.row["first_offset"]))
+    if release.least >= FINDS_BY_OFFSET:
+        return f"Confirm: {confirm} ; then: {command}"
+    return f"Confirm: {confirm} ; then: {command} ; a broker below 3.0 takes, in place of both: {by_producer}"
+
+
+def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
+    """The coordinator epoch that a marker of the producer must have at least: an older one than stored is fenced."""
+    rows = log.leader.transactions
+    mine = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
+    return max([0, *map(int, mine)])
 
 
 def _records(t: OpenTransaction) -> str:

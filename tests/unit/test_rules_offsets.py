@@ -349,7 +349,7 @@ def test_offsets_of_a_hanging_transaction_are_blocked() -> None:
     assert f.evidence["partitions"] == ["g: t-0"]
     assert " abort " not in f.remedy  # they may be of the transaction that ended in COMMIT
     (f,) = blocked("CompleteAbort", 600_000)
-    assert "abort --topic __consumer_offsets --partition 0 --start-offset 4 ." in f.remedy
+    assert "abort --topic __consumer_offsets --partition 0 --start-offset 4 ;" in f.remedy
 
 
 def test_without_a_coordinator_age_decides() -> None:

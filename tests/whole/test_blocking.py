@@ -208,3 +208,14 @@ def test_what_may_be_in_flight_is_not_counted_as_hanging(tmp_path: Path) -> None
         audit = opened(bank.lab.root, as_of=bank.lab.as_of)
         assert summarise(audit)["open_transactions"] == counted
         assert audit.exit_code() == int(not live)
+
+
+def test_a_killed_broker_s_checkpoint_does_not_say_where_readers_stop(tmp_path: Path) -> None:
+    """It is seconds old: the corpus' broker named 71 as the last stable offset of this partition."""
+    lab = Lab(tmp_path, "hanging-36", "bank.ledger-0")
+    lab.log("bank.ledger-0").checkpoint("replication-offset-checkpoint", 0)
+    (lab.broker() / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    audit = opened(lab.root, as_of=lab.as_of)
+    (row,) = [row for row in audit.blocked if (row["topic"], row["partition"]) == ("bank.ledger", 0)]
+    live = corpora.manifest("hanging-36")["live"]["bank.ledger-0"]
+    assert (row["last_stable_offset"], row["high_watermark"]) == (live["lastStableOffset"], live["highWatermark"])

@@ -215,3 +215,26 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(tmp_path: Path) -> None
         assert "Do not abort it by hand" in row["remedy"]
         assert ABORT not in row["remedy"]
         assert verdict.stands(row, row["standing"]).startswith("it has no time-out")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "by_offset", "by_producer"), [("2.3", False, True), ("3.6", True, False), (None, True, True)]
+)
+def test_brokers_below_3_0_are_given_the_form_that_they_take(
+    protocol: str | None, by_offset: bool, by_producer: bool, tmp_path: Path
+) -> None:
+    """Kafka's TransactionsCommand: --start-offset for brokers on 3.0 or above, the producer's numbers for older ones."""
+    shutil.copytree(corpora.unpack("hanging-011"), tmp_path / "in")
+    if protocol:
+        for properties in (tmp_path / "in").rglob("server*.properties"):
+            kept = [line for line in properties.read_text().splitlines() if "protocol.version" not in line]
+            properties.write_text("\n".join([*kept, f"inter.broker.protocol.version={protocol}", ""]))
+    for meta in (tmp_path / "in").rglob("meta.properties"):  # one without cluster.id shows a broker of 0.11
+        meta.write_text(meta.read_text() + "cluster.id=abcdefghijklmnopqrstuv\n")
+    remedies = [f.remedy for f in opened(tmp_path / "in").findings if f.rule == "hanging-transaction"]
+    assert len(remedies) == 4
+    for remedy in remedies:
+        assert f"{ABORT} --topic" in remedy
+        assert ("--start-offset" in remedy) == by_offset
+        assert ("--producer-id" in remedy and "--coordinator-epoch 0" in remedy) == by_producer
+        assert ("describe-producers" in remedy) == by_offset
