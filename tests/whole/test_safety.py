@@ -223,7 +223,7 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(tmp_path: Path) -> None
 def test_brokers_below_3_0_are_given_the_form_that_they_take(
     protocol: str | None, by_offset: bool, by_producer: bool, tmp_path: Path
 ) -> None:
-    """Kafka's TransactionsCommand: --start-offset for brokers on 3.0 or above, the producer's numbers for older ones."""
+    """Kafka's TransactionsCommand: --start-offset from brokers of 3.0 on, the producer's numbers for older ones."""
     shutil.copytree(corpora.unpack("hanging-011"), tmp_path / "in")
     if protocol:
         for properties in (tmp_path / "in").rglob("server*.properties"):
