@@ -216,9 +216,10 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
     partition, without a full turn of the sequence numbers between them; from sequence 0 on only the same bytes (length
     and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
-    log start is compared with the last one below it, or against the snapshot there.
+    log start is compared with those below it that the file still has, or against the snapshot there.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
-    Can be wrong: a raw segment was restored over a log that already had it. Where the next batch goes on as if this one
+    Can be wrong: a raw segment was restored over a log that already had it; the first copy may lie below the log start,
+    where consumers had read it before it was deleted. Where the next batch goes on as if this one
     had the number that was expected (goes_on_as_expected in the evidence), its number alone is wrong, and its records
     may be there once.
     What to do: deduplicate downstream by producer id, epoch and sequence; raise producer.id.expiration.ms; upgrade

@@ -54,9 +54,10 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
 
     Checks: where neither replica was cleaned, two leader epochs at one offset, or batches of an epoch at or beyond
-    the offset where the leader replica's lineage ends it, whatever the high-watermark checkpoints say (a killed
-    leader's are seconds old); and below both high watermarks each batch against the leader's at the same offset: last
-    offset, checksum, producer fields, leader epoch. Batches with a wrong checksum are left out.
+    the offset where the leader replica's lineage ends it (by its checkpoint where it has written nothing since),
+    whatever the high-watermark checkpoints say (a killed leader's are seconds old); and below both high watermarks each
+    batch against the leader's at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a
+    wrong checksum are left out.
     Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster; consumers
     saw one or the other.
     Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on. That

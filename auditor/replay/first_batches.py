@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, CopyFacts
-from auditor.facts.events import STATE_MAY_BE_LOST, Kind, blank_events
+from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
 from auditor.model import producers as model
 from auditor.replay.producer_columns import column
-from auditor.replay.snapshot_chain import Known, Stored
+from auditor.replay.snapshot_chain import OPEN, Known, Stored
 from auditor.replay.state import SEQUENCES, Replay
 
 STATE = ("producer_epoch", "last_sequence", "last_offset", "last_timestamp")
@@ -26,12 +26,14 @@ PLACES = {
 
 
 class Before(NamedTuple):
-    """What was known of one producer right before its first judged batch; ``offset``: of its last batch."""
+    """What was known of one producer right before its first judged batch; ``offset``: of its last batch,
+    ``open_since``: the first offset of its open transaction by a snapshot, -1 where none says so."""
 
     epoch: int
     sequence: int
     offset: int
     timestamp: int
+    open_since: int
 
 
 def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
@@ -81,6 +83,7 @@ def _known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> tuple[np.nd
     rows = np.flatnonzero(column(replay, "batches") > 0)
     offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
     known = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
+    open_since = np.full(len(rows), -1, np.int64)
     by_snapshot = np.zeros(len(rows), np.bool_)
     for snapshot in sound:
         if not facts.segment_bases[0] <= snapshot.offset <= facts.log_end:
@@ -93,6 +96,8 @@ def _known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> tuple[np.nd
         by_snapshot[newer] |= ~contradicts
         for values, name in zip(known, STATE, strict=True):
             values[newer] = np.where(contradicts, values[newer], entries.column(name, at))
+        open_since[newer] = np.where(contradicts, -1, entries.column(OPEN, at))
+    known.append(open_since)
     sure = (known[0] >= 0) & (known[1] >= 0)
     return rows[sure], [values[sure] for values in known], by_snapshot[sure]
 
@@ -125,7 +130,18 @@ def _event(facts: CopyFacts, pid: int, first: dict[str, int], before: Before, ex
         event["previous_epoch"] = before.epoch
     forgotten = expiration_ms > 0 and first["timestamp"] - before.timestamp >= expiration_ms
     event["context"] = STATE_MAY_BE_LOST if forgotten else 0
+    if kind == Kind.SEQUENCE_GAP and _in_transaction(facts, pid, first["offset"], before):
+        event["context"] |= IN_TRANSACTION
     return event
+
+
+def _in_transaction(facts: CopyFacts, pid: int, offset: int, before: Before) -> bool:
+    """Whether the batch at ``offset`` went on with a transaction that was open before it; then the hole is its own."""
+    t = facts.transactions
+    its = (t["producer_id"] == pid) & (t["first_offset"] <= offset) & (t["last_offset"] >= offset)
+    its &= (t["first_offset"] >= 0) & ((t["first_offset"] < offset) | (before.open_since >= 0))
+    t["gap_offset"][its & (t["gap_offset"] < 0)] = offset
+    return bool(np.any(its))
 
 
 def _what(first: dict[str, int], before: Before) -> tuple[Kind, int]:

@@ -59,6 +59,30 @@ def test_a_retry_of_what_was_deleted_is_stored_twice(tmp_path: Path, same: bool)
     assert list(reported(audited(tmp_path))) == found
 
 
+@pytest.mark.parametrize("snapshot", [True, False], ids=["known by the snapshot there", "known by the batch below"])
+@pytest.mark.parametrize(("commit", "expected"), [
+    (True, ("committed-transaction-hole", "critical")), (False, ("sequence-gap", "error"))])  # fmt: skip
+def test_records_missing_at_the_log_start_inside_a_transaction(
+    tmp_path: Path, snapshot: bool, commit: bool, expected: tuple[str, str]
+) -> None:
+    path = bare_broker.broker(tmp_path, LOG, start=3 if snapshot else 0)
+    log, states = Forged(path, LOG), Coordinator(path, 0)
+    states.state("tx", "Ongoing", (100, 0), BEGAN, LOG, start=BEGAN)
+    if snapshot:
+        log.snapshots[3] = [Producer(100, 0, 2, 2, 2, BEGAN + 12, -1, 0)]
+    else:
+        data(log, 100, 0, BEGAN + 10, transactional=True)
+        log.checkpoint("log-start-offset-checkpoint", 3)
+    batch = data(log, 100, 9, BEGAN + 20, transactional=True)
+    decided = "Commit" if commit else "Abort"
+    states.state("tx", f"Prepare{decided}", (100, 0), BEGAN + SECOND, LOG, start=BEGAN)
+    end(log, batch, commit, BEGAN + SECOND + 4)
+    log.aborted = [] if commit else [(100, 0, log.last["base_offset"])]
+    states.state("tx", f"Complete{decided}", (100, 0), BEGAN + SECOND + 9, start=BEGAN)
+    finish(log, states)
+    assert rules(audited(tmp_path)) == [expected]
+
+
 # A new leader that has written nothing yet
 
 
