@@ -48,12 +48,12 @@ def faults(copy: CopyFacts, intact_from: int) -> Faults:
     )
     t = copy.transactions
     at = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
-    fault = np.where(last >= copy.log_end, BEYOND, NO_MARKER)
+    fault = np.where(last >= copy.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
     known = np.flatnonzero(at >= 0)
     fault[known] = _of_known(copy, at[known], first[known], last[known], stable[known])
     wrong = np.flatnonzero(fault != NONE)
     fault, at = fault[wrong], at[wrong]
-    severity = np.where(fault == COMMITTED, CRITICAL, INFO)
+    severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
     doubted = np.flatnonzero(np.isin(fault, BY_WHAT_IT_HIDES))
     some = wrong[doubted]
     severity[doubted] = np.where(hides(copy, producer[some], first[some], last[some]), CRITICAL, ERROR)

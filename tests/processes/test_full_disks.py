@@ -88,11 +88,13 @@ def test_a_full_disk_at_the_results(tmp_path: Path, master: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_a_full_temporary_folder(tmp_path: Path) -> None:
-    """A run that needs it fails as a whole; one that does not is whole."""
+@pytest.mark.parametrize("master", MASTERS)
+def test_a_full_temporary_folder(tmp_path: Path, master: str) -> None:
+    """A run that needs it fails as a whole; one that does not is whole. Of Spark's: its own folder, and the JVM's."""
     disk, out = tmp_path / "disk", tmp_path / "out"
-    command = [sys.executable, "-m", "auditor.cli", *words(out, "inline[1]", "--tables", "--records")]
-    ran = on_a_small_disk(disk, "4k", *command, TMPDIR=str(disk))
+    command = [sys.executable, "-m", "auditor.cli", *words(out, master, "--tables", "--records")]
+    places = {"TMPDIR": str(disk), "SPARK_LOCAL_DIRS": str(disk), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={disk}"}
+    ran = on_a_small_disk(disk, "8k", *command, **places)
     names = {path.name for path in out.iterdir()} if out.exists() else set()
     assert ran.returncode in (1, 4), ran.stderr
     assert names == {".lock", "failure.log"} if ran.returncode == 4 else {"summary.json", "tables"} < names
@@ -108,8 +110,9 @@ def killed(tmp_path: Path, whose: str, master: str) -> tuple[int, set[str]]:
     return ran.returncode, {path.name for path in out.iterdir()}
 
 
-def test_a_killed_driver_leaves_no_result(tmp_path: Path) -> None:
-    assert killed(tmp_path, "0", "inline[1]") == (-9, {".lock", ".unfinished"})
+@pytest.mark.parametrize("master", MASTERS)
+def test_a_killed_driver_leaves_no_result(tmp_path: Path, master: str) -> None:
+    assert killed(tmp_path, "0", master) == (-9, {".lock", ".unfinished"})
 
 
 @pytest.mark.spark
