@@ -86,8 +86,10 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     proves the contrary, or the snapshot has another one that was idle for longer: brokers expire by their own clocks,
     which stamps of clients say nothing about. It is one undecidable info of a log where the broker's settings are not
     in the input (with the largest producer.id.expiration.ms that fits), and where a replica may have been created
-    again. Brokers up to 2.3 drop a producer with its last data below the log start, and 0.11 stores the offset of an
-    end marker: neither is one. Compacted topics are compared by epochs and open transactions alone.
+    again. None is either: brokers up to 2.3 drop a producer with its last data below the log start; 0.11 stores the
+    offset of an end marker; a replica that was built from remote storage begins without producers (seen with 4.3.1),
+    and may accept a duplicate of a batch from before. Compacted topics are compared by epochs and open transactions
+    alone.
     What to do: with the broker stopped move the wrong snapshot away and keep it, so that an older one is loaded and the
     log replayed; never where the log below it is gone, since nothing else knows the producers from before.
     Source: ProducerStateManager; semantics 1.14

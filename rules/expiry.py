@@ -43,9 +43,23 @@ def verdict(log: LogView, copy: CopyFacts, link: SnapshotLink, d: Difference) ->
     evicted = d.last_offset < copy.log_start  # also -1, of a producer known by its marker alone
     if evicted and log.policy(copy).evicts_below_log_start:
         return EXPLAINED
+    if built_without(copy, link, d):
+        return EXPLAINED
     if d.producer_id in link.unexpired:
         return PROVED
     return _expired(log, copy, link, d.replayed)
+
+
+def built_without(copy: CopyFacts, link: SnapshotLink, d: Difference) -> bool:
+    """Whether this replica, or the one that this snapshot was copied from to remote storage, may have been built from
+    remote storage after the producer wrote.
+
+    Such a replica begins without producers: the snapshot that it fetches is deleted as it reloads its own (seen with
+    4.3.1; TierStateMachine, ProducerStateManager.truncateFullyAndReloadSnapshots).
+    """
+    if not copy.segment_bases or copy.local_start <= copy.segment_bases[0]:
+        return False
+    return len(copy.leader_epochs) > 1 or d.last_offset < copy.local_start <= link.offset
 
 
 def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, stamp: int) -> str:

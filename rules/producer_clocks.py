@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from auditor.base.words import duration
 from auditor.facts.events import Kind
-from auditor.rules.expiry import EXPLAINED, verdict
+from auditor.rules.expiry import EXPLAINED, built_without, verdict
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.producer_sequences import FAMILY
 from auditor.rules.registry import rule
@@ -79,7 +79,9 @@ def _forgotten(log: LogView) -> Iterator[Finding]:
             last = link.went_on.get(d.producer_id, -1)
             if d.name != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
                 continue
-            if d.last_offset < copy.log_start or verdict(log, copy, link, d) != EXPLAINED:
+            if built_without(copy, link, d) or d.last_offset < copy.log_start:
+                continue
+            if verdict(log, copy, link, d) != EXPLAINED:
                 continue
             seen.add(d.producer_id)
             yield log.finding(

@@ -29,6 +29,7 @@ public class StreamsApp {
         }
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(a[4], Consumed.with(Serdes.String(), Serdes.String()))
+            .filter((key, value) -> value != null)
             .map((key, value) -> KeyValue.pair(value.substring(0, 1), value))
             .groupByKey(Grouped.with(Serdes.String(), Serdes.String()))
             .count()

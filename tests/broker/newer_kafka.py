@@ -263,13 +263,25 @@ def many(version: str, scratch: Path, target: Path) -> Made:
         for name in names[:-1]:
             run(f"topic {name} 50 1")
         run(f"topic {names[-1]} {PARTITIONS - 50 * len(names[:-1])} 1")
+        working(run, names[0])
+        _until_there(cluster.log_dir())
+        ms = 60_000
         for k, name in enumerate(names[:8]):
-            run(f"load t{k} {name} 30000 parts=50 n=1 size=8 pause=150 abort=6")
+            run(f"load t{k} {name} {ms} parts=50 n=1 size=8 pause=150 abort=6")
         for name in names[8:16]:
-            run(f"load - {name} 30000 parts=50 n=1 size=8 pause=200")
-        run("copy copier wide.00 wide.20 30000")
-        run("consume reader wide.01 30000 group.protocol=consumer")
-        time.sleep(25)
+            run(f"load - {name} {ms} parts=50 n=1 size=8 pause=200")
+        run(f"copy copier {names[0]} {names[20]} {ms}")
+        run(f"consume reader {names[1]} {ms} group.protocol=consumer")
+        until_written(run, names[7], 100)
         at = cluster.copy(target)
         run("wait")
         return Made(at, [])
+
+
+def _until_there(folder: Path, seconds: float = 400) -> None:
+    """Wait until a broker has made the folders of all partitions."""
+    until = time.monotonic() + seconds
+    while len(list(folder.glob("wide.*"))) < PARTITIONS:
+        if time.monotonic() > until:
+            raise RuntimeError("partitions are missing")
+        time.sleep(1)
