@@ -1,4 +1,4 @@
-"""Kafka releases from Maven Central: the class path of a broker, and the driver of the real clients compiled for it."""
+"""Releases from Maven Central: the class path of a broker, and the driver of the real clients compiled for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ CLASSPATH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classp
 NOT_STARTED = "NO REAL BROKER STARTED"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>auditor.broker</groupId><artifactId>kafka</artifactId><version>{version}</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_{scala}</artifactId><version>{version}</version>
-  </dependency></dependencies>
+  <groupId>auditor.tests</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>{dependencies}</dependencies>
 </project>
 """
+DEPENDENCY = """<dependency>
+    <groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>
+  </dependency>"""
 
 
 def missing_tools() -> str | None:
@@ -36,13 +37,19 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def classpath(version: str) -> str:
-    """The jars of a release, resolved by Maven once."""
-    project = BUILD / version
+    """The jars of a release of Kafka."""
+    scala = "2.13" if numbers(version) >= (2, 4) else "2.12"
+    return resolved(version, f"org.apache.kafka:kafka_{scala}:{version}")
+
+
+def resolved(name: str, *coordinates: str) -> str:
+    """The class path of ``GROUP:ARTIFACT:VERSION`` and all that they need. Maven finds it once, for that ``name``."""
+    project = BUILD / name
     jars = project / "jars"
     if not jars.exists():
         project.mkdir(parents=True, exist_ok=True)
-        scala = "2.13" if numbers(version) >= (2, 4) else "2.12"
-        (project / "pom.xml").write_text(POM.format(version=version, scala=scala), encoding="utf-8")
+        dependencies = "".join(DEPENDENCY.format(*each.split(":")) for each in coordinates)
+        (project / "pom.xml").write_text(POM.format(dependencies=dependencies), encoding="utf-8")
         found = subprocess.run(
             ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), CLASSPATH, f"-Dmdep.outputFile={jars}"],
             capture_output=True,
@@ -50,17 +57,21 @@ def classpath(version: str) -> str:
             check=False,
         )
         if found.returncode:
-            pytest.skip(f"{NOT_STARTED}: Maven cannot get the jars of Kafka {version}:\n{found.stdout[-500:]}")
+            pytest.skip(f"{NOT_STARTED}: Maven cannot get {', '.join(coordinates)}:\n{found.stdout[-500:]}")
     return jars.read_text(encoding="utf-8")
 
 
 def driver_classpath(version: str) -> str:
     """``Driver.java`` compiled against the clients of a release (2.8 or newer), with their jars."""
-    source = HERE / "Driver.java"
+    return compiled(HERE / "Driver.java", BUILD / version, classpath(version))
+
+
+def compiled(source: Path, project: Path, jars: str) -> str:
+    """The class path ``jars`` and before it the one class of a source, compiled below ``project`` once."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    classes = BUILD / version / f"driver-{digest}"
-    if not (classes / "Driver.class").exists():
+    classes = project / f"{source.stem.lower()}-{digest}"
+    if not (classes / f"{source.stem}.class").exists():
         classes.mkdir(parents=True, exist_ok=True)
-        command = ["javac", "-nowarn", "-d", str(classes), "-cp", classpath(version), str(source)]
+        command = ["javac", "-nowarn", "-d", str(classes), "-cp", jars, str(source)]
         subprocess.run(command, capture_output=True, text=True, check=True)
-    return f"{classes}{os.pathsep}{classpath(version)}"
+    return f"{classes}{os.pathsep}{jars}"
