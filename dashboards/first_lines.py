@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from auditor.base.words import plural
-from auditor.dashboards import answers, causes, happened, verdict
+from auditor.dashboards import answers, causes, happened, remedies, verdict
 from auditor.dashboards.selection import ALL, Selection
 from auditor.dashboards.text_columns import wrap
 from auditor.dashboards.wording import (
@@ -20,6 +20,7 @@ from auditor.dashboards.wording import (
     offsets,
     pieces,
     short_fingerprint,
+    unsaid,
     visible,
     who,
 )
@@ -46,7 +47,7 @@ def answer(
     """
     decided = verdict.of_run(findings, summary)
     lines = top(decided, summary, width, now)
-    for finding in decided.lost[:1]:
+    for finding in decided.lost[:SHOWN]:
         lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
     held, named = ([row for row in rows if shown.holds(dict(row.holder.row))] for rows in (decided.held, decided.named))
     holders = [causes.Held([row]) for row in held] if every else causes.holders(held)
@@ -57,6 +58,7 @@ def answer(
     lines += ["", *wrap(f"And {len(rest):,} more {_are(len(rest))} blocked:", width)] if rest else []
     for row in rest[:NAMED]:
         lines += _indented(_brief(row), width, 2)
+    lines += _grave(remedies.remedies(findings, decided.held), width)
     if named:
         lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
     for row in named[:NAMED]:
@@ -95,6 +97,28 @@ def _alike(rows: Sequence[answers.Blocked], width: int) -> list[str]:
     said = f"the same in {plural(len(rows), 'more partition')}: {'; '.join(places[:SHOWN])}{more}"
     said += " (--verbose: the commands for each)"
     return _indented(said, width, 4)
+
+
+def _grave(found: Sequence[remedies.Remedy], width: int) -> list[str]:
+    """What to do about what holds no partition, the gravest first."""
+    lines = ["", "What to do:"] if found else []
+    for one in found[: remedies.SHOWN]:
+        place = log_name(one.first) or one.first["file"] or "the cluster"
+        more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
+        lines += _indented(f"{' and '.join(one.rules)}: {place}{more}", width, 2)
+        lines += _remedy(one.text, width)
+    if rest := found[remedies.SHOWN :]:
+        rules = ", ".join(rule for one in rest for rule in one.rules)
+        lines += _indented(f"and about {rules}: auditor explain", width, 2)
+    return lines
+
+
+def _remedy(text: str, width: int) -> list[str]:
+    """A remedy, each command on one line of its own, however narrow the terminal, so that it can be pasted."""
+    lines = []
+    for kind, said in pieces(text):
+        lines += [f"      {visible(said)}"] if kind == "command" else _indented(said.strip(" ;:"), width, 4)
+    return lines
 
 
 def _numbers(partitions: Sequence[int]) -> str:
@@ -154,10 +178,7 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
         lines += _indented(f"groups that cannot start: {', '.join(row.groups[:SHOWN])}", width, 4)
     advice = holder.advice
     lines += _indented(f"{advice.verdict}. {advice.cost}", width, 4)
-    for kind, text in pieces(holder.remedy):
-        # A command stays on one line, however narrow the terminal, so that it can be pasted.
-        lines += [f"      {visible(text)}"] if kind == "command" else _indented(text.strip(" ;:"), width, 4)
-    return [*lines, *_behind(row, width)]
+    return [*lines, *_remedy(unsaid(holder.remedy, advice.verdict), width), *_behind(row, width)]
 
 
 def _behind(row: answers.Blocked, width: int) -> list[str]:

@@ -13,7 +13,7 @@ from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.junit import junit
 from auditor.dashboards.row_formats import csv_lines, escaped, markdown_lines
 from auditor.dashboards.sarif import sarif
-from auditor.dashboards.wording import Finding, pieces, place, visible, who
+from auditor.dashboards.wording import Finding, pieces, place, unsaid, visible, who
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
 OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
@@ -57,7 +57,7 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
         stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder.row, holder.standing)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
         yield f"{escaped(holder.advice.verdict)}. {escaped(holder.advice.cost)}\n"
-        for kind, text in pieces(holder.remedy):
+        for kind, text in pieces(unsaid(holder.remedy, holder.advice.verdict)):
             # Indented by four a command is code, whatever signs it holds.
             yield f"\n    {visible(text)}\n" if kind == "command" else f"\n{escaped(text.strip(' ;:'))}\n"
     if decided.accepted:

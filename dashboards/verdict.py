@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.words import duration, plural
+from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
 from auditor.dashboards.wording import Finding, instant
@@ -142,6 +142,8 @@ def stands(row: Mapping[str, Any], standing: str) -> str:
     """
     if standing == "unknown" and not _ageless(row):
         return "nothing in the input shows its time-out, or whether it is open still"
+    if standing == "waiting" and row.get("timeout_ms") == NO_TIMEOUT_MS:
+        return "it has no time-out (two-phase commit): only its application ends it"
     return STANDINGS[standing]
 
 

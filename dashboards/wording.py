@@ -136,6 +136,13 @@ def short_fingerprint(finding: Finding) -> str:
     return str(finding.get("fingerprint") or "")[:FINGERPRINT_SHOWN]
 
 
+def unsaid(remedy: str, verdict: str) -> str:
+    """A remedy that stands behind its verdict ("Wait", "Do not abort"), without saying that again."""
+    said = re.match(rf"{re.escape(verdict)}(?:, [^:.]*)?: +", remedy)
+    rest = remedy[said.end() :] if said else remedy
+    return rest[:1].upper() + rest[1:] if said and rest.split(" ")[0].isalpha() else rest
+
+
 def pieces(remedy: str) -> list[tuple[str, str]]:
     """A remedy as ``(kind, text)`` in reading order: kind is ``text``, ``code`` (a name) or ``command`` (to be copied).
 

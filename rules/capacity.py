@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from auditor.base.words import duration, plural
 from auditor.facts.copy_facts import CopyFacts
@@ -294,9 +295,13 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
 
 
 def _verdicts(log: LogView) -> list[dict[str, Any]]:
-    """The rows of table ``verdicts`` of the leader replica; a plain audit has none."""
+    """The rows of table ``verdicts`` of the leader replica, ``max_timestamp`` in ms; a plain audit has none."""
     table = log.leader.tables.get("verdicts")
-    return [] if table is None else table.to_pylist()
+    if table is None:
+        return []
+    times = table["max_timestamp"].cast(pa.int64())  # a client may write years that Python's dates do not hold
+    rows: list[dict[str, Any]] = table.drop_columns(["max_timestamp"]).append_column("max_timestamp", times).to_pylist()
+    return rows
 
 
 @rule("what-if-rejection", family=FAMILY, severity="info", what_if=True)
@@ -381,6 +386,6 @@ def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: dict[st
         transactional_id=log.owner(v["producer_id"]),
         file=v["file"],
         position=v["position"],
-        time_ms=None if v["max_timestamp"] is None else int(v["max_timestamp"].timestamp() * 1000),
+        time_ms=v["max_timestamp"],
         **more,
     )

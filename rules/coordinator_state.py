@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.base.words import duration
+from auditor.base.words import NO_TIMEOUT_MS, duration
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
 from auditor.model.hashing import partition_for
 from auditor.rules import blocking, commands, outdated, repairs, safety
@@ -174,11 +174,16 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
             log,
             "transaction-timeout-too-large",
             "info",
-            f"{tid} has a transaction time-out of {duration(last.timeout_ms)}"
-            + (" and commits offsets" if offsets else ""),
+            f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
             evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
         )
+
+
+def _timeout(ms: int) -> str:
+    if ms == NO_TIMEOUT_MS:
+        return "no transaction time-out (two-phase commit)"
+    return f"a transaction time-out of {duration(ms)}"
 
 
 @rule("key-in-wrong-partition", family=FAMILY, severity="error")

@@ -86,6 +86,7 @@ def _in_flight_tail(copy: CopyFacts, e: Event) -> bool:
     family=FAMILY,
     severity="warning; error before the newest segment; info in a live directory",
     prevented_by=(IN_SYNC_REPLICAS,),
+    loses=True,
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
@@ -133,6 +134,7 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
             "high_watermark": copy.high_watermark,
             "in_flight": True if severity == "info" and live else None,
         },
+        remedy=repairs.keep_tail(log, copy) if beyond else "",
     )
 
 

@@ -91,7 +91,8 @@ class Rule:
     @property
     def remedy(self) -> str:
         """What to do, in general; a finding says it with its own names."""
-        return self.sections["What to do"]
+        said = self.sections["What to do"]
+        return said[0].upper() + said[1:] if said.split()[0].isalpha() else said
 
     def declared(self) -> dict[str, Any]:
         """What pages need of it, as plain data: see :func:`described`."""

@@ -90,8 +90,17 @@ def rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
     """
     return (
         f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
-        f"then): copy the folder to a safe place, read the copy ({commands.dump(None, '--print-data-log')}), and "
+        f"then): copy the folder to a safe place, and read the copy: {commands.dump(None, '--print-data-log')} ; "
         f"produce again what is missed; set unclean.leader.election.enable=false for {log.topic}. {LOOK}"
+    )
+
+
+def keep_tail(log: LogView, copy: CopyFacts) -> str:
+    """Keeping the torn end of a log that holds acknowledged records, before a start cuts it off."""
+    return (
+        f"Copy {copy.folder} of broker {copy.broker_id} to a safe place before that broker starts: it cuts these bytes "
+        f"off. Let an in-sync replica that has the records lead; who is in the Isr: "
+        f"{commands.describe_topic(log.topic)} . {LOOK}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,12 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
             yield _unclean(log, election)
 
 
+def _in_sync(brokers: Sequence[int]) -> str:
+    if not brokers:
+        return "nobody was in sync"
+    return f"in sync {'was' if len(brokers) == 1 else 'were'} {', '.join(map(str, brokers))}"
+
+
 def _unclean(log: LogView, election: Election) -> Finding:
     pair = next((p for p in replica_pairs(log) if p.copy.broker_id == election.last_leader), None)
     begins = next((at for epoch, at in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
@@ -116,7 +122,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
         "unclean-election",
         severity,
         f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch} without having been "
-        f"in sync (in sync were {list(election.isr_before)}): {meaning}",
+        f"in sync ({_in_sync(election.isr_before)}): {meaning}",
         offset=begins,
         time_ms=election.time,
         evidence={
@@ -222,8 +228,8 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         },
         remedy=repairs.rescue(log, copy, first)
         if lost is not None
-        else f"Compare both at offset {first} ({commands.dump(None, '--print-data-log')} of each), and the leader "
-        f"epochs in the evidence; if broker {leader.broker_id} is right, {repairs.refetch(log, copy, leader)}",
+        else f"Compare both at offset {first}: {commands.dump(None, '--print-data-log')} ; look at the leader "
+        f"epochs in the evidence too; if broker {leader.broker_id} is right, {repairs.refetch(log, copy, leader)}",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from auditor.base.words import plural
+from auditor.base.words import NO_TIMEOUT_MS, plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import commands, repairs
 from auditor.rules.coordinator_history import Entry
@@ -115,8 +115,8 @@ def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
     sound = next((c for c, why in against if why is None), None)
     if sound is not None:
         how = (
-            f"broker {sound.broker_id} has the marker, and all that the leader has. If it is in the Isr "
-            f"({commands.describe_topic(log.topic)} shows it), {repairs.lead(log, sound)}. The other replicas do not "
+            f"broker {sound.broker_id} has the marker, and all that the leader has. Who is in the Isr: "
+            f"{commands.describe_topic(log.topic)} ; if it is, {repairs.lead(log, sound)}. The other replicas do not "
             "fetch the marker by themselves: after that let each be fetched again, one by one"
         )
     else:
@@ -178,14 +178,28 @@ def _of_coordinator(log: LogView, t: OpenTransaction, entry: Entry, gone: bool) 
     describe = commands.describe_id(entry.transactional_id)
     if entry.state in DECIDING:
         return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
+    loses = GONE if gone else f"{_records(t)}, which its client has to send again"
+    if entry.timeout_ms == NO_TIMEOUT_MS:
+        return _of_two_phases(entry, loses)
     if t.klass == "active":
         return Advice("Wait", "wait", "Nothing is lost: it ends by itself, at its time-out at the latest.",
-                      f"Wait: it ends by itself at its time-out. {describe} . {repairs.LOOK}")  # fmt: skip
-    loses = GONE if gone else f"{_records(t)}, which its client has to send again"
+                      f"Wait: {describe} shows since when it is open, and its time-out. {repairs.LOOK}")  # fmt: skip
     return Advice(
         "Find its client first", "ask",
         "An abort cuts off a client that may still be at work; waiting costs its readers' time.",
         unended(entry.transactional_id, entry.partition, loses),
+    )  # fmt: skip
+
+
+def _of_two_phases(entry: Entry, loses: str) -> Advice:
+    """It takes part in a two-phase commit: its coordinator never ends it by itself (KIP-939)."""
+    return Advice(
+        "Find its application", "ask",
+        "It has no time-out (two-phase commit): it waits until its application commits or aborts it, and only that "
+        "knows which of both was decided.",
+        f"{commands.describe_id(entry.transactional_id)} ; then let its application end it: started again with the "
+        "same transactional.id and its own state, it commits or aborts what it had prepared. Do not abort it by hand: "
+        f"what other systems have committed with it would be missing here. When it is aborted it loses {loses}",
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from auditor.connectors.codec import batch_columns as col
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.model import releases
-from auditor.rules import commands
+from auditor.rules import commands, repairs
 from auditor.rules.culprits import Place, blamed
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -209,7 +209,8 @@ def _invalid(log: LogView, run: list[Event], what: list[str], rule_id: str, **ev
             **error_code("INVALID_RECORD"),
             **evidence,
         },
-        remedy=commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
+        remedy=f"Look at it: {commands.dump(log.leader.file(int(e['segment'])), '--deep-iteration')} ; find the client "
+        f"by its producer id. {repairs.LOOK}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+NO_TIMEOUT_MS = 2**31 - 1  # what a coordinator stores as the time-out of a client of two-phase commit (KIP-939)
 _DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 

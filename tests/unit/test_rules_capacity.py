@@ -252,6 +252,12 @@ def test_only_what_was_never_stored_is_a_false_duplicate() -> None:
     assert f.timestamp == "1970-01-01T00:00:00.000Z"
 
 
+def test_a_client_s_time_beyond_the_year_9999_is_no_obstacle() -> None:
+    (f,) = found(with_verdicts(verdict(max_timestamp=2**62)), "what-if-rejection")
+    assert f.timestamp is None
+    assert f.offset == 5
+
+
 def test_a_plain_audit_never_hears_of_policies() -> None:
     assert found(log_of(gone()), "what-if-rejection") == found(log_of(gone()), "draft-false-duplicate") == []
     catalogue = registry.load()

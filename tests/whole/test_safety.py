@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from auditor.dashboards import verdict
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
@@ -201,3 +202,16 @@ def test_no_marker_is_to_be_written_by_hand_where_the_input_may_lack_it(tmp_path
     assert not about(audit)
     assert not [f for f in audit.findings if "WriteTxnMarkers" in f.remedy]
     assert "may be there already" in row["remedy"]
+
+
+def test_a_two_phase_commit_is_not_said_to_end_by_itself(tmp_path: Path) -> None:
+    """Its coordinator never ends it (KIP-939): the corpus has such transactions of a 4.3 broker, two days old."""
+    root = corpora.unpack("twopc-43")
+    audit = opened(root, as_of=corpora.manifest("twopc-43")["as_of"])
+    held = [row for row in audit.blocked if row["timeout_ms"] == 2**31 - 1]
+    assert held
+    for row in held:
+        assert row["advice"]["verdict"] == "Find its application"
+        assert "Do not abort it by hand" in row["remedy"]
+        assert ABORT not in row["remedy"]
+        assert verdict.stands(row, row["standing"]).startswith("it has no time-out")

@@ -1,0 +1,60 @@
+"""What to do about critical and error findings that hold no partition: the same on the page and on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from auditor.dashboards.answers import Blocked, unaccepted
+from auditor.dashboards.wording import SEVERITIES, Finding
+
+GRAVE = ("critical", "error")
+SHOWN = 4
+
+
+@dataclass(slots=True)
+class Remedy:
+    """One text, given for the findings of one or more rules. ``first``: the finding that it names; ``count``: of the
+    findings of these rules."""
+
+    text: str
+    severity: str
+    rules: list[str]
+    first: Finding
+    count: int
+
+
+def remedies(findings: Sequence[Finding], held: Sequence[Blocked]) -> list[Remedy]:
+    """One remedy for each rule with critical or error findings, the gravest first: loss before the rest, then many
+    before few. Rules whose findings are about the partitions in ``held`` are left out: what to do about these stands
+    with them. Findings that a baseline accepts are left out too. Cost: linear."""
+    answered = {finding["rule"] for row in held for finding in row.holder.findings}
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in unaccepted(findings):
+        if finding["severity"] in GRAVE and finding["rule"] not in answered:
+            by_rule.setdefault(finding["rule"], []).append(finding)
+    return _merged(sorted(by_rule.values(), key=_order))
+
+
+def _order(found: Sequence[Finding]) -> tuple[int, bool, int, str]:
+    worst = _worst(found)
+    kept = not (worst.get("declared") or {}).get("loses")
+    return SEVERITIES.index(worst["severity"]), kept, -len(found), worst["rule"]
+
+
+def _worst(found: Sequence[Finding]) -> Finding:
+    return min(found, key=lambda finding: SEVERITIES.index(finding["severity"]))
+
+
+def _merged(rules: Collection[Sequence[Finding]]) -> list[Remedy]:
+    """Rules with the same text share it: two rules may find the two sides of one loss."""
+    made: dict[str, Remedy] = {}
+    for found in rules:
+        first = _worst(found)
+        text = str(first.get("remedy") or "")
+        if text in made:
+            made[text].rules.append(first["rule"])
+            made[text].count += len(found)
+        elif text:
+            made[text] = Remedy(text, first["severity"], [first["rule"]], first, len(found))
+    return list(made.values())

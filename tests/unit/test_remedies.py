@@ -1,0 +1,75 @@
+"""What to do about what holds no partition: on the page and on the terminal, each remedy once, the gravest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from auditor.dashboards import remedies, wording
+from auditor.dashboards.report import render_report
+from tests.unit import report_samples as samples
+from tests.unit.test_terminal import printed
+
+KEEP = "Keep a-0: kafka-dump-log.sh --files SEGMENT --print-data-log ; produce again what is missed."
+
+
+def grave(rule: str, severity: str, remedy: str, **given: Any) -> dict[str, Any]:
+    return samples.finding(rule=rule, severity=severity, topic="a", partition=0, remedy=remedy, **given)
+
+
+FOUND = [
+    grave("sequence-gap", "error", "Compare the replicas."),
+    grave("sequence-gap", "error", "Compare the replicas."),
+    grave("epoch-regression", "critical", "Look at the leader epochs."),
+    grave("replica-divergence", "critical", KEEP),
+    grave("unclean-election", "critical", KEEP),
+    grave("offset-regression", "warning", "Find the writer."),
+]
+
+
+def test_loss_comes_first_and_rules_with_one_text_share_it() -> None:
+    rows = [(one.text, one.severity, one.rules, one.count) for one in remedies.remedies(FOUND, [])]
+    assert rows == [
+        (KEEP, "critical", ["replica-divergence", "unclean-election"], 2),
+        ("Look at the leader epochs.", "critical", ["epoch-regression"], 1),
+        ("Compare the replicas.", "error", ["sequence-gap"], 2),
+    ]
+
+
+def test_what_a_baseline_accepts_asks_for_nothing() -> None:
+    accepted = [finding | {"accepted": {"reason": "known"}} for finding in FOUND]
+    assert remedies.remedies(accepted, []) == []
+
+
+def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:
+    lines = printed(FOUND, samples.empty_summary(), 60).splitlines()
+    start = lines.index("What to do:")
+    assert lines[start + 1 : start + 6] == [
+        "  replica-divergence and unclean-election: a-0 and 1 more",
+        "  finding",
+        "    Keep a-0",
+        "      kafka-dump-log.sh --files SEGMENT --print-data-log",
+        "    produce again what is missed.",
+    ]
+    assert start < lines.index("Findings by cause:")
+
+
+def test_the_page_gives_a_shared_remedy_once() -> None:
+    page = render_report(FOUND, samples.empty_summary(), [], [])
+    card = page[page.index('id="q3"') : page.index('id="q4"')]
+    assert card.count("produce again what is missed.") == 1
+    assert "Find the writer." not in card  # a warning is for the table
+
+
+@pytest.mark.parametrize(
+    ("remedy", "verdict", "rest"),
+    [
+        ("Do not abort, for it was decided COMMIT: no replica has it.", "Do not abort", "No replica has it."),
+        ("Wait: kafka-transactions.sh --bootstrap-server B list shows it", "Wait", "kafka-transactions.sh "
+         "--bootstrap-server B list shows it"),
+        ("Confirm: look", "Safe to abort", "Confirm: look"),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_not_said_twice(remedy: str, verdict: str, rest: str) -> None:
+    assert wording.unsaid(remedy, verdict) == rest
