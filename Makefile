@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-unit test-cluster test-live test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
+.PHONY: help setup demo test test-unit test-cluster test-yarn test-live test-airflow test-browser docs airflow-env check bench nightly fuzz fuzz-coverage sbom mutants picture dist lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ test-unit: setup ## the unit tests alone: no JVM, no processes, within a minute
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker
+
+test-yarn: setup ## hdfs:// and spark-submit on Hadoop's own mini clusters: client and cluster mode (several minutes)
+	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_hadoop.py
 
 test-live: setup ## auditor live against real brokers 2.8, 3.6 and 4.1: a hang made, found, closed, gone (about 3 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest tests/cluster/test_live.py

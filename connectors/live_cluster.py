@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import struct
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
-from kafka.errors import KafkaError, NoError, for_code
+from kafka.errors import KafkaError, NoError, TransactionalIdAuthorizationFailedError, for_code
 from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.admin.transactions import (
@@ -203,9 +204,10 @@ class LiveCluster:
 
     def transactions(self, brokers: Iterable[int], most: int) -> dict[str, Listing] | None:
         """The transactional ids in the coordinators' memory (3.0 and newer), at most ``most`` open ones of each in
-        full; None where one does not answer.
+        full; None where one does not answer, or does not show all of them to this user.
         """
         found: dict[str, Listing] = {}
+        node = None
         for node in brokers:
             answer = self._ask(ListTransactionsRequest, node, f"transactions on broker {node}")
             if answer is None or self._bad(answer.error_code, None, f"transactions on broker {node}"):
@@ -213,7 +215,21 @@ class LiveCluster:
             mine = {t.transactional_id: Listing(t.transaction_state, t.producer_id) for t in answer.transaction_states}
             going = [tid for tid, t in sorted(mine.items()) if t.state in ("Ongoing", "PrepareCommit", "PrepareAbort")]
             found |= mine | self._described(node, going[:most])
-        return found
+        return found if self._sees_every_id(node) else None
+
+    def _sees_every_id(self, node: int | None) -> bool:
+        """Whether this user may see any transactional id there is.
+
+        ListTransactions leaves out those that it may not see without a word, and what is left out would be taken for
+        forgotten. A broker looks for the right to an id before it looks for the id.
+        """
+        none = f"auditor-{uuid.uuid4()}"
+        answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=[none]), node, "transactional ids")
+        if answer is None:
+            return False
+        codes = {t.error_code for t in answer.transaction_states}
+        refused = TransactionalIdAuthorizationFailedError.errno
+        return refused not in codes or not self._bad(refused, None, "transactional ids")
 
     def _described(self, node: int, ids: list[str]) -> dict[str, Listing]:
         """The same ids with their epochs and partitions."""

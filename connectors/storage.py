@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # What drivers raise for what cannot be read; Arrow says of some names of objects that they are invalid.
 REFUSED = (OSError, ValueError, pa.ArrowException)
 # pyarrow opens hdfs:// by Hadoop's own libraries, which no package of Python's brings; hdfs-native does without them.
-_NO_HADOOP = re.compile(r"Unable to load lib(?:jvm|hdfs)")
+_NO_HADOOP = re.compile(r"(?:Unable|Prior attempt) to load lib(?:jvm|hdfs)")
 _DRIVERS = {"hdfs": "the packages fsspec and hdfs-native, or Hadoop with libhdfs"}
 _ERROR_CODE = re.compile(r"AWS Error ([A-Z_]+)")
 
@@ -139,7 +139,9 @@ def place(path: str) -> Place:
             raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
         return found
     _, inner = filesystem(path)
-    system = urllib.parse.urlunsplit(parts._replace(path=""))  # one for all PATHs in it, so that places compare equal
+    system = f"{parts.scheme}://{parts.netloc}"  # one for all PATHs in it, so that places compare equal
+    if parts.query:
+        system += f"?{parts.query}"
     found = Place(system, inner.rstrip("/") or inner)
     if _info(found).type.name == "NotFound":
         raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")

@@ -33,7 +33,9 @@ def add_parser(commands: Any) -> None:
         ),
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
-    p.add_argument("--out", type=out_of, required=True, help="where results are written: a folder or URI")
+    p.add_argument(
+        "--out", type=out_of, required=True, metavar="DIR", help="where results are written: a folder or URI"
+    )
     names = [name for name in CHOICES if name != AUTO]
     p.add_argument(
         "--policy", action="append", default=[], choices=names, metavar="NAME",

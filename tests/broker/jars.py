@@ -1,4 +1,4 @@
-"""Kafka releases from Maven Central: the class path of a broker, and the driver of the real clients compiled for it."""
+"""Releases from Maven Central: the class path of a broker, and the driver of the real clients compiled for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CLASSPATH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classp
 NOT_STARTED = "NO REAL BROKER STARTED"
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
-  <groupId>auditor.broker</groupId><artifactId>kafka</artifactId><version>{version}</version><packaging>pom</packaging>
+  <groupId>auditor.tests</groupId><artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>{dependencies}</dependencies>
 </project>
 """
 DEPENDENCY = """<dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId><version>{version}</version>{classifier}
+    <groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>{3}
   </dependency>"""
 
 
@@ -37,16 +37,22 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def classpath(version: str, *others: str) -> str:
-    """The jars of a release, resolved by Maven once. ``others``: what of its parts besides the broker, and with
-    ``:test`` the tests' jar of one."""
-    project = BUILD / "-".join((version, *(other.replace(":", "-") for other in others)))
+    """The jars of a release of Kafka. ``others``: what of its parts besides the broker, and with ``:test`` the tests'
+    jar of one."""
+    scala = "2.13" if numbers(version) >= (2, 4) else "2.12"
+    name = "-".join((version, *(other.replace(":", "-") for other in others)))
+    parts = (part.partition(":") for part in (f"kafka_{scala}", *others))
+    return resolved(name, *(f"org.apache.kafka:{part}:{version}:{kind}" for part, _, kind in parts))
+
+
+def resolved(name: str, *coordinates: str) -> str:
+    """The class path of each ``GROUP:ARTIFACT:VERSION:CLASSIFIER`` (the last may be left out) and all that they need.
+    Maven finds it once, for that ``name``."""
+    project = BUILD / name
     jars = project / "jars"
     if not jars.exists():
         project.mkdir(parents=True, exist_ok=True)
-        scala = "2.13" if numbers(version) >= (2, 4) else "2.12"
-        pom = POM.format(
-            version=version, dependencies="".join(_dependency(version, a) for a in (f"kafka_{scala}", *others))
-        )
+        pom = POM.format(dependencies="".join(map(_dependency, coordinates)))
         (project / "pom.xml").write_text(pom, encoding="utf-8")
         found = subprocess.run(
             ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), CLASSPATH, f"-Dmdep.outputFile={jars}"],
@@ -55,27 +61,25 @@ def classpath(version: str, *others: str) -> str:
             check=False,
         )
         if found.returncode:
-            pytest.skip(f"{NOT_STARTED}: Maven cannot get the jars of Kafka {version}:\n{found.stdout[-500:]}")
+            pytest.skip(f"{NOT_STARTED}: Maven cannot get {', '.join(coordinates)}:\n{found.stdout[-500:]}")
     return jars.read_text(encoding="utf-8")
 
 
-def _dependency(version: str, part: str) -> str:
-    artifact, _, kind = part.partition(":")
-    classifier = f"<classifier>{kind}</classifier>" if kind else ""
-    return DEPENDENCY.format(artifact=artifact, version=version, classifier=classifier)
+def _dependency(coordinate: str) -> str:
+    group, artifact, version, kind = f"{coordinate}:".split(":")[:4]
+    return DEPENDENCY.format(group, artifact, version, f"<classifier>{kind}</classifier>" if kind else "")
 
 
 def driver_classpath(version: str) -> str:
     """``Driver.java`` compiled against the clients of a release (2.8 or newer), with their jars."""
-    return compiled("Driver", version)
+    return compiled(HERE / "Driver.java", BUILD / version, classpath(version))
 
 
-def compiled(name: str, version: str, *others: str) -> str:
-    """A class of this folder compiled against the parts of a release, with their jars."""
-    source, jars = HERE / f"{name}.java", classpath(version, *others)
+def compiled(source: Path, project: Path, jars: str) -> str:
+    """The class path ``jars`` and before it the one class of a source, compiled below ``project`` once."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    classes = BUILD / version / f"{name.lower()}-{digest}"
-    if not (classes / f"{name}.class").exists():
+    classes = project / f"{source.stem.lower()}-{digest}"
+    if not (classes / f"{source.stem}.class").exists():
         classes.mkdir(parents=True, exist_ok=True)
         command = ["javac", "-nowarn", "-d", str(classes), "-cp", jars, str(source)]
         subprocess.run(command, capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from tests.broker.cluster import Cluster, Driver, Jvm, Made, free_port, segment_bytes
-from tests.broker.jars import classpath, compiled
+from tests.broker.jars import BUILD, HERE, classpath, compiled
 
 PARTITIONS = 1307
 PATIENT = {  # a machine that has much else to do makes no broker dead
@@ -152,7 +152,7 @@ def streams(version: str, scratch: Path, target: Path, moment: str = "stopped") 
     with Cluster(version, scratch, **PATIENT) as cluster, Driver(cluster) as run:
         run("topic words.in 3 1")
         working(run, "words.in")
-        jars = compiled("StreamsApp", version, "kafka-streams")
+        jars = compiled(HERE / "StreamsApp.java", BUILD / version, classpath(version, "kafka-streams"))
         apps: dict[str, Jvm] = {}
 
         def start(protocol: str) -> None:

@@ -49,6 +49,7 @@ public final class MiniHadoop {
 
     /** The same settings under both names that clients look for; the folder appears with both. */
     private static void write(YarnConfiguration conf, Path folder) throws Exception {
+        conf.unset("net.topology.node.switch.mapping.impl"); // of the mini cluster's own, which clients do not have
         Path part = Files.createDirectories(folder.resolveSibling("conf.part"));
         for (String name : new String[] {"core-site.xml", "yarn-site.xml"}) {
             try (OutputStream out = Files.newOutputStream(part.resolve(name))) {
