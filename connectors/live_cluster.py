@@ -221,9 +221,10 @@ class LiveCluster:
         """Whether this user may see any transactional id there is.
 
         ListTransactions leaves out those that it may not see without a word, and what is left out would be taken for
-        forgotten. A broker looks for the right to an id before it looks for the id.
+        forgotten. A broker looks for the right to an id before it looks for the id. A right that is denied for some
+        ids, beside one to all, cannot be seen so.
         """
-        none = f"auditor-{uuid.uuid4()}"
+        none = str(uuid.uuid4())  # of no application, so that a right to the ids of one does not cover it
         answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=[none]), node, "transactional ids")
         if answer is None:
             return False

@@ -69,10 +69,14 @@ class Open:
 
     @property
     def waiting(self) -> int | None:
-        """How many offsets lie between the LSO and the high watermark (or log end), if known."""
-        ends = (self.row.get("high_watermark"), *((self.log or {}).get(key) for key in ("hw", "log_end")))
-        end = next((value for value in ends if value is not None), None)
-        return None if end is None or self.lso is None else max(0, end - self.lso)
+        """How many offsets lie between the LSO and the high watermark, if known; the log end where there is no such
+        checkpoint, or it lies below the LSO, as a killed broker leaves it."""
+        log = self.log or {}
+        ends = (self.row.get("high_watermark"), log.get("hw"), self.row.get("log_end"), log.get("log_end"))
+        known = [end for end in ends if end is not None]
+        if not known or self.lso is None:
+            return None
+        return max(0, next((end for end in known if end >= self.lso), known[-1]) - self.lso)
 
     @property
     def standing(self) -> str:

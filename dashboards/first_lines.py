@@ -47,7 +47,7 @@ def answer(
     """
     decided = verdict.of_run(findings, summary)
     lines = top(decided, summary, width, now)
-    for finding in decided.lost[:SHOWN]:
+    for finding in [f for f in decided.lost if shown.holds(f)][:SHOWN]:
         lines += ["", *_indented(f"{log_name(finding)}: {clip(finding['message'] or '', 400)}", width, 2)]
     held, named = ([row for row in rows if shown.holds(dict(row.holder.row))] for rows in (decided.held, decided.named))
     holders = [causes.Held([row]) for row in held] if every else causes.holders(held)
@@ -58,7 +58,7 @@ def answer(
     lines += ["", *wrap(f"And {len(rest):,} more {_are(len(rest))} blocked:", width)] if rest else []
     for row in rest[:NAMED]:
         lines += _indented(_brief(row), width, 2)
-    lines += _grave(remedies.remedies(findings, decided.held), width)
+    lines += _grave(remedies.remedies([f for f in findings if shown.shows(f)], decided.held), width)
     if named:
         lines += ["", *wrap("Held, but not known to be blocked for longer than is normal:", width)]
     for row in named[:NAMED]:
@@ -108,8 +108,8 @@ def _grave(found: Sequence[remedies.Remedy], width: int) -> list[str]:
         lines += _indented(f"{' and '.join(one.rules)}: {place}{more}", width, 2)
         lines += _remedy(one.text, width)
     if rest := found[remedies.SHOWN :]:
-        rules = ", ".join(rule for one in rest for rule in one.rules)
-        lines += _indented(f"and about {rules}: auditor explain", width, 2)
+        rules = ", ".join(f"{' and '.join(one.rules)} ({short_fingerprint(one.first)})" for one in rest)
+        lines += _indented(f"auditor explain says what to do about {rules}", width, 2)
     return lines
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from auditor.base.words import NO_TIMEOUT_MS
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.rules import outdated, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
@@ -88,9 +89,13 @@ def alone(cluster: Cluster) -> bool:
 def overdue(log: LogView, t: OpenTransaction) -> bool:
     """Whether it is open beyond its time-out (15 minutes where none is known) by :data:`LATE_MS`."""
     unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
-    if t.klass == "active" or unsure or age(log, t) <= t.timeout_ms + LATE_MS:
+    if t.klass == "active" or unsure or not _beyond(log, t):
         return False
     return not may_have_ended(log, t)
+
+
+def _beyond(log: LogView, t: OpenTransaction) -> bool:
+    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > t.timeout_ms + LATE_MS
 
 
 def may_have_ended(log: LogView, t: OpenTransaction) -> bool:
@@ -148,16 +153,13 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
     place, first, t = min(judged, key=lambda each: each[:2])
     known = t.entry is not None and t.entry.timeout_ms > 0
     lowest = max(min(offset for _, offset, _ in judged), log.leader.log_start)
-    # A broker that was killed leaves a checkpoint of seconds ago: readers get as far as the transaction all the same.
-    stale = log.high_watermark < lowest and not log.leader.clean_shutdown
-    readable = log.leader.log_end if stale else log.high_watermark
     return {
         "log_dir": log.leader.log_dir,
         "broker_id": log.leader.broker_id,
         "topic": log.topic,
         "partition": log.partition,
-        "last_stable_offset": min(lowest, readable),
-        "high_watermark": readable,
+        "last_stable_offset": min(lowest, log.readable_end(lowest)),
+        "high_watermark": log.high_watermark,
         "log_end": log.leader.log_end,
         "producer_id": int(t.row["producer_id"]),
         "producer_epoch": int(t.row["producer_epoch"]),
@@ -168,7 +170,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
         "age_ms": age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms if known else None,
-        "beyond_timeout": None if ORDER[place] is Standing.UNKNOWN else age(log, t) > t.timeout_ms + LATE_MS,
+        "beyond_timeout": None if ORDER[place] is Standing.UNKNOWN else _beyond(log, t),
         "class": t.klass,
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,

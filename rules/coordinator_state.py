@@ -115,7 +115,7 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
     for entry in last_entries(log, ONGOING):
-        if entry.timeout_ms <= 0:
+        if entry.timeout_ms <= 0 or entry.timeout_ms == NO_TIMEOUT_MS:
             continue
         begin = entry.start if entry.start >= 0 else entry.time
         over = log.cluster.as_of - begin - entry.timeout_ms

@@ -59,7 +59,9 @@ def built_without(copy: CopyFacts, link: SnapshotLink, d: Difference) -> bool:
     """
     if not copy.segment_bases or copy.local_start <= copy.segment_bases[0]:
         return False
-    return len(copy.leader_epochs) > 1 or d.last_offset < copy.local_start <= link.offset
+    if link.offset < copy.local_start:  # of the leader that copied it, which may have been built so
+        return len(copy.leader_epochs) > 1
+    return d.last_offset < copy.local_start  # what was written since, this replica has appended itself
 
 
 def _expired(log: LogView, copy: CopyFacts, link: SnapshotLink, stamp: int) -> str:

@@ -86,8 +86,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     for t in open_transactions(log):
         if t.klass not in ("hanging", "orphan"):
             continue
-        held = max(0, log.high_watermark - int(t.row["first_offset"]))
         offset = int(t.row["first_offset"])
+        held = max(0, log.readable_end(offset) - offset)
         message = (
             f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
             f"itself: {t.reason}; read_committed consumers of this partition stop there, "
@@ -220,7 +220,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         return
     t = opened[0]
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
-    held = log.high_watermark - lso
+    held = log.readable_end(lso) - lso
     age = blocking.age(log, t)
     shown = not (blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
     old = age > log.cluster.waiting_margin(t.timeout_ms) and shown

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.words import NO_TIMEOUT_MS
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
@@ -169,6 +170,8 @@ def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
 
 def _late(log: LogView, entry: Entry, timeout: int) -> bool:
     """Whether the coordinator should have ended its transaction, or sent the markers, by now."""
+    if entry.state == "Ongoing" and timeout == NO_TIMEOUT_MS:
+        return False
     begin = entry.start if entry.start >= 0 else entry.time
     return log.cluster.as_of > (begin if entry.state == "Ongoing" else entry.time) + timeout + ENFORCEMENT_MS
 

@@ -76,7 +76,7 @@ def same_offset_on_the_same_replica(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition", "producer_id")
 def of_the_marker_that_raised_its_epoch(cause: Finding, other: Finding) -> bool:
     """A marker whose epoch is lower than that of the cause's marker, which came before it."""
-    return other.severity != "critical" and other.evidence.get("higher_epoch_offset") == cause.offset
+    return bool(other.evidence.get("marker")) and other.evidence.get("higher_epoch_offset") == cause.offset
 
 
 @relation("topic", "partition", "offset")

@@ -93,7 +93,8 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     their offsets are given out again; consumers, groups and transactions refer to records that no longer exist.
     Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
     which has not followed the new one yet, shows it. That the last leader had stopped is wrong where its metadata log
-    was copied from it before the incident, and its data after it.
+    was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
+    that log to the disk.
     What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
     (replica-divergence names the offsets) and produce again what is missed; set unclean.leader.election.enable=false.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
@@ -147,7 +148,7 @@ def _harm(election: Election, lost: dict[str, Any] | None, *, whole: bool) -> tu
     gone = lost and f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
     if election.in_sync_to_the_end:
         what = f"{gone}, none of them committed" if gone else "nothing that was committed is lost"
-        return "info", f"{what}: it was in sync as long as broker {election.last_leader} ran"
+        return "info", f"{what}: it was in sync as long as broker {election.last_leader} ran, unless that lost power"
     if gone:
         return "critical", gone
     if election.only_its_own_tail:

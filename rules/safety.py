@@ -255,24 +255,26 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
 
 
 def _how_to_abort(log: LogView, t: OpenTransaction) -> str:
-    """The commands, for the brokers that the input shows: those below 3.0 take another form, and cannot be asked."""
-    release = log.cluster.release(log.leader.broker_id)
-    producer = int(t.row["producer_id"]), int(t.row["producer_epoch"])
-    by_producer = commands.abort_before_3_0(log.topic, log.partition, *producer, _least_coordinator_epoch(log, t))
-    if release.below is not None and release.below <= FINDS_BY_OFFSET:
-        return f"Confirm that its client is gone, since such an old broker cannot be asked; then: {by_producer}"
+    """The commands; where the input does not show that the broker is of 3.0 or newer, also the form that older ones
+    take. (The inter-broker protocol does not show that it is older: it may lag behind the release.)"""
     confirm = commands.describe_producers(log.topic, log.partition)
-    command = commands.abort(log.topic, log.partition, int(t.row["first_offset"]))
-    if release.least >= FINDS_BY_OFFSET:
-        return f"Confirm: {confirm} ; then: {command}"
-    return f"Confirm: {confirm} ; then: {command} ; a broker below 3.0 takes, in place of both: {by_producer}"
+    asked = f"Confirm: {confirm} ; then: {commands.abort(log.topic, log.partition, int(t.row['first_offset']))}"
+    if log.cluster.release(log.leader.broker_id).least >= FINDS_BY_OFFSET:
+        return asked
+    producer = int(t.row["producer_id"]), int(t.row["last_epoch"])
+    by_producer = commands.abort_before_3_0(log.topic, log.partition, *producer, _least_coordinator_epoch(log, t))
+    return (
+        f"{asked} ; only where the broker does not know these requests (below 3.0), and the producer's client is known "
+        f"to be gone, in place of both: {by_producer}"
+    )
 
 
 def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
     """The coordinator epoch that a marker of the producer must have at least: an older one than stored is fenced."""
-    rows = log.leader.transactions
+    rows, states = log.leader.transactions, log.leader.producers
     mine = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
-    return max([0, *map(int, mine)])
+    stored = states["coordinator_epoch"][states["producer_id"] == t.row["producer_id"]]
+    return max([0, *map(int, mine), *map(int, stored)])
 
 
 def _records(t: OpenTransaction) -> str:

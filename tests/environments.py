@@ -15,12 +15,18 @@ from tests.conftest import ROOT
 KEPT = ROOT / "build" / "environments"
 
 
+def _identity(requirement: str) -> bytes:
+    """A wheel is what is in it: its name stays while its code changes."""
+    file = Path(requirement.partition("[")[0])
+    return file.read_bytes() + requirement.encode() if file.is_file() else requirement.encode()
+
+
 def python_with(name: str, *requirements: str) -> Path:
     """The Python of an environment that has exactly these requirements and what they need.
 
     Skips the test, loudly, where pip cannot get them. Cost: what pip takes, once.
     """
-    digest = hashlib.sha256(" ".join((sys.version, *requirements)).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(b" ".join((sys.version.encode(), *map(_identity, requirements)))).hexdigest()[:12]
     folder = KEPT / f"{name}-{digest}"
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():

@@ -301,7 +301,8 @@ def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
     for name, value in log_dir.configs.items():
         if name not in own and name not in default:
             own[name] = value
-    cluster.unknown[log_dir.broker_id] = log_dir.unknown_settings - own.keys() - default.keys()
+    met = cluster.unknown.get(log_dir.broker_id, frozenset())  # of the broker's other directories
+    cluster.unknown[log_dir.broker_id] = (met | log_dir.unknown_settings) - own.keys() - default.keys()
 
 
 def _release(cluster: ClusterSettings, log_dir: LogDir) -> Shown:

@@ -117,6 +117,7 @@ class CopyReader:
         self.bytes = dict.fromkeys(("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error"), 0)
         self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.aborted: list[np.ndarray] = []
+        self.aborted_rows = 0
         self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
@@ -363,7 +364,7 @@ class CopyReader:
         data = self._small(segment.txnindex)
         if data is None or segment.txnindex is None:
             return
-        left = self.task.limits.max_producer_entries - sum(map(len, self.aborted))  # all are in memory together
+        left = self.task.limits.max_producer_entries - self.aborted_rows  # all are in memory together
         entries, errors = decode_txn_index(data, segment.txnindex.name, left)
         self._account(len(data), errors)
         rows = np.zeros(len(entries.position), ABORTED)
@@ -371,6 +372,7 @@ class CopyReader:
         for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
             rows[name] = getattr(entries, name)
         self.aborted.append(rows)
+        self.aborted_rows += len(rows)
 
 
 __all__ = ["CopyTask", "Kind", "read_copy"]

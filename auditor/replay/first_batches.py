@@ -139,7 +139,8 @@ def _in_transaction(facts: CopyFacts, pid: int, offset: int, before: Before) -> 
     """Whether the batch at ``offset`` went on with a transaction that was open before it; then the hole is its own."""
     t = facts.transactions
     its = (t["producer_id"] == pid) & (t["first_offset"] <= offset) & (t["last_offset"] >= offset)
-    its &= (t["first_offset"] >= 0) & ((t["first_offset"] < offset) | (before.open_since >= 0))
+    was_open = (before.open_since >= 0) & (t["prev_marker_offset"] <= before.offset)
+    its &= (t["first_offset"] >= 0) & ((t["first_offset"] < offset) | was_open)
     t["gap_offset"][its & (t["gap_offset"] < 0)] = offset
     return bool(np.any(its))
 

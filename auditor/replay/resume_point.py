@@ -144,6 +144,7 @@ def _put_back(reader: Reading, read: SegmentsRead) -> None:
     for name, count in read.bytes.items():
         reader.bytes[name] += count
     reader.refusals, reader.aborted, reader.unread = read.refusals, read.aborted, read.unread
+    reader.aborted_rows = sum(map(len, read.aborted))
     reader.internal = read.internal
     audit.kept, audit.events, audit.transactions = read.kept, read.events, read.transactions
     # Newer snapshots and leader epochs may have come; those that were compared are behind the point.

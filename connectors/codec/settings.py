@@ -45,7 +45,8 @@ _OF_TOPICS = {
 _NUMBERS = _OF_BROKERS | _OF_TOPICS
 _VERSIONS = ("inter.broker.protocol.version", "log.message.format.version")
 OF_BROKERS, OF_TOPICS = (*_OF_BROKERS, *_VERSIONS), (*_OF_TOPICS,)  # the settings that an audit goes by
-_VERSION = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,3}(?:-IV[0-9]{1,4})?")
+# Brokers look at two numbers (three behind "0.") and what -IV they have: 2.8.x and 0.9.0.X are versions to them.
+_VERSION = re.compile(r"(?:0\.[0-9]{1,4}(?:\.[0-9]{1,4})?|[1-9][0-9]{0,3}\.[0-9]{1,4})(?:-IV[0-9]{1,4})?(?:\..*)?")
 # ConfigTransformer's ${provider:path:key}, and what deployments replace before the start: $NAME, $(NAME), {{ name }}.
 _ELSEWHERE = re.compile(r"\$[\w({]|\{\{")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ CONNECT = 'SparkSession.builder.remote("local[2]")'
 def wheel() -> Path:
     """Below ``build``, by its content: an environment that has this one is kept."""
     folder = ROOT / "build" / "environments" / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")

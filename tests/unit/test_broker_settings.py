@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors.codec.settings import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
+from auditor.pipeline import cluster_settings
 from auditor.rules.view import Cluster
 
 # What ConfigDef.parseType and the validators of 2.8.2 and 4.3.1 took of these, and of the texts in REFUSED.
@@ -45,7 +47,7 @@ def test_values_are_refused_as_kafka_refuses_them(name: str) -> None:
 
 def test_versions_and_what_no_audit_goes_by() -> None:
     name = "inter.broker.protocol.version"
-    for version in ("3.6", "2.8-IV1", "0.11.0", "0.8.2"):
+    for version in ("3.6", "2.8-IV1", "0.11.0", "0.8.2", "0.9.0.X", "0.10.0-IV0", "2.8.x"):
         assert sort_out({name: version}, OF_BROKERS).known == {name: version}
     for version in ("9" * 5000, "three", ""):
         assert sort_out({name: version}, OF_BROKERS).refused == {name}
@@ -79,6 +81,14 @@ def test_an_unknown_value_is_not_kafkas_default() -> None:
     assert not cluster.knows_count("__transaction_state")
     assert cluster.is_unknown(1, "log.dirs", "transaction.state.log.num.partitions")
     assert not cluster.is_unknown(2, "transaction.state.log.num.partitions")
+
+
+def test_a_broker_s_other_directory_does_not_make_a_setting_known(tmp_path: Path) -> None:
+    """Only one of a broker's directories may lie beside its settings."""
+    for name in ("a", "b"):
+        _discovered(tmp_path / name, "broker.id=1\nproducer.id.expiration.ms=${env:TTL}\n" if name == "a" else "")
+    found, _ = cluster_settings.read_settings(discover([str(tmp_path)]), DEFAULT_LIMITS)
+    assert {"producer.id.expiration.ms"} in [each.unknown.get(1) for each in found.values()]
 
 
 def _discovered(root: Path, settings: str) -> Inventory:

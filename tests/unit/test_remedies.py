@@ -8,6 +8,7 @@ import pytest
 
 from auditor.dashboards import remedies, wording
 from auditor.dashboards.report import render_report
+from auditor.dashboards.selection import Selection
 from tests.unit import report_samples as samples
 from tests.unit.test_terminal import printed
 
@@ -73,3 +74,9 @@ def test_the_page_gives_a_shared_remedy_once() -> None:
 )  # fmt: skip
 def test_a_verdict_is_not_said_twice(remedy: str, verdict: str, rest: str) -> None:
     assert wording.unsaid(remedy, verdict) == rest
+
+
+def test_the_terminal_says_it_of_what_was_asked_for() -> None:
+    elsewhere = [finding | {"partition": 1} for finding in FOUND]
+    lines = printed(elsewhere, samples.empty_summary(), 120, shown=Selection(partitions=("a-0",)))
+    assert "What to do:" not in lines

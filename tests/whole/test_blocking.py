@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards import report, report_shapes, terminal, verdict
+from auditor.dashboards import answers, report, report_shapes, terminal, verdict
 from auditor.dashboards.wording import instant
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.options import parse_time
@@ -218,4 +218,5 @@ def test_a_killed_broker_s_checkpoint_does_not_say_where_readers_stop(tmp_path: 
     audit = opened(lab.root, as_of=lab.as_of)
     (row,) = [row for row in audit.blocked if (row["topic"], row["partition"]) == ("bank.ledger", 0)]
     live = corpora.manifest("hanging-36")["live"]["bank.ledger-0"]
-    assert (row["last_stable_offset"], row["high_watermark"]) == (live["lastStableOffset"], live["highWatermark"])
+    assert (row["last_stable_offset"], row["high_watermark"]) == (live["lastStableOffset"], 0)
+    assert answers.Open(row).waiting == live["highWatermark"] - live["lastStableOffset"]

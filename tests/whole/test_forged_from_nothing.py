@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from auditor.rules.finding import Finding
-from tests import bare_broker
+from tests import bare_broker, segments
 from tests.audited import above_info, audit_folder
 from tests.bare_broker import BEGAN, data, end, finish
 from tests.coordinator_records import Coordinator
-from tests.forge import Batch, Forged, Producer, reported
+from tests.forge import Batch, Forged, Producer, marker, reported
 
 LOG, SECOND, HOUR = "a-0", 1_000, 3_600_000
 FOREVER = 2_147_483_647  # the time-out of two-phase commit
@@ -81,6 +81,24 @@ def test_records_missing_at_the_log_start_inside_a_transaction(
     states.state("tx", f"Complete{decided}", (100, 0), BEGAN + SECOND + 9, start=BEGAN)
     finish(log, states)
     assert rules(audited(tmp_path)) == [expected]
+
+
+def test_records_missing_between_two_transactions_are_no_hole_of_the_second(tmp_path: Path) -> None:
+    """The first was open at the log start, and ended before the batch that does not go on: they may have been its."""
+    path = bare_broker.broker(tmp_path, LOG, start=3)
+    log, states = Forged(path, LOG), Coordinator(path, 0)
+    log.snapshots[3] = [Producer(100, 0, 2, 2, 2, BEGAN + 12, -1, 0)]
+    like = Batch(segments.simple(3, 3, producer_id=100, epoch=0, sequence=3, base_time=BEGAN, attributes=0x10))
+    log.append(marker(like, True, base_offset=3, time=BEGAN + SECOND))
+    states.state("tx", "PrepareCommit", (100, 0), BEGAN + SECOND - 5, LOG, start=BEGAN)
+    states.state("tx", "CompleteCommit", (100, 0), BEGAN + SECOND + 9, start=BEGAN)
+    states.state("tx", "Ongoing", (100, 0), BEGAN + 2 * SECOND, LOG, start=BEGAN + 2 * SECOND)
+    batch = data(log, 100, 9, BEGAN + 2 * SECOND + 5, transactional=True)
+    states.state("tx", "PrepareCommit", (100, 0), BEGAN + 3 * SECOND, LOG, start=BEGAN + 2 * SECOND)
+    end(log, batch, True, BEGAN + 3 * SECOND + 4)
+    states.state("tx", "CompleteCommit", (100, 0), BEGAN + 3 * SECOND + 9, start=BEGAN + 2 * SECOND)
+    finish(log, states)
+    assert rules(audited(tmp_path)) == [("sequence-gap", "error")]
 
 
 # A new leader that has written nothing yet
