@@ -47,6 +47,7 @@ class Reading(Protocol):
     bytes: dict[str, int]
     refusals: Counter[str]
     aborted: list[np.ndarray]
+    aborted_rows: int
     unread: list[tuple[str, int, int]]
 
 
