@@ -83,6 +83,14 @@ def out_of(text: str) -> Path | str:
     return Path(urllib.parse.unquote(parts.path)) if parts.scheme == "file" else text
 
 
+def folder_of(text: str) -> Path:
+    """What an option means that takes a folder of this machine only. Errors: :class:`AuditInputError` for a URI."""
+    folder = out_of(text)
+    if not isinstance(folder, Path):
+        raise AuditInputError(f"{uris.shown(text)} is a URI, where only a folder of this machine will do; give a path")
+    return folder
+
+
 def parse_time(text: str) -> int:
     """ISO-8601 (UTC unless it says otherwise), epoch milliseconds, or ``now``, as ms."""
     if text == "now":
