@@ -132,11 +132,16 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
     _ = done.rule_ids, done.baseline
     if options.expectations:
         require("great_expectations")
-    with failures() as trace_in:
+    with failures():
         spared = done.spared()
         if options.history is not None:
             outside_of(runs.folder_of(options.history, options.run_id or "new"), spared, "--history")
-        with gathered(options.out, spared) as out, contextlib.closing(done), claimed(out, spared) as folder:
+        with (
+            gathered(options.out, spared) as out,
+            failures() as trace_in,
+            contextlib.closing(done),
+            claimed(out, spared) as folder,
+        ):
             trace_in.append(out)
             done.staged(folder)
             if publish is None:

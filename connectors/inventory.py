@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import identity, names, startup
@@ -67,7 +68,9 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
     log_dirs = identity.configure((one.log_dir for one in built), settings)
     log_dirs.sort(key=lambda item: item.name)
     if not log_dirs and not errors:
-        raise AuditInputError(f"nothing to audit in {', '.join(paths)}; name a Kafka log directory or a text dump")
+        raise AuditInputError(
+            f"nothing to audit in {', '.join(map(uris.shown, paths))}; name a Kafka log directory or a text dump"
+        )
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]

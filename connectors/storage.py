@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 import pyarrow as pa
 
+from auditor.base import uris
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import gate
@@ -30,8 +31,9 @@ from auditor.connectors import gate
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-# What drivers raise for what cannot be read; Arrow says of some names of objects that they are invalid.
-REFUSED = (OSError, ValueError, pa.ArrowException)
+# What drivers raise for what cannot be read or written; Arrow says of some names of objects that they are invalid,
+# hdfs-native raises RuntimeError for most, and drivers that cannot write NotImplementedError, which is one.
+REFUSED = (OSError, ValueError, RuntimeError, pa.ArrowException)
 # pyarrow opens hdfs:// by Hadoop's own libraries, which no package of Python's brings; hdfs-native does without them.
 _NO_HADOOP = re.compile(r"(?:Unable|Prior attempt) to load lib(?:jvm|hdfs)")
 _DRIVERS = {"hdfs": "the packages fsspec and hdfs-native, or Hadoop with libhdfs"}
@@ -94,8 +96,16 @@ class Place(NamedTuple):
     @property
     def shown(self) -> str:
         """For people: without the user, password and options that a URI may hold."""
-        scheme = urllib.parse.urlsplit(self.uri).scheme
-        return printable(f"{scheme}://{self.path.lstrip('/')}" if scheme else self.path)
+        parts = urllib.parse.urlsplit(self.uri)
+        if not parts.scheme:
+            return printable(self.path)
+        path = self.path.rpartition("://")[
+            2
+        ]  # the path of some drivers is the URI, and of others holds all but its scheme
+        for secret in (parts.netloc.rpartition("@")[0] + "@", f"?{parts.query}"):
+            if len(secret) > 1:
+                path = path.replace(secret, "").replace(urllib.parse.unquote(secret), "")
+        return printable(f"{parts.scheme}://{path.lstrip('/')}")
 
 
 class Entry(NamedTuple):
@@ -131,7 +141,7 @@ def place(path: str) -> Place:
 
     Errors: :class:`AuditInputError` when no driver opens its scheme or it names nothing.
     """
-    parts = urllib.parse.urlsplit(path)
+    parts = uris.parsed(path)
     if "://" not in path or parts.scheme == "file":
         local = urllib.parse.unquote(parts.path) if parts.scheme == "file" and "://" in path else path
         found = Place("", os.path.realpath(os.path.expanduser(local)))
@@ -314,12 +324,12 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     """
     import pyarrow.fs as pafs  # the clients of all stores: only where a URI needs them
 
-    scheme = urllib.parse.urlsplit(uri).scheme
+    scheme = uris.parsed(uri).scheme
     try:
         files, path = pafs.FileSystem.from_uri(uri)
         return files, path
-    except (OSError, ValueError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0].replace(uri, f"{scheme}://…")  # a URI may hold a password
+    except REFUSED as error:
+        reason = str(error).partition("\n")[0].replace(uri, f"{scheme}://…")  # a URI may hold a password
         no_driver = isinstance(error, pa.ArrowInvalid | pa.ArrowNotImplementedError) or _NO_HADOOP.match(reason)
         if not no_driver:
             raise AuditInputError(f"{scheme}: {reason}; check the URI, its credentials and the network") from error
@@ -330,6 +340,9 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
         raise AuditInputError(f"{scheme}: {reason}; install {wanted}, or copy the files") from None
     try:
         other, path = fsspec.url_to_fs(uri)
+    except RuntimeError as error:
+        hint = "check the URI and, for HDFS, that HADOOP_CONF_DIR names the folder of its settings"
+        raise AuditInputError(f"{scheme}: {type(error).__name__}; {hint}") from error
     except (OSError, ValueError, ImportError) as error:
         wanted = _DRIVERS.get(scheme, "the fsspec driver of this scheme")
         raise AuditInputError(f"{scheme}: {type(error).__name__}; install {wanted}") from error

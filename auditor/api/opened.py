@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from auditor import running
 from auditor.api.finding_list import Findings
 from auditor.api.notebook import Page, Text
+from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.base.limits import DEFAULT_LIMITS
@@ -26,7 +27,7 @@ from auditor.connectors import client_properties
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs import explaining, publish
 from auditor.pipeline import derived_tables, results
-from auditor.pipeline.options import AuditOptions, out_of, parse_time
+from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
 from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 
@@ -200,7 +201,7 @@ class OpenedAudit:
 
         Errors: ``AuditInputError`` where it cannot be written, is another run's, or is in a log directory.
         """
-        kept = None if history is None else Path(history)
+        kept = None if history is None else folder_of(os.fspath(history))
         if kept is not None and run_id is None:
             from auditor.outputs import runs
 
@@ -229,7 +230,7 @@ class OpenedAudit:
 
     def __repr__(self) -> str:
         options = self._audit.options
-        return f"<audit of {', '.join(options.paths) or options.bootstrap} by {self._runner.name}>"
+        return f"<audit of {', '.join(map(uris.shown, options.paths)) or options.bootstrap} by {self._runner.name}>"
 
 
 class WhatIf:

@@ -12,7 +12,7 @@ from auditor.commands.parser import add_limits
 from auditor.dashboards.output_formats import FORMATS
 from auditor.dashboards.selection import LEAST, Printing, Selection
 from auditor.model.policies import AUTO, CHOICES
-from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, out_of, parse_time
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, folder_of, out_of, parse_time
 
 NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
@@ -144,7 +144,9 @@ def _what_is_written(g: argparse._ArgumentGroup) -> argparse.Action:
     g.add_argument("--tables", action="store_true", help="the decoded and derived tables as Parquet")
     g.add_argument("--include-payload", action="store_true", help="let record keys and values into the tables")
     g.add_argument("--expectations", action="store_true", help="run the great-expectations suites over the results")
-    g.add_argument("--history", type=Path, metavar="DIR", help="keep this run's results under DIR ('auditor history')")
+    g.add_argument(
+        "--history", type=folder_of, metavar="DIR", help="keep this run's results under DIR ('auditor history')"
+    )
     g.add_argument(
         "--run-id", metavar="ID", help="what the kept run is called (default: the time); a run of that id is replaced"
     )

@@ -19,6 +19,7 @@ from auditor.outputs import alerts
 from auditor.outputs.claim import write_whole
 from auditor.pipeline import accepted_findings as baseline
 from auditor.pipeline.accepted_findings import Entry
+from auditor.pipeline.options import folder_of
 
 FILE = Path("auditor-baseline.json")
 DAYS = 90
@@ -38,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "fingerprints", nargs="*", metavar="FINGERPRINT", help="as the audit prints it, or its first digits; none: all"
     )
-    p.add_argument("--out", type=Path, required=True, metavar="DIR", help="the results of an audit (required)")
+    p.add_argument("--out", type=folder_of, required=True, metavar="DIR", help="the results of an audit (required)")
     p.add_argument("--baseline", type=Path, default=FILE, metavar="FILE", help="the file to write or to add to")
     p.add_argument("--reason", default=NO_REASON, metavar="TEXT", help="why they are accepted")
     p.add_argument("--who", metavar="NAME", help="who accepts them (default: the name of the user)")

@@ -14,7 +14,7 @@ from auditor import running
 from auditor.commands.arguments import add_master
 from auditor.commands.parser import examples
 from auditor.dashboards.selection import Printing
-from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.pipeline.options import AuditOptions, folder_of, parse_time
 
 DEMO = Path(__file__).parents[1] / "demo"
 
@@ -28,7 +28,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "auditor demo --out /tmp/demo",
         ),
     )
-    p.add_argument("--out", type=Path, help="where results go (default: a folder in the system's temporary folder)")
+    p.add_argument(
+        "--out", type=folder_of, help="where results go (default: a folder in the system's temporary folder)"
+    )
     add_master(p)
     p.add_argument("--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)

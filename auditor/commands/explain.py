@@ -13,6 +13,7 @@ from typing import Any
 from auditor.base.errors import AuditInputError
 from auditor.commands.parser import examples
 from auditor.outputs import explaining, runs
+from auditor.pipeline.options import folder_of
 from auditor.rules import registry
 from auditor.rules.fingerprint import fingerprint
 
@@ -28,8 +29,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
     )
     p.add_argument("fingerprint", help="as the audit prints it, or its first digits")
-    p.add_argument("--out", type=Path, metavar="DIR", help="the results of an audit")
-    p.add_argument("--history", type=Path, metavar="DIR", help="the runs kept under DIR; the newest that has it")
+    p.add_argument("--out", type=folder_of, metavar="DIR", help="the results of an audit")
+    p.add_argument("--history", type=folder_of, metavar="DIR", help="the runs kept under DIR; the newest that has it")
     p.set_defaults(run=run)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.files import Inventory
+from auditor.connectors.storage import Place
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
 RESULTS = ("findings.jsonl", "findings", SUMMARY, "report.html", "metrics.prom", "tables", FAILURE, "data_docs",
@@ -21,21 +22,26 @@ RESULTS = ("findings.jsonl", "findings", SUMMARY, "report.html", "metrics.prom",
 LOCK, STAGED = ".lock", ".unfinished"
 
 
+def evidence(inventory: Inventory | None) -> Iterator[tuple[str, Place]]:
+    """Folders of the input that nothing may be written into, each with what it is; those of text dumps only may be."""
+    for log_dir in () if inventory is None else inventory.log_dirs:
+        if log_dir.meta is not None or log_dir.copies or log_dir.small_files:
+            yield "log directory", log_dir.place
+    for remote in () if inventory is None else inventory.remote:
+        for file in (file for segment in remote.segments[:1] for file in segment.files[:1]):
+            if file.place:
+                yield "remote storage", file.place
+
+
 def outside_of(folder: Path, inventory: Inventory | None, option: str = "--out") -> None:
-    """That a folder to write to is in no log directory of the input, links followed.
+    """That a folder to write to is in no log directory of the input and in no remote storage, links followed.
 
     Errors: :class:`AuditInputError` where it is: evidence is only read, and a broker does not start beside folders
     that it does not know.
     """
-    for log_dir in () if inventory is None else inventory.log_dirs:
-        place = log_dir.place
-        only_texts = log_dir.meta is None and not log_dir.copies and not log_dir.small_files
-        if not place.uri and not only_texts and folder.resolve().is_relative_to(Path(place.path).resolve()):
-            raise AuditInputError(f"{folder} is in the log directory {place.shown}; choose an {option} outside of it")
-    for remote in () if inventory is None else inventory.remote:
-        for file in (file for segment in remote.segments[:1] for file in segment.files[:1]):
-            if file.place and not file.place.uri and folder.resolve().is_relative_to(Path(file.place.path).resolve()):
-                raise AuditInputError(f"{folder} is in the remote storage {file.place.shown}; choose another {option}")
+    for what, place in evidence(inventory):
+        if not place.uri and folder.resolve().is_relative_to(Path(place.path).resolve()):
+            raise AuditInputError(f"{folder} is in the {what} {place.shown}; choose an {option} outside of it")
 
 
 @contextlib.contextmanager

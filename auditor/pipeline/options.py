@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import time
+import urllib.parse
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, OF_A_RULE, Limits
 from auditor.base.numbers import parse_int
@@ -74,8 +76,19 @@ class AuditOptions:
 
 
 def out_of(text: str) -> Path | str:
-    """What ``--out`` means: a URI as it is, all else a path."""
-    return text if "://" in text else Path(text)
+    """What ``--out`` means: a URI as it is, all else a path, ``file://`` too. Errors: :class:`AuditInputError`."""
+    if "://" not in text:
+        return Path(text)
+    parts = uris.parsed(text)
+    return Path(urllib.parse.unquote(parts.path)) if parts.scheme == "file" else text
+
+
+def folder_of(text: str) -> Path:
+    """What an option means that takes a folder of this machine only. Errors: :class:`AuditInputError` for a URI."""
+    folder = out_of(text)
+    if not isinstance(folder, Path):
+        raise AuditInputError(f"{uris.shown(text)} is a URI, where only a folder of this machine will do; give a path")
+    return folder
 
 
 def parse_time(text: str) -> int:

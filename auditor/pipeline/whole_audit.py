@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from auditor.base import uris
 from auditor.base.errors import AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory
@@ -82,7 +83,9 @@ class Audit:
         with self.step("open"):
             found = discover(list(self.options.inputs), self.options.limits)
         if self.options.remote and not found.remote:
-            raise AuditInputError(f"no remote segments below {', '.join(self.options.remote)}; check --remote")
+            raise AuditInputError(
+                f"no remote segments below {', '.join(map(uris.shown, self.options.remote))}; check --remote"
+            )
         return found
 
     @cached_property

@@ -8,7 +8,7 @@ import org.apache.hadoop.yarn.server.MiniYARNCluster;
 
 /**
  * HDFS and, unless a second word is given, YARN of one node each on the loopback, until standard input ends:
- * {@code MiniHadoop FOLDER [hdfs]}. What clients need to reach them is in {@code FOLDER/conf} once they run.
+ * {@code MiniHadoop FOLDER}. What clients need to reach them is in {@code FOLDER/conf} once they run.
  */
 public final class MiniHadoop {
     private MiniHadoop() { }
@@ -22,12 +22,10 @@ public final class MiniHadoop {
         MiniDFSCluster files = new MiniDFSCluster.Builder(conf).numDataNodes(1).build();
         files.waitActive();
         conf.set("fs.defaultFS", files.getFileSystem().getUri().toString());
-        MiniYARNCluster jobs = args.length > 1 ? null : yarn(conf);
-        write(jobs == null ? conf : new YarnConfiguration(jobs.getConfig()), folder.resolve("conf"));
+        MiniYARNCluster jobs = yarn(conf);
+        write(new YarnConfiguration(jobs.getConfig()), folder.resolve("conf"));
         while (System.in.read() >= 0) { }
-        if (jobs != null) {
-            jobs.stop();
-        }
+        jobs.stop();
         files.shutdown();
         System.exit(0);
     }

@@ -42,11 +42,11 @@ def classpath() -> str:
 
 
 @contextmanager
-def running(folder: Path, *words: str) -> Iterator[Hadoop]:
-    """Both of them, or HDFS alone where the word is ``hdfs``; gone afterwards. Cost: 400 MB of heap."""
+def running(folder: Path) -> Iterator[Hadoop]:
+    """Both of them; gone afterwards. Cost: 400 MB of heap."""
     log = folder / "hadoop.log"
     options = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command = ["java", *options, "-cp", classpath(), "MiniHadoop", str(folder), *words]
+    command = ["java", *options, "-cp", classpath(), "MiniHadoop", str(folder)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd=folder)
     try:
