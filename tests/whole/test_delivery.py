@@ -156,7 +156,7 @@ def test_a_store_within_the_input_is_refused(store: Any, tmp_path: Path, monkeyp
         with pytest.raises(AuditInputError, match="is in the log directory"):
             published(options(out, "memory://copies"))
     assert store.find("/copies") == before
-    assert not [*tmp_path.iterdir()]
+    assert not [*tmp_path.glob("auditor-out-*")]
 
 
 def test_a_store_that_cannot_be_written_to_is_a_mistake() -> None:
