@@ -61,8 +61,8 @@ def reported(out: Path) -> list[tuple[str, str]]:
 
 
 def test_a_file_that_kills_who_reads_the_settings_is_named(sound: Path, tmp_path: Path) -> None:
-    """``__cluster_metadata`` is read first of all, by the driver's own child; it takes no other log along. Without it the
-    broker may be of any release, so that remedies say more."""
+    """``__cluster_metadata`` is read first of all, by the driver's own child; it takes no other log along. Without
+    it the broker may be of any release, so that remedies say more."""
     out, name = tmp_path / "out", "__cluster_metadata-0/00000000000000000000.log"
     ran = in_every_python(out, "inline[1]", name, "os")
     assert ran.returncode == 3, ran.stderr
