@@ -107,6 +107,8 @@ def _grave(found: Sequence[remedies.Remedy], width: int) -> list[str]:
         more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
         lines += _indented(f"{' and '.join(one.rules)}: {place}{more}", width, 2)
         lines += _remedy(one.text, width)
+        if one.others:
+            lines += _indented(f"What to do about {one.others:,} more is not the same: auditor explain", width, 4)
     if rest := found[remedies.SHOWN :]:
         rules = ", ".join(f"{' and '.join(one.rules)} ({short_fingerprint(one.first)})" for one in rest)
         lines += _indented(f"auditor explain says what to do about {rules}", width, 2)

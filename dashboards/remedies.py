@@ -14,14 +14,15 @@ SHOWN = 4
 
 @dataclass(slots=True)
 class Remedy:
-    """One text, given for the findings of one or more rules. ``first``: the finding that it names; ``count``: of the
-    findings of these rules."""
+    """One text, given for findings of one or more rules. ``first``: the finding that it names; ``count``: of the findings
+    that it is for; ``others``: how many more of these rules have another one."""
 
     text: str
     severity: str
     rules: list[str]
     first: Finding
     count: int
+    others: int
 
 
 def remedies(findings: Sequence[Finding], held: Sequence[Blocked]) -> list[Remedy]:
@@ -52,9 +53,11 @@ def _merged(rules: Collection[Sequence[Finding]]) -> list[Remedy]:
     for found in rules:
         first = _worst(found)
         text = str(first.get("remedy") or "")
+        same = sum(finding.get("remedy") == text for finding in found)
         if text in made:
             made[text].rules.append(first["rule"])
-            made[text].count += len(found)
+            made[text].count += same
+            made[text].others += len(found) - same
         elif text:
-            made[text] = Remedy(text, first["severity"], [first["rule"]], first, len(found))
+            made[text] = Remedy(text, first["severity"], [first["rule"]], first, same, len(found) - same)
     return list(made.values())

@@ -38,6 +38,16 @@ def test_loss_comes_first_and_rules_with_one_text_share_it() -> None:
     ]
 
 
+def test_a_remedy_is_not_given_for_findings_that_have_another() -> None:
+    """One partition's replica may be fetched again, another's is the only one."""
+    found = [grave("batch-crc-mismatch", "critical", "Move the folder away."),
+             grave("batch-crc-mismatch", "critical", "Do not move the folder.")]  # fmt: skip
+    ((count, others),) = ((one.count, one.others) for one in remedies.remedies(found, []))
+    assert (count, others) == (1, 1)
+    assert "What to do about 1 more is not the same: auditor explain" in printed(found, samples.empty_summary(), 120)
+    assert "What to do about 1 more is not the same" in render_report(found, samples.empty_summary(), [], [])
+
+
 def test_what_a_baseline_accepts_asks_for_nothing() -> None:
     accepted = [finding | {"accepted": {"reason": "known"}} for finding in FOUND]
     assert remedies.remedies(accepted, []) == []
