@@ -14,8 +14,8 @@ SHOWN = 4
 
 @dataclass(slots=True)
 class Remedy:
-    """One text, given for findings of one or more rules. ``first``: the finding that it names; ``count``: of the findings
-    that it is for; ``others``: how many more of these rules have another one."""
+    """One text, given for findings of one or more rules. ``first``: the finding that it names; ``count``: of those that
+    it is for; ``others``: how many more of these rules have another one."""
 
     text: str
     severity: str
