@@ -47,17 +47,6 @@ def drivers() -> Path:
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """What ``make dist`` and ``make env`` make."""
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
-    (wheel,) = folder.glob("*.whl")
-    packed = folder / "executor-env.tar.gz"
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "pack_env.py"), str(packed)], check=True)
-    return wheel.rename(wheel.with_suffix(".zip")), packed
-
-
-@pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     out = tmp_path_factory.mktemp("local")
     inline([str(corpora.unpack(NAME)), *arguments(str(out))], {})

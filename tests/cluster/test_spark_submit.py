@@ -47,17 +47,6 @@ def audit_args(out: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The zip and the packed environment, made as the make targets make them."""
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
-    (wheel,) = folder.glob("*.whl")
-    packed = folder / "executor-env.tar.gz"
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "pack_env.py"), str(packed)], check=True)
-    return wheel.rename(wheel.with_suffix(".zip")), packed
-
-
-@pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     out = tmp_path_factory.mktemp("local")
     command = [sys.executable, "-m", "auditor.cli", "audit", *audit_args(out), "--master", "local[2]"]
