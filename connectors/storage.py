@@ -99,9 +99,7 @@ class Place(NamedTuple):
         parts = urllib.parse.urlsplit(self.uri)
         if not parts.scheme:
             return printable(self.path)
-        path = self.path.rpartition("://")[
-            2
-        ]  # the path of some drivers is the URI, and of others holds all but its scheme
+        path = self.path.rpartition("://")[2]  # some drivers keep the whole URI as path, others all but its scheme
         for secret in (parts.netloc.rpartition("@")[0] + "@", f"?{parts.query}"):
             if len(secret) > 1:
                 path = path.replace(secret, "").replace(urllib.parse.unquote(secret), "")
