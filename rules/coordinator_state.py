@@ -104,9 +104,10 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
 
     Checks: the last record of an id is Ongoing, and its start, time-out and two rounds of the coordinator's check lie
-    before --as-of. Info where the logs of a running cluster were copied one after another and this one may have been
-    copied before the transaction ended: a marker came later; or other logs are newer and neither this log nor one in
-    which the transaction is open goes on behind that time.
+    before --as-of; not of a two-phase commit, which a coordinator never ends (KIP-939). Info where the logs of a
+    running cluster were copied one after another and this one may have been copied before the transaction ended: a
+    marker came later; or other logs are newer and neither this log nor one in which the transaction is open goes on
+    behind that time.
     Why it matters: the coordinator that owns the id is dead, unowned or could not load; the transaction holds back
     read_committed consumers.
     Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.

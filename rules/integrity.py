@@ -85,7 +85,7 @@ def _in_flight_tail(copy: CopyFacts, e: Event) -> bool:
 @rule(
     "torn-tail",
     family=FAMILY,
-    severity="warning; error before the newest segment; info in a live directory",
+    severity="warning; error before the newest segment; critical below the high watermark; info in a live directory",
     absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
     prevented_by=(IN_SYNC_REPLICAS,),
     loses=True,
