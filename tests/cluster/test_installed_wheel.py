@@ -34,9 +34,12 @@ def wheel() -> Path:
     return built
 
 
-def lines_of_the_readme() -> str:
+def lines_of_the_readme(session: str = "") -> str:
+    """README's example over a corpus; ``session``: the variable that holds a session of Spark's, which it names."""
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return str(example).replace('"/copies/broker-1"', repr(str(corpora.unpack(NAME))))
+    arguments = repr(str(corpora.unpack(NAME))) + (f", spark={session}" if session else "")
+    assert '"/copies/broker-1"' in example
+    return str(example).replace('"/copies/broker-1"', arguments)
 
 
 def run(python: Path, script: Path, env: dict[str, str]) -> list[str]:
@@ -62,8 +65,7 @@ def test_three_lines_on_spark(wheel: Path, tmp_path: Path, version: str, session
     extra = "spark" if session == CLASSIC else "connect"
     python = python_with(f"{extra}-{version}", f"{wheel}[{extra}]", f"pyspark=={version}")
     script = tmp_path / "three.py"
-    lines = lines_of_the_readme().replace("hanging-36')", "hanging-36', spark=spark)").replace(".num_rows", ".count()")
-    assert "spark=spark)" in lines
+    lines = lines_of_the_readme("spark").replace(".num_rows", ".count()")
     begin = f"import pyspark\nfrom pyspark.sql import SparkSession\nspark = {session}.getOrCreate()\n"
     script.write_text(begin + lines + "print(pyspark.__version__, type(spark).__module__)\nspark.stop()\n")
     env = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
