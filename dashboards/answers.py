@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.base.words import plural
+from auditor.base.words import NO_TIMEOUT_MS, plural
 from auditor.dashboards.wording import SEVERITIES, Finding, log_name, size
 
 # What a class means, in one sentence an on-call engineer understands.
@@ -23,9 +23,11 @@ CLASSES = {
     "undecidable": "Hanging or merely slow: what would decide it was not among the inputs.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
-# What is shown in place of a class where its partition's standing says more.
+ENDLESS = "no-time-out"
+# What is shown in place of a class where its partition's standing, or its time-out, says more.
 KINDS = {
-    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself."
+    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself.",
+    ENDLESS: "Of a two-phase commit, known to its coordinator: only its application ends it.",
 } | CLASSES
 _PRODUCER = ("topic", "partition", "producer_id")
 _STUCK = ("hanging", "orphan", "ghost")
@@ -88,6 +90,8 @@ class Open:
     @property
     def kind(self) -> str:
         """What pages call it, a key of :data:`KINDS`."""
+        if self.row["class"] == "active" and self.row.get("timeout_ms") == NO_TIMEOUT_MS:
+            return ENDLESS
         return self.standing if self.standing in KINDS else str(self.row["class"])
 
     @property

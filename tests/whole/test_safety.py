@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from auditor.dashboards import verdict
+from auditor.dashboards import report, verdict
 from auditor.facts.copy_facts import CopyFacts
+from auditor.outputs.publish import summarise
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules import repairs
+from auditor.rules import registry, repairs
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 from tests import corpora
@@ -210,6 +211,10 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(days: int) -> None:
     stands for no time-out, 2147483647, is 24.86 days in ms."""
     audit = opened(corpora.unpack("twopc-43"), as_of=corpora.manifest("twopc-43")["as_of"] + days * DAY_MS)
     assert "timeout-not-enforced" not in {f.rule for f in audit.findings}
+    rows, summary = registry.described(f.to_dict() for f in audit.findings), summarise(audit)
+    page = report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
+    assert "it ends by itself" not in page
+    assert "only its application ends it" in page
     held = [row for row in audit.blocked if row["timeout_ms"] == 2**31 - 1]
     assert held
     for row in held:
