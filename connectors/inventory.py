@@ -7,13 +7,13 @@ Contract section 1; reference/formats.md section 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import identity, names, startup
+from auditor.connectors import identity, names, startup, storage
 from auditor.connectors.files import (
     Copy,
     DataFile,
@@ -67,16 +67,29 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
         errors += [Unreadable("", error) for error in wrong]
     log_dirs = identity.configure((one.log_dir for one in built), settings)
     log_dirs.sort(key=lambda item: item.name)
+    linked = _not_followed(skipped)
     if not log_dirs and not errors:
+        hint = f" ({linked[0]})" if linked else ""
         raise AuditInputError(
-            f"nothing to audit in {', '.join(map(uris.shown, paths))}; name a Kafka log directory or a text dump"
+            f"nothing to audit in {', '.join(map(uris.shown, paths))}; name a Kafka log directory or a text dump{hint}"
         )
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
+    notes += linked
     return Inventory(
         tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote
     )
+
+
+def _not_followed(skipped: Iterable[Skipped]) -> list[str]:
+    """A note where links lead out of the PATHs: what they lead to may be missed."""
+    links = sorted(item for item in skipped if item.reason == storage.LINK)
+    if not links:
+        return []
+    first = "/".join(filter(None, (links[0].log_dir, links[0].file)))
+    more = f" and {len(links) - 1:,} more" if len(links) > 1 else ""
+    return [f"{first}{more}: not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker"]
 
 
 def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Place, int, str]]]:
