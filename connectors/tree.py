@@ -26,6 +26,10 @@ UNKNOWN = "no file of Kafka's and no known text dump"
 LINKED_PARTITION = "a symbolic link, which is not followed: give the folder that it leads to as a PATH"
 LINK_WITHIN = "symbolic link to what is read by itself"
 TEXT_AMONG_LOGS = "text dump inside a log directory: give it in a folder of its own"
+PACKED = "packed: unpack it, and give the folder that it makes as a PATH"
+PACKED_FILE = "packed: unpack it in its place"
+_PACKED = re.compile(r"(.+)\.(?:gz|bz2|xz|zst|lz4|zip|7z)")
+_ARCHIVE = re.compile(r".+\.(?:tar|tgz|tar\.[a-z0-9]+|zip|7z)")
 _SERVER_PROPERTIES = re.compile(r"server.*\.properties")
 _NOT_DATA = {
     ".lock": "lock file",
@@ -84,7 +88,7 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
     result = Drafts()
     outermost = _outermost(storage.place(path) for path in paths)
     for tree in [_tree(given, limits) for given in outermost]:
-        _bring_out_unopened(tree, outermost)
+        _bring_out_hidden(tree, outermost)
         _sort_files(tree, result)
     return result
 
@@ -150,11 +154,12 @@ def _is_remote(folder: Place, files: Iterable[str]) -> bool:
     return says is not None and any(known(name) for name in files)
 
 
-def _bring_out_unopened(tree: Tree, paths: Sequence[Place]) -> None:
-    """What is never opened but stands where a broker's data would: it must not go unsaid, for it may hide a partition.
+def _bring_out_hidden(tree: Tree, paths: Sequence[Place]) -> None:
+    """What stands where a broker's data would but is not read must not go unsaid, for it may hide a partition.
 
     A link or pipe in place of a partition's file stays a file, so that reading it is refused as with any other that
-    cannot be read; a partition's folder is an error here. Links to what lies in a PATH hide nothing.
+    cannot be read; a partition's folder that is a link is an error here, as is a packed file. Links to what lies in a
+    PATH hide nothing.
     """
     unopened, tree.unused = tree.unused, []
     for item in unopened:
@@ -167,6 +172,16 @@ def _bring_out_unopened(tree: Tree, paths: Sequence[Place]) -> None:
             tree.errors.append(DecodeError(item.name, 0, -1, "unreadable", LINKED_PARTITION))
         else:
             tree.unused.append(item)
+    packed = [entry for entry in tree.files if _is_packed(entry.name)]
+    tree.errors += [DecodeError(entry.name, 0, entry.size, "unreadable", PACKED_FILE) for entry in packed]
+    tree.files = [entry for entry in tree.files if not _is_packed(entry.name)]
+
+
+def _is_packed(name: str) -> bool:
+    """Whether somebody compressed a file of a partition, which a broker never does."""
+    folder, _, last = name.rpartition("/")
+    found = _PACKED.fullmatch(last)
+    return found is not None and _is_live(_last(folder)) and names.data_name(found[1]) is not None
 
 
 def _is_live(folder: str) -> bool:
@@ -241,7 +256,8 @@ def _sort_unknown(tree: Tree, folder: str, name: str, size: int, in_log_dir: boo
     if kind and not in_log_dir:
         result.draft(place, tree.given).texts.append(TextFile(name, size, kind))
     else:
-        result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else UNKNOWN))
+        reason = PACKED if _ARCHIVE.fullmatch(name) else UNKNOWN
+        result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else reason))
 
 
 def _last(folder: str) -> str:

@@ -1,4 +1,4 @@
-"""auditor.connectors.inventory: links and pipes are not followed, and what they may hide is said."""
+"""auditor.connectors.inventory: links are not followed, archives not unpacked, and what they may hide is said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.inventory import discover
-from tests.unit.test_inventory import make_log_dir, reason
+from tests.unit.test_inventory import bytes_below, make_log_dir, reason
 
 LOG = "00000000000000000000.log"
 
@@ -76,3 +76,25 @@ def test_a_link_that_goes_round_ends(tmp_path: Path) -> None:
     (data / "t-2").symlink_to(".")
     found = discover([str(data)])
     assert [error.error.file for error in found.errors] == ["t-1"]
+
+
+def test_packed_files_of_a_partition_are_errors(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0", "t-1")
+    (data / "t-1" / LOG).unlink()
+    for name in (f"{LOG}.gz", "00000000000000000000.index.zst"):
+        (data / "t-1" / name).write_bytes(b"packed")
+    (data / "t-0" / "notes.gz").write_bytes(b"not Kafka's")
+    found = discover([str(data)])
+    assert [error.error.file for error in found.errors] == ["t-1/00000000000000000000.index.zst", f"t-1/{LOG}.gz"]
+    assert {error.error.detail for error in found.errors} == {"packed: unpack it in its place"}
+    assert found.unread_bytes == 2 * len(b"packed")
+    assert found.bytes_found == bytes_below(data)
+
+
+def test_an_archive_says_what_to_do(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0")
+    (data / "broker-2.tar.gz").write_bytes(b"\x1f\x8b")
+    (note,) = discover([str(data)]).notes
+    assert note == "data/broker-2.tar.gz: packed: unpack it, and give the folder that it makes as a PATH"
+    with pytest.raises(AuditInputError, match="unpack it"):
+        discover([str(data / "broker-2.tar.gz")])
