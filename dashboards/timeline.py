@@ -87,8 +87,9 @@ def draw(timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[st
     """Lay one timeline out.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
-    for their id, since when and for how long, and whether they hold readers up (``blocks``). Cost: linear in the
-    transactions, of which all open ones and the latest others are drawn, ``MAX_BARS`` together.
+    for their id, since when and for how long, what pages call them (``kind``), and whether they hold readers up
+    (``blocks``). Cost: linear in the transactions, of which all open ones and the latest others are drawn, ``MAX_BARS``
+    together.
     """
     rows = _shown(timeline["transactions"])
     log_end = timeline["log_end"]
@@ -199,7 +200,8 @@ def _fill(
         if bar.marker is None and not lane.note:
             begun = since or row.get("start")
             lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {duration(age)}" if age else "")
-            lane.note += f" · {row['class']}" if row.get("class") else ""
+            kind = more.get("kind") or row.get("class")
+            lane.note += f" · {kind}" if kind else ""
             if more.get("transactional_id") is not None:
                 lane.label += f" ({clip(str(more['transactional_id']), 60)})"
         highest = _mark_epoch(lane, bar.x, row["producer_epoch"], highest)

@@ -15,9 +15,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from auditor import rules
+from auditor.base.words import NO_TIMEOUT_MS
 from auditor.rules.finding import Finding
 from auditor.rules.relations import By
-from auditor.rules.safeguards import Safeguard
+from auditor.rules.safeguards import TRANSACTION_TIMEOUT, Safeguard
 
 if TYPE_CHECKING:
     from auditor.rules.view import LogView
@@ -94,13 +95,14 @@ class Rule:
         said = self.sections["What to do"]
         return said[0].upper() + said[1:] if said.split()[0].isalpha() else said
 
-    def declared(self) -> dict[str, Any]:
-        """What pages need of it, as plain data: see :func:`described`."""
+    def declared(self, endless: bool = False) -> dict[str, Any]:
+        """What pages need of it, as plain data: see :func:`described`. ``endless``: of a transaction without a time-out
+        (two-phase commit), which no time-out would have ended."""
         return {
             "blocks": self.blocks.value if self.blocks else None,
             "decided": self.decided,
             "loses": self.loses,
-            "prevented_by": [asdict(safeguard) for safeguard in self.prevented_by],
+            "prevented_by": [asdict(s) for s in self.prevented_by if not (endless and s is TRANSACTION_TIMEOUT)],
         }
 
 
@@ -205,5 +207,9 @@ def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Pages know no rule by name: they go by this. It is no field of a finding and is never written.
     """
-    known = {name: each.declared() for name, each in load().items()}
-    return [{**row, "declared": known.get(row["rule"])} for row in rows]
+    known = {(name, endless): each.declared(endless) for name, each in load().items() for endless in (False, True)}
+    return [{**row, "declared": known.get((row["rule"], _endless(row)))} for row in rows]
+
+
+def _endless(row: Mapping[str, Any]) -> bool:
+    return (row.get("evidence") or {}).get("timeout_ms") == NO_TIMEOUT_MS

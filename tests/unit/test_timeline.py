@@ -37,6 +37,13 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
     assert lane.note == "open since 2026-11-21 04:00:00 UTC · 1 min · orphan"
 
 
+def test_the_label_says_what_the_cards_say() -> None:
+    rows = [bar(2, 50, 59, **{"class": "active"})]
+    whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
+    (lane,) = timeline.draw(whole, {(2, 50): {"kind": "no-time-out"}}).lanes
+    assert lane.note == "open · no-time-out"
+
+
 def test_what_holds_nobody_up_does_not_alarm() -> None:
     calm, held, young = bar(1, 50, 59), bar(2, 60, 69), bar(3, 70, 79)
     rows = [calm | {"class": "active"}, held | {"class": "hanging"}, young | {"class": "hanging"}]
