@@ -143,7 +143,8 @@ def stands(row: Mapping[str, Any], standing: str) -> str:
     if standing == "unknown" and row["class"] in answers.STUCK:
         return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
     if standing == "unknown" and not _ageless(row):
-        return "nothing in the input shows its time-out, or whether it is open still"
+        lacking = "" if row.get("timeout_ms") else "its time-out, or "
+        return f"nothing in the input shows {lacking}whether it is open still"
     if standing == "waiting" and row.get("timeout_ms") == NO_TIMEOUT_MS:
         return "it has no time-out (two-phase commit): only its application ends it"
     return STANDINGS[standing]

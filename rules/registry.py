@@ -8,17 +8,16 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from auditor import rules
-from auditor.base.words import NO_TIMEOUT_MS
 from auditor.rules.finding import Finding
 from auditor.rules.relations import By
-from auditor.rules.safeguards import TRANSACTION_TIMEOUT, Safeguard
+from auditor.rules.safeguards import Safeguard
 
 if TYPE_CHECKING:
     from auditor.rules.view import LogView
@@ -95,14 +94,14 @@ class Rule:
         said = self.sections["What to do"]
         return said[0].upper() + said[1:] if said.split()[0].isalpha() else said
 
-    def declared(self, endless: bool = False) -> dict[str, Any]:
-        """What pages need of it, as plain data: see :func:`described`. ``endless``: of a transaction without a time-out
-        (two-phase commit), which no time-out would have ended."""
+    def declared(self, prevented_by: Iterable[Safeguard]) -> dict[str, Any]:
+        """What pages need of it, as plain data: see :func:`described`. ``prevented_by``: what would have prevented the
+        finding at hand."""
         return {
             "blocks": self.blocks.value if self.blocks else None,
             "decided": self.decided,
             "loses": self.loses,
-            "prevented_by": [asdict(s) for s in self.prevented_by if not (endless and s is TRANSACTION_TIMEOUT)],
+            "prevented_by": [safeguard.row() for safeguard in prevented_by],
         }
 
 
@@ -207,9 +206,14 @@ def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Pages know no rule by name: they go by this. It is no field of a finding and is never written.
     """
-    known = {(name, endless): each.declared(endless) for name, each in load().items() for endless in (False, True)}
-    return [{**row, "declared": known.get((row["rule"], _endless(row)))} for row in rows]
-
-
-def _endless(row: Mapping[str, Any]) -> bool:
-    return (row.get("evidence") or {}).get("timeout_ms") == NO_TIMEOUT_MS
+    made: dict[tuple[str, tuple[Safeguard, ...]], dict[str, Any]] = {}
+    found = []
+    for row in rows:
+        each, declared = load().get(row["rule"]), None
+        if each is not None:
+            those = tuple(s for s in each.prevented_by if s.prevents(row.get("evidence") or {}))
+            declared = made.get((each.id, those))
+            if declared is None:
+                declared = made[each.id, those] = each.declared(those)
+        found.append({**row, "declared": declared})
+    return found

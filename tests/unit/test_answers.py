@@ -77,6 +77,11 @@ def test_an_age_from_the_earliest_start_is_at_most_that(
     assert verdict.aged(row("hanging", **given)) == said
 
 
+@pytest.mark.parametrize(("timeout", "lacking"), [(None, "its time-out, or whether"), (60_000, "shows whether")])
+def test_a_time_out_that_is_known_is_not_missed(timeout: int | None, lacking: str) -> None:
+    assert lacking in verdict.stands(row("undecidable", timeout_ms=timeout), "unknown")
+
+
 def test_a_start_that_no_brokers_time_bounds_says_so() -> None:
     known = {"since": "2026-11-21T04:00:00.000Z"}
     assert verdict.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' time stamps"
@@ -163,6 +168,17 @@ def test_no_time_out_prevents_a_two_phase_commit(timeouts: list[int], expected: 
         {"lso-stuck": len(rows)}, {"lso-stuck": "critical"}, prevention.declared(registry.described(rows))
     )
     assert [setting.setting for setting, _ in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("forgotten_by", "expected"), [("retention", "brokers of 2.4 or newer"), (None, "producer.id.expiration.ms=604800000")]
+)  # fmt: skip
+def test_what_retention_makes_an_old_broker_forget_no_expiration_keeps(forgotten_by: str | None, expected: str) -> None:
+    """KIP-360: before 2.4 a producer went with its last batch, whatever transactional.id.expiration.ms said."""
+    rule = "unknown-producer-exposure"
+    rows = registry.described([{"rule": rule, "evidence": {"forgotten_by": forgotten_by}}])
+    found = prevention.prevent({rule: 1}, {rule: "warning"}, prevention.declared(rows))
+    assert [setting.setting for setting, _ in found] == [expected]
 
 
 def test_settings_that_prevent_come_worst_first_and_info_asks_for_none() -> None:
