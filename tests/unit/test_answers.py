@@ -171,8 +171,9 @@ def test_no_time_out_prevents_a_two_phase_commit(timeouts: list[int], expected: 
 
 
 @pytest.mark.parametrize(
-    ("forgotten_by", "expected"), [("retention", "brokers of 2.4 or newer"), (None, "producer.id.expiration.ms=604800000")]
-)  # fmt: skip
+    ("forgotten_by", "expected"),
+    [("retention", "brokers of 2.4 or newer"), (None, "producer.id.expiration.ms=604800000")],
+)
 def test_what_retention_makes_an_old_broker_forget_no_expiration_keeps(forgotten_by: str | None, expected: str) -> None:
     """KIP-360: before 2.4 a producer went with its last batch, whatever transactional.id.expiration.ms said."""
     rule = "unknown-producer-exposure"
