@@ -20,7 +20,7 @@ CLASSES = {
     "orphan": "No transactional id owns this producer id: nobody will ever end it.",
     "ghost": "Still open in the producer state, although its data lies below the log start.",
     "late": "Open for longer than its time-out; its coordinator still knows it.",
-    "undecidable": "Hanging or merely slow: what would decide it was not among the inputs.",
+    "undecidable": "Hanging or merely slow: the input does not show which.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
 ENDLESS = "no-time-out"
@@ -30,7 +30,7 @@ KINDS = {
     ENDLESS: "Of a two-phase commit, known to its coordinator: only its application ends it.",
 } | CLASSES
 _PRODUCER = ("topic", "partition", "producer_id")
-_STUCK = ("hanging", "orphan", "ghost")
+STUCK = ("hanging", "orphan", "ghost")
 RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is blocked
 
 
@@ -71,10 +71,12 @@ class Open:
 
     @property
     def waiting(self) -> int | None:
-        """How many offsets lie between the LSO and the high watermark, if known; the log end where there is no such
-        checkpoint, or it lies below the LSO, as a killed broker leaves it."""
+        """How many offsets lie between the LSO and how far readers would get but for open transactions, if known; in a
+        run of the past up to the high watermark, or the log end where that is not known or lies below the LSO, as a
+        killed broker leaves it."""
         log = self.log or {}
-        ends = (self.row.get("high_watermark"), log.get("hw"), self.row.get("log_end"), log.get("log_end"))
+        ends = (self.row.get("readable_end"), self.row.get("high_watermark"), log.get("hw"), self.row.get("log_end"),
+                log.get("log_end"))  # fmt: skip
         known = [end for end in ends if end is not None]
         if not known or self.lso is None:
             return None
@@ -84,7 +86,7 @@ class Open:
     def standing(self) -> str:
         """How its partition stands, as the audit judged it; by its class where a run of the past does not say."""
         given = self.row.get("standing")
-        old = {**dict.fromkeys(_STUCK, "stuck"), "late": "overdue", "active": "waiting"}
+        old = {**dict.fromkeys(STUCK, "stuck"), "late": "overdue", "active": "waiting"}
         return str(given or old.get(self.row["class"], "unknown"))
 
     @property
@@ -92,6 +94,8 @@ class Open:
         """What pages call it, a key of :data:`KINDS`."""
         if self.row["class"] == "active" and self.row.get("timeout_ms") == NO_TIMEOUT_MS:
             return ENDLESS
+        if self.standing == "unknown" and self.row["class"] in STUCK:  # a newer copy may show that it has ended
+            return "undecidable"
         return self.standing if self.standing in KINDS else str(self.row["class"])
 
     @property
@@ -106,7 +110,7 @@ class Open:
             return self.standing in RED or bool(errors)
         if self.findings:
             return any(f["severity"] != "info" for f in self.findings)
-        return self.row["class"] in (*_STUCK, "late")
+        return self.row["class"] in (*STUCK, "late")
 
     @property
     def advice(self) -> Advice:

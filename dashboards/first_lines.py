@@ -92,7 +92,10 @@ def _alike(rows: Sequence[answers.Blocked], width: int) -> list[str]:
     by_topic: dict[str, list[int]] = {}
     for row in rows:
         by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
-    places = [f"{topic} {_numbers(sorted(numbers))}" for topic, numbers in sorted(by_topic.items())]
+    places = [
+        f"{topic}-{numbers[0]}" if len(numbers) == 1 else f"{topic} (partitions {_numbers(sorted(numbers))})"
+        for topic, numbers in sorted(by_topic.items())
+    ]
     more = f" and {plural(len(places) - SHOWN, 'more topic')}" if len(places) > SHOWN else ""
     said = f"the same in {plural(len(rows), 'more partition')}: {'; '.join(places[:SHOWN])}{more}"
     said += " (--verbose: the commands for each)"

@@ -24,9 +24,13 @@ Safeguards = Mapping[str, Sequence[Mapping[str, Any]]]  # by rule: what prevents
 
 
 def declared(findings: Iterable[Finding]) -> Safeguards:
-    """What the rules of these findings declare to prevent them; nothing prevents a defect of Kafka itself."""
-    own = (f for f in findings if not (f["evidence"] or {}).get("known_defect"))
-    return {f["rule"]: (f.get("declared") or {}).get("prevented_by") or () for f in own}
+    """What prevents any finding of a rule, as declared with each; nothing prevents a defect of Kafka itself."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for finding in findings:
+        if not (finding["evidence"] or {}).get("known_defect"):
+            mine = found.setdefault(finding["rule"], [])
+            mine += [row for row in (finding.get("declared") or {}).get("prevented_by") or () if row not in mine]
+    return found
 
 
 def prevent(

@@ -110,7 +110,7 @@ def _pictures(
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
-        known.setdefault(entry.name, {})[key] = {**entry.row, "blocks": entry.blocks}
+        known.setdefault(entry.name, {})[key] = {**entry.row, "kind": entry.kind, "blocks": entry.blocks}
         if entry.blocks:
             blocking.add(entry.name)
     order = sorted(timelines, key=lambda row: wording.log_name(row) not in blocking)[:MAX_TIMELINES]

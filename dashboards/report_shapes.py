@@ -37,6 +37,7 @@ _LISTS = {
         "last_stable_offset",
         "high_watermark",
         "log_end",
+        "readable_end",
         "producer_id",
         "producer_epoch",
         "transactional_id",

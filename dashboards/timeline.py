@@ -18,7 +18,7 @@ LEFT, RIGHT = 12.0, 948.0
 TOP, LANE, BAR = 48.0, 54.0, 16.0
 MAX_LANES, MAX_BARS = 12, 400
 _MIN_BAR = 3.0
-_LABEL_ROOM = 64.0
+_SIGN = 7.3  # the width of a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,19 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class EpochMark:
-    """A producer epoch that begins at ``x``; ``fenced`` when it is lower than one seen before in the lane."""
+    """A producer epoch that begins at ``x``; ``fenced`` when it is lower than one seen before in the lane; ``left``:
+    its words end there, where there is no room for them to the right."""
 
     x: float
     label: str
     fenced: bool
+    left: bool = False
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """From where to where its words go, with the room between two of them."""
+        width = _SIGN * (len(self.label) + 1)
+        return (self.x - width, self.x) if self.left else (self.x, self.x + width)
 
 
 @dataclass(slots=True)
@@ -87,8 +95,9 @@ def draw(timeline: Mapping[str, Any], known: Mapping[tuple[int, int], Mapping[st
     """Lay one timeline out.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
-    for their id, since when and for how long, and whether they hold readers up (``blocks``). Cost: linear in the
-    transactions, of which all open ones and the latest others are drawn, ``MAX_BARS`` together.
+    for their id, since when and for how long, what pages call them (``kind``), and whether they hold readers up
+    (``blocks``). Cost: linear in the transactions, of which all open ones and the latest others are drawn, ``MAX_BARS``
+    together.
     """
     rows = _shown(timeline["transactions"])
     log_end = timeline["log_end"]
@@ -199,7 +208,8 @@ def _fill(
         if bar.marker is None and not lane.note:
             begun = since or row.get("start")
             lane.note = ("open since " + instant(begun) if begun else "open") + (f" · {duration(age)}" if age else "")
-            lane.note += f" · {row['class']}" if row.get("class") else ""
+            kind = more.get("kind") or row.get("class")
+            lane.note += f" · {kind}" if kind else ""
             if more.get("transactional_id") is not None:
                 lane.label += f" ({clip(str(more['transactional_id']), 60)})"
         highest = _mark_epoch(lane, bar.x, row["producer_epoch"], highest)
@@ -209,10 +219,10 @@ def _mark_epoch(lane: Lane, x: float, epoch: int, highest: int | None) -> int:
     """Mark an epoch where it begins, in words if there is room for them. Returns the highest epoch so far."""
     fenced = highest is not None and epoch < highest
     if highest is None or fenced or epoch > highest:
-        last = next((mark.x for mark in reversed(lane.epochs) if mark.label), None)
-        room = last is None or x - last >= _LABEL_ROOM
         said = f"epoch {epoch} after {highest}: fenced" if fenced else f"epoch {epoch}"
-        lane.epochs.append(EpochMark(x, said if room or fenced else "", fenced))
+        mark = EpochMark(x, said, fenced, left=x + _SIGN * len(said) > WIDTH)
+        last = next((mark.span[1] for mark in reversed(lane.epochs) if mark.label), 0.0)
+        lane.epochs.append(mark if fenced or mark.span[0] >= last else EpochMark(x, "", fenced))
     return epoch if highest is None else max(highest, epoch)
 
 

@@ -140,8 +140,11 @@ def stands(row: Mapping[str, Any], standing: str) -> str:
 
     ``row`` is the holder's, ``standing`` a key of :data:`STANDINGS`.
     """
+    if standing == "unknown" and row["class"] in answers.STUCK:
+        return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
     if standing == "unknown" and not _ageless(row):
-        return "nothing in the input shows its time-out, or whether it is open still"
+        lacking = "" if row.get("timeout_ms") else "its time-out, or "
+        return f"nothing in the input shows {lacking}whether it is open still"
     if standing == "waiting" and row.get("timeout_ms") == NO_TIMEOUT_MS:
         return "it has no time-out (two-phase commit): only its application ends it"
     return STANDINGS[standing]
@@ -160,7 +163,10 @@ def aged(row: Mapping[str, Any]) -> str:
     """How old an open transaction is, in words. At least nothing is unknown: the newest time is the holder's own."""
     if _ageless(row):
         return "an unknown time"
-    least = "at least " if row.get("at_least") else ""
+    if row.get("since_by_producer") and row.get("since") == row.get("since_not_before"):  # it may have begun later
+        least = "about " if row.get("at_least") else "at most "
+    else:
+        least = "at least " if row.get("at_least") else ""
     return f"{least}{duration(row['age_ms'])}"
 
 
@@ -170,7 +176,7 @@ def begun(row: Mapping[str, Any]) -> str:
     if not row.get("since"):
         return ""
     if not row.get("since_by_producer"):
-        return instant(row["since"])
+        return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
     said, least, most = (
         instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
     )

@@ -14,7 +14,7 @@ from auditor.rules import outdated, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import iso
 from auditor.rules.named import DECIDING, SKEW_MS
-from auditor.rules.open_transactions import DEFAULT_TIMEOUT_MS, OpenTransaction, open_at_coordinator
+from auditor.rules.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import Cluster, LogView
 
@@ -59,10 +59,10 @@ def since(log: LogView, t: OpenTransaction) -> int:
 
 
 def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
-    """``since`` for pages; where its producer's own time-stamp says otherwise, that too, and the brokers' bounds."""
+    """``since`` for pages with the brokers' bounds; where its producer's own time-stamp says otherwise, that too."""
     begun, stamp = since(log, t), int(t.row["first_timestamp"])
     differs = begun >= 0 and stamp >= 0 and abs(begun - stamp) > SKEW_MS
-    earliest, latest = began_between(log, t) if differs else (-1, -1)
+    earliest, latest = began_between(log, t)
     return {
         "since": iso(begun),
         "since_by_producer": iso(stamp) if differs else None,
@@ -158,9 +158,10 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
         "broker_id": log.leader.broker_id,
         "topic": log.topic,
         "partition": log.partition,
-        "last_stable_offset": min(lowest, log.readable_end(lowest)),
+        "last_stable_offset": min(lowest, log.readable_end),
         "high_watermark": log.high_watermark,
         "log_end": log.leader.log_end,
+        "readable_end": log.readable_end,
         "producer_id": int(t.row["producer_id"]),
         "producer_epoch": int(t.row["producer_epoch"]),
         "transactional_id": t.owner,
@@ -187,13 +188,13 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
         away = undeliverable(log.cluster, last)
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
-            late = log.cluster.as_of - last.time > _timeout(last) + LATE_MS
+            late = log.cluster.as_of - last.time > time_allowed(last) + LATE_MS
             if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
                 continue
             rows.append(dict.fromkeys(_HELD) | {
                 "topic": topic, "partition": int(number), "producer_id": last.producer_id,
                 "producer_epoch": last.producer_epoch, "transactional_id": last.transactional_id,
-                "since": iso(last.time),
+                "since": iso(last.time), "since_not_before": iso(last.time),
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": last.timeout_ms if last.timeout_ms > 0 else None, "beyond_timeout": late,
                 "class": "late" if late else "active", "state": last.state,
@@ -203,11 +204,7 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
     return rows
 
 
-def _timeout(entry: Entry) -> int:
-    return entry.timeout_ms if entry.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
-
-
 _HELD = (
-    "log_dir", "broker_id", "last_stable_offset", "high_watermark", "log_end", "first_offset", "last_offset",
-    "since_by_producer", "since_not_before", "since_not_after", "batches", "records", "bytes",
+    "log_dir", "broker_id", "last_stable_offset", "high_watermark", "log_end", "readable_end", "first_offset",
+    "last_offset", "since_by_producer", "since_not_before", "since_not_after", "batches", "records", "bytes",
 )  # fmt: skip

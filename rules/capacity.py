@@ -22,7 +22,7 @@ from auditor.model.policies import (
 from auditor.rules.expiry import counts_markers
 from auditor.rules.finding import Finding
 from auditor.rules.registry import CATALOGUE, rule
-from auditor.rules.safeguards import PRODUCER_EXPIRATION
+from auditor.rules.safeguards import FORGOTTEN_BY, KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION, RETENTION
 from auditor.rules.view import DAY_MS, LogView
 
 FAMILY = "capacity"
@@ -125,7 +125,7 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     Checks: a thousand or more producer ids that wrote three batches or fewer to the partition, all begun in one day.
     Why it matters: each of them stays in the memory of every replica until it expires, and in every snapshot.
     Can be wrong: functions that are meant to be short-lived.
-    What to do: share producers between requests; set enable.idempotence=false where it is not needed; lower
+    What to do: share producers between requests; set enable.idempotence=false where duplicates do no harm; lower
     producer.id.expiration.ms.
     Source: KIP draft on keeping only the latest batch, KIP-360
     """
@@ -167,7 +167,7 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     family=FAMILY,
     severity="warning on brokers before 2.4 and for idle ones, else info",
     time=True,
-    prevented_by=(PRODUCER_EXPIRATION,),
+    prevented_by=(KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION),
 )
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer whose state a broker may forget, or has forgotten, before its next write
@@ -195,7 +195,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
             "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
             f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
-            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start},
+            evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start, **_forgotten(log)},
         )
     yield from _idle(log, expiration)
 
@@ -255,8 +255,14 @@ def _exposed(log: LogView, row: np.void) -> Finding:
             "known_from": _known_from(row),
             "restarted_at": row["first_offset"] if restarted else None,
             "policy": log.policy_name(),
+            **_forgotten(log),
         },
     )
+
+
+def _forgotten(log: LogView) -> dict[str, str]:
+    """For the evidence: why the broker does not know the producer any more, where it forgets with the last batch."""
+    return {FORGOTTEN_BY: RETENTION} if log.policy().evicts_below_log_start else {}
 
 
 def _known_from(row: np.void) -> str:

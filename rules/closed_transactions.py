@@ -133,7 +133,8 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     Why it matters: consumers read part of an atomic unit as if it were whole.
     Can be wrong: cleaning (then nothing is said). A batch that goes on as if the one before it had the sequence that
     was expected is no hole: that one's number is wrong (duplicate-sequence-range, sequence-reset-same-epoch).
-    What to do: reprocess the input of the transaction; check acks and unclean elections.
+    What to do: reprocess the input of the transaction, which writes the records that are there a second time; check
+    acks and unclean elections.
     Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
     """
     gaps = {(int(e["producer_id"]), int(e["base_offset"])): e for e in log.events(Kind.SEQUENCE_GAP)}

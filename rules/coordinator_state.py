@@ -13,6 +13,7 @@ from auditor.rules import blocking, commands, outdated, repairs, safety
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.group_offsets import watched
+from auditor.rules.open_transactions import time_allowed
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
@@ -20,6 +21,9 @@ from auditor.rules.transitions import FAMILY, at_entry
 from auditor.rules.view import LogView
 
 SHOWN = 5  # partitions named in a sentence
+ENDLESS = (
+    "None: a two-phase commit has no time-out. Watch that its application ends what it has prepared, also after a crash"
+)
 
 
 @rule(
@@ -33,11 +37,11 @@ SHOWN = 5  # partitions named in a sentence
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
 
-    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out and 30 seconds, or a
-    partition of it has no leader by the metadata, or one that is fenced or shutting down. Info where the logs of a
-    running cluster were copied one after another and this one may have been copied before it went on: its partitions
-    have their markers, or a later transaction; or other logs are newer and neither this log nor one in which the
-    transaction is open goes on behind that time.
+    Checks: the last record of an id is PrepareCommit or PrepareAbort and older than its time-out (15 minutes where it
+    has none, as in a two-phase commit) and 30 seconds, or a partition of it has no leader by the metadata, or one that
+    is fenced or shutting down. Info where the logs of a running cluster were copied one after another and this one may
+    have been copied before it went on: its partitions have their markers, or a later transaction; or other logs are
+    newer and neither this log nor one in which the transaction is open goes on behind that time.
     Why it matters: some partition did not take its marker: consumers stop there, and every client of the id gets
     CONCURRENT_TRANSACTIONS.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
@@ -50,16 +54,17 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
         age = log.cluster.as_of - entry.time
         away = blocking.undeliverable(log.cluster, entry)
-        if age <= entry.timeout_ms + blocking.LATE_MS and not away:
+        allowed = time_allowed(entry)
+        if age <= allowed + blocking.LATE_MS and not away:
             continue
-        due = entry.time + entry.timeout_ms + blocking.LATE_MS
+        due = entry.time + allowed + blocking.LATE_MS
         doubt = outdated.ended(log.cluster, entry) if away else outdated.unsure(log.cluster, entry, due)
         lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
         here = {f"{topic}-{partition}" for topic, partition in log.cluster.bounds}
         named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"
         waits = f"nobody leads {_some(away)}" if away else named
         lacks = "to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"
-        severity = "critical" if age > log.cluster.margin(entry.timeout_ms) else "error"
+        severity = "critical" if age > log.cluster.margin(allowed) else "error"
         yield at_entry(
             log,
             "stuck-prepare",
@@ -156,11 +161,12 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
 
     Checks: a time-out of more than a minute, the client's default; of a minute or more for an id that also commits
-    offsets.
+    offsets; none at all, as transactions of a two-phase commit have it (KIP-939).
     Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
     Can be wrong: batch jobs that need the time.
-    What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s.
-    Source: KIP-447
+    What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s. Where there is none, watch that the application
+    ends what it has prepared.
+    Source: KIP-447, KIP-939
     """
     (columns, there), found = last_records(log), records(log)
     if found is None:
@@ -178,6 +184,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
             f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
             evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
+            remedy=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else "",
         )
 
 
@@ -195,7 +202,9 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     count.
     Why it matters: the partition count was changed: coordinators look elsewhere, ids and groups start from nothing.
     Can be wrong: the partition count taken from an incomplete copy (without metadata or settings nothing is said).
-    What to do: restore the partition count, or create the ids and offsets again.
+    What to do: do not delete the topic, which loses every id or offset; Kafka cannot lower a partition count. Start the
+    producers of these ids again, so that their new coordinator knows them; give each group the offsets that its old
+    partition has with kafka-consumer-groups.sh --reset-offsets, which only shows them without --execute.
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)
@@ -238,7 +247,8 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     Why it matters: a coordinator that loads the partition stops at it and silently keeps what it had: ids further on
     are stale or unknown to it.
     Can be wrong: a newer broker wrote it than this auditor knows.
-    What to do: upgrade, or repair the partition from another replica.
+    What to do: upgrade this broker where a newer one wrote the record; else let an in-sync replica that has a sound one
+    lead, before this replica is fetched again.
     Source: TransactionStateManager.loadTransactionMetadata
     """
     if log.topic != TOPIC:

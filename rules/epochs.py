@@ -39,8 +39,8 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
     partition.
     Why it matters: the epoch fences zombies. A lower one after a higher one means that a broker let a zombie through.
     Can be wrong: older segments restored by hand; two clusters merged; state lost at a leader change.
-    What to do: look at the leader epochs around it, at broker versions below 2.5 and unclean elections, and list the
-    instances that share this transactional.id.
+    What to do: look at the leader epochs around it, at broker versions below 2.5 and unclean elections; where the
+    producer has a transactional.id, list the instances that share it.
     Source: KIP-360
     """
     for run in runs(log.events(Kind.EPOCH_REGRESSION, Kind.MARKER_EPOCH_REGRESSION), "producer_id", "producer_epoch"):

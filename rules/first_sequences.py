@@ -171,5 +171,6 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 "confidence": "likely" if changed else "proved",
             },
-            remedy=dump_at(log, e) + "; compare the replicas; report the client library if it repeats",
+            remedy=f"Look at what lies around it: {dump_at(log, e)} ; compare the replicas; report the client library "
+            "if it repeats",
         )

@@ -87,7 +87,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
         if t.klass not in ("hanging", "orphan"):
             continue
         offset = int(t.row["first_offset"])
-        held = max(0, log.readable_end(offset) - offset)
+        held = max(0, log.readable_end - offset)
         message = (
             f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
             f"itself: {t.reason}; read_committed consumers of this partition stop there, "
@@ -157,11 +157,13 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
 
     Checks: a transaction open at the end of the leader replica for longer than its time-out (15 minutes where no
-    coordinator record shows it) and 30 seconds, and not proved to hang. Where markers are not shown, a wider margin.
+    coordinator record shows it) and 30 seconds, and not proved to hang. In text that does not show markers, a warning
+    after a longer time.
     Why it matters: it holds back read_committed consumers; the coordinator should have aborted it.
     Can be wrong: CreateTime stamps; a large transaction.max.timeout.ms; the copy is older than --as-of. Nothing is said
     of what may have ended after this log and its coordinator's were copied, as timeout-not-enforced says.
     What to do: kafka-transactions.sh --bootstrap-server B find-hanging --topic T, then describe the transactional id.
+    Abort nothing before they show that it hangs.
     Source: KIP-360, KIP-664
     """
     for t in open_transactions(log):
@@ -206,8 +208,9 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset does not move
 
-    Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset, or the batch at the first
-    unstable offset is older than the margin, which is an hour at most, whatever time-out the transaction has.
+    Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset (in a copy of a running or
+    killed broker, whose checkpoint of it is seconds old, the log end), or the batch at the first unstable offset is
+    older than the margin, which is an hour at most, whatever time-out the transaction has.
     Why it matters: read_committed consumers stop at the last stable offset, and cleaning stops there too.
     Can be wrong: a busy partition with long transactions by design; a prepared transaction (two-phase commit has no
     time-out) that its transaction manager is about to decide. By age nothing is said of what may have ended after this
@@ -220,7 +223,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         return
     t = opened[0]
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
-    held = log.readable_end(lso) - lso
+    held = max(0, log.readable_end - lso)
     age = blocking.age(log, t)
     shown = not (blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
     old = age > log.cluster.waiting_margin(t.timeout_ms) and shown

@@ -306,7 +306,7 @@ def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) 
         "index-mismatch",
         "info" if left_over else "warning",
         f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
-        f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves them in a running broker's file" * left_over),
+        f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves it in a running broker's file" * left_over),
         copy=copy,
         file=file,
         position=e["position"],

@@ -291,7 +291,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     Why it matters: somebody wrote it by hand, or coordinator records were lost.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).
-    What to do: confirm with the operators' log.
+    What to do: ask who ran kafka-transactions.sh abort at that time; if nobody did, look whether __transaction_state
+    lost records (unclean-election, illegal-transition).
     Source: KIP-98, KIP-664; semantics 3.14 X7
     """
     if log.topic == TOPIC:

@@ -91,7 +91,7 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     history = log.cluster.coordinator
     since = log.time(row["first_time"])
     entry = log.last_entry(row["producer_id"])
-    timeout = entry.timeout_ms if entry is not None and entry.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
+    timeout = time_allowed(entry)
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
     settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
@@ -109,6 +109,14 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         missing=missing,
         end_unknown=log.leader.ends_early or unreadable_behind(log, row),
     )
+
+
+def time_allowed(entry: Entry | None) -> int:
+    """How long, in ms, a transaction may be open by its coordinator's record: its time-out; 15 minutes where none is
+    known, or where it has none (two-phase commit) and is decided, since its markers are sent at once."""
+    if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in DECIDING):
+        return DEFAULT_TIMEOUT_MS
+    return entry.timeout_ms
 
 
 def unreadable_behind(log: LogView, row: np.void) -> bool:

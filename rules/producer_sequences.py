@@ -67,7 +67,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it;
     then the missing numbers may never have reached a broker.
     What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
-    --print-data-log; check for unclean elections, acks and min.insync.replicas; replay the source between both times.
+    --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
+    written between the two batches.
     Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
     """
     for gap in _gaps(log):
@@ -96,8 +97,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 "class": "out of order" if swapped else lost,
                 **_certainty(log, e),
             },
-            remedy=dump_at(log, e)
-            + "; compare the replicas, check unclean elections and acks, replay the source between the two times",
+            remedy=f"Look at what lies around it: {dump_at(log, e)} ; compare the replicas, check unclean elections "
+            f"and acks, and send again from the source what was written {_between(e)}",
         )
 
 
@@ -191,6 +192,14 @@ def _in_committed(log: LogView, e: Event) -> bool:
             & (t["marker_offset"] > e["base_offset"])
         )
     )
+
+
+def _between(e: Event) -> str:
+    """When the records of a gap were written, in words."""
+    before, behind = iso(e["previous_time"]), iso(e["timestamp"])
+    if before is None or behind is None or before >= behind:
+        return "around it"
+    return f"between {before} and {behind}"
 
 
 def dump_at(log: LogView, e: Event) -> str:

@@ -8,7 +8,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
@@ -94,13 +94,14 @@ class Rule:
         said = self.sections["What to do"]
         return said[0].upper() + said[1:] if said.split()[0].isalpha() else said
 
-    def declared(self) -> dict[str, Any]:
-        """What pages need of it, as plain data: see :func:`described`."""
+    def declared(self, prevented_by: Iterable[Safeguard]) -> dict[str, Any]:
+        """What pages need of it, as plain data: see :func:`described`. ``prevented_by``: what would have prevented the
+        finding at hand."""
         return {
             "blocks": self.blocks.value if self.blocks else None,
             "decided": self.decided,
             "loses": self.loses,
-            "prevented_by": [asdict(safeguard) for safeguard in self.prevented_by],
+            "prevented_by": [safeguard.row() for safeguard in prevented_by],
         }
 
 
@@ -205,5 +206,14 @@ def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Pages know no rule by name: they go by this. It is no field of a finding and is never written.
     """
-    known = {name: each.declared() for name, each in load().items()}
-    return [{**row, "declared": known.get(row["rule"])} for row in rows]
+    made: dict[tuple[str, tuple[Safeguard, ...]], dict[str, Any]] = {}
+    found = []
+    for row in rows:
+        each, declared = load().get(row["rule"]), None
+        if each is not None:
+            those = tuple(s for s in each.prevented_by if s.prevents(row.get("evidence") or {}))
+            declared = made.get((each.id, those))
+            if declared is None:
+                declared = made[each.id, those] = each.declared(those)
+        found.append({**row, "declared": declared})
+    return found

@@ -147,7 +147,11 @@ def _harm(election: Election, lost: dict[str, Any] | None, *, whole: bool) -> tu
     """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
     gone = lost and f"offsets {lost['first_offset']} to {lost['last_offset']} of broker {election.last_leader} are lost"
     if election.in_sync_to_the_end:
-        what = f"{gone}, none of them committed" if gone else "nothing that was committed is lost"
+        what = (
+            f"{gone}, none of them committed, so only producers with acks=0 or 1 count on them"
+            if gone
+            else "nothing that was committed is lost"
+        )
         return "info", f"{what}: it was in sync as long as broker {election.last_leader} ran, unless that lost power"
     if gone:
         return "critical", gone
@@ -314,11 +318,12 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     severity = "critical" if committed and not late and not gap.undecidable else "info"
     if severity == "info" and not gap.undecidable and _ahead_of_its_leader(log, without, holder):
         severity = "warning"
-    span = f"offsets {gap.first_offset} to {gap.last_offset} of {log.name}"
+    one = gap.first_offset == gap.last_offset
+    span = f"offset {gap.first_offset}" if one else f"offsets {gap.first_offset} to {gap.last_offset}"
     return log.finding(
         "replica-missing-range",
         severity,
-        f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span}, which broker "
+        f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span} of {log.name}, which broker "
         f"{holder.broker_id} has: {_meaning(pair, gap, committed, late, forked)}",
         copy=pair.copy,
         offset=gap.first_offset,

@@ -6,14 +6,21 @@ Names are those of Kafka's configuration reference; a command is given where a r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from auditor.base.words import NO_TIMEOUT_MS
+
+FORGOTTEN_BY, RETENTION = "forgotten_by", "retention"  # in the evidence: why a broker does not know a producer
 
 
 @dataclass(frozen=True, slots=True)
 class Safeguard:
     """A setting or practice: where it is set, what it does, and how to set it now.
 
-    ``rank`` orders those that would have prevented equally much: the lower one is proposed first.
+    ``rank`` orders those that would have prevented equally much: the lower one is proposed first. ``unless``, ``only``:
+    a name and a value in the evidence of findings that it does not prevent, or of those that alone it does.
     """
 
     setting: str
@@ -21,6 +28,18 @@ class Safeguard:
     why: str
     command: str | None = None
     rank: int = 100
+    unless: tuple[str, object] | None = None
+    only: tuple[str, object] | None = None
+
+    def prevents(self, evidence: Mapping[str, Any]) -> bool:
+        """Whether it would have prevented a finding with this evidence."""
+        if self.unless is not None and evidence.get(self.unless[0]) == self.unless[1]:
+            return False
+        return self.only is None or evidence.get(self.only[0]) == self.only[1]
+
+    def row(self) -> dict[str, Any]:
+        """What pages show of it."""
+        return {name: getattr(self, name) for name in ("setting", "where", "why", "command", "rank")}
 
 
 def _broker(setting: str) -> str:
@@ -43,6 +62,7 @@ VERIFICATION = Safeguard(
 TRANSACTION_TIMEOUT = Safeguard(
     "transaction.timeout.ms", "producer; capped by the brokers' transaction.max.timeout.ms",
     "A shorter time-out bounds how long a crashed client can keep its readers waiting.", None, 3,
+    unless=("timeout_ms", NO_TIMEOUT_MS),  # a two-phase commit goes by none (KIP-939)
 )  # fmt: skip
 CLEAN_ELECTION = Safeguard(
     "unclean.leader.election.enable=false", "broker or topic",
@@ -56,7 +76,12 @@ IN_SYNC_REPLICAS = Safeguard(
 PRODUCER_EXPIRATION = Safeguard(
     "producer.id.expiration.ms=604800000", "broker, from 3.4 on",
     "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
-    _broker("producer.id.expiration.ms=604800000"), 6,
+    _broker("producer.id.expiration.ms=604800000"), 6, unless=(FORGOTTEN_BY, RETENTION),
+)  # fmt: skip
+KNOWN_BELOW_LOG_START = Safeguard(
+    "brokers of 2.4 or newer", "broker (KIP-360)",
+    "They keep a producer's state until it expires, whatever retention has deleted; older ones forget it with its "
+    "last batch.", None, 6, only=(FORGOTTEN_BY, RETENTION),
 )  # fmt: skip
 ID_EXPIRATION = Safeguard(
     "transactional.id.expiration.ms", "broker",

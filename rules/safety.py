@@ -61,7 +61,10 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
     if unsure is not None:
         return _confirm(log, t, unsure)
     if not gone and _may_be_the_committed(log, t):
-        return _confirm(log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it")
+        return _confirm(
+            log, t, "its id's last transaction ended in COMMIT, and the input does not show if this was it",
+            "It may be part of what was committed last: an abort then drops records that the client was sure of.",
+        )  # fmt: skip
     return _abort(log, t, gone)
 
 
@@ -163,12 +166,14 @@ def _commits(copy: CopyFacts, t: OpenTransaction) -> np.ndarray:
     return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
 
 
-def _confirm(log: LogView, t: OpenTransaction, missing: str) -> Advice:
+ALIVE = "It may be alive: an abort then drops records that its client is about to commit."
+
+
+def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
     ask = commands.describe_producers(log.topic, log.partition)
     more = "" if t.owner is None else f" ; {commands.describe_id(t.owner)}"
     return Advice(
-        "Confirm before aborting", "ask",
-        "It may be alive: an abort then drops records that its client is about to commit.",
+        "Confirm before aborting", "ask", cost,
         f"{commands.find_hanging(log.topic)} ; {ask}{more} . Abort nothing before they show that it hangs; not known "
         f"here: {missing}. {repairs.LOOK}",
     )  # fmt: skip

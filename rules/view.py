@@ -247,11 +247,11 @@ class LogView:
         hw = self.leader.high_watermark
         return self.leader.log_end if hw is None else hw
 
-    def readable_end(self, held_at: int) -> int:
-        """How far readers would get but for a transaction that holds them at an offset: the high watermark. A broker
-        that was killed leaves a checkpoint of seconds ago: where that lies below the transaction, the log end."""
-        stale = self.high_watermark < held_at and not self.leader.clean_shutdown
-        return self.leader.log_end if stale else self.high_watermark
+    @property
+    def readable_end(self) -> int:
+        """How far readers would get but for open transactions: the high watermark after a clean shutdown, else the log
+        end, since the checkpoint of a running or killed broker is seconds old."""
+        return self.high_watermark if self.leader.clean_shutdown else self.leader.log_end
 
     def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[Event]:
         """Events of these kinds in log order, of the leader replica unless another is named."""

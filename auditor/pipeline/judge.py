@@ -70,7 +70,7 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "log_end": copy.log_end,
         "high_watermark": copy.high_watermark,
         "hw": hw,
-        "lso": min([hw, *starts]),
+        "lso": min([log.readable_end if copy is log.leader and starts else hw, *starts]),
         "offsets": accounting(copy),
         "chain": chain(log, copy),
         "dropped_events": copy.dropped_events or None,
@@ -207,7 +207,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> dict[str, Any]:
         "broker_id": log.leader.broker_id,
         "log_start": log.leader.log_start,
         "log_end": log.leader.log_end,
-        "lso": min(lso, log.high_watermark),
+        "lso": min(lso, log.readable_end),
         "transactions": bars,
         "truncated": len(closed) - len(shown) + len(opened) - len(first),
     }

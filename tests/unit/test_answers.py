@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards import answers, finding_groups, prevention
+from auditor.base.words import NO_TIMEOUT_MS
+from auditor.dashboards import answers, finding_groups, prevention, verdict
 from auditor.rules import registry
 from tests.unit.report_samples import empty_summary, finding
 
@@ -46,6 +47,45 @@ def held(rows: list[dict[str, Any]], findings: list[dict[str, Any]]) -> list[str
 )
 def test_who_is_blocked(kind: str, findings: list[dict[str, Any]], expected: list[str]) -> None:
     assert held([row(kind)], findings) == expected
+
+
+@pytest.mark.parametrize("kind", ["hanging", "orphan", "ghost"])
+def test_what_may_have_ended_since_the_copy_is_not_called_hanging(kind: str) -> None:
+    """A copy of a running broker: the standing is that of the audit, whose headline says that nothing shows more."""
+    young, old = answers.Open(row(kind, standing="unknown")), answers.Open(row(kind, standing="stuck"))
+    assert (young.kind, old.kind) == ("undecidable", kind)
+    assert "newer copy" in verdict.stands(young.row, young.standing)
+
+
+def test_how_far_readers_are_behind_goes_by_what_they_would_get() -> None:
+    """A killed broker's checkpoint of the high watermark can lie at the very offset that readers stop at."""
+    stale = answers.Open(row("hanging", last_stable_offset=5, high_watermark=5, readable_end=29, log_end=29))
+    assert stale.waiting == 29 - 5
+
+
+@pytest.mark.parametrize(
+    ("since", "not_before", "at_least", "said"),
+    [
+        ("A", "A", False, "at most 10 ms"), ("A", "A", True, "about 10 ms"),
+        ("B", "A", False, "10 ms"), ("B", None, True, "at least 10 ms"),
+    ],
+)  # fmt: skip
+def test_an_age_from_the_earliest_start_is_at_most_that(
+    since: str, not_before: str | None, at_least: bool, said: str
+) -> None:
+    given = {"since": since, "since_not_before": not_before, "since_by_producer": "C", "at_least": at_least}
+    assert verdict.aged(row("hanging", **given)) == said
+
+
+@pytest.mark.parametrize(("timeout", "lacking"), [(None, "its time-out, or whether"), (60_000, "shows whether")])
+def test_a_time_out_that_is_known_is_not_missed(timeout: int | None, lacking: str) -> None:
+    assert lacking in verdict.stands(row("undecidable", timeout_ms=timeout), "unknown")
+
+
+def test_a_start_that_no_brokers_time_bounds_says_so() -> None:
+    known = {"since": "2026-11-21T04:00:00.000Z"}
+    assert verdict.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' time stamps"
+    assert verdict.begun(row("hanging", **known, since_not_before=known["since"])) == "2026-11-21 04:00:00 UTC"
 
 
 def test_a_blocking_finding_without_its_transaction_is_not_lost() -> None:
@@ -115,6 +155,31 @@ def test_what_would_decide_is_named_once() -> None:
     findings = [about("long-open-transaction", "warning", evidence=evidence)] * 2
     counted = about("sequence-gap", "error", evidence={"missing": 12})
     assert answers.missing([*findings, counted]) == ["__transaction_state"]
+
+
+@pytest.mark.parametrize(("timeouts", "expected"), [
+    ([NO_TIMEOUT_MS], []), ([NO_TIMEOUT_MS, 60_000], ["transaction.timeout.ms"]),
+    ([60_000, NO_TIMEOUT_MS], ["transaction.timeout.ms"]),
+])  # fmt: skip
+def test_no_time_out_prevents_a_two_phase_commit(timeouts: list[int], expected: list[str]) -> None:
+    """KIP-939: its coordinator goes by no time-out."""
+    rows = [{"rule": "lso-stuck", "evidence": {"timeout_ms": ms}} for ms in timeouts]
+    found = prevention.prevent(
+        {"lso-stuck": len(rows)}, {"lso-stuck": "critical"}, prevention.declared(registry.described(rows))
+    )
+    assert [setting.setting for setting, _ in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("forgotten_by", "expected"),
+    [("retention", "brokers of 2.4 or newer"), (None, "producer.id.expiration.ms=604800000")],
+)
+def test_what_retention_makes_an_old_broker_forget_no_expiration_keeps(forgotten_by: str | None, expected: str) -> None:
+    """KIP-360: before 2.4 a producer went with its last batch, whatever transactional.id.expiration.ms said."""
+    rule = "unknown-producer-exposure"
+    rows = registry.described([{"rule": rule, "evidence": {"forgotten_by": forgotten_by}}])
+    found = prevention.prevent({rule: 1}, {rule: "warning"}, prevention.declared(rows))
+    assert [setting.setting for setting, _ in found] == [expected]
 
 
 def test_settings_that_prevent_come_worst_first_and_info_asks_for_none() -> None:

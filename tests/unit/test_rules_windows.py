@@ -8,9 +8,10 @@ import pytest
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind, blank_events
-from auditor.rules import registry
+from auditor.rules import blocking, registry
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.named import naming
+from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
 from auditor.rules.windows import matching, owner_complete
 from tests import made
@@ -182,6 +183,20 @@ def test_a_prepared_transaction_has_no_time_out_and_blocks_its_readers_all_the_s
     view = log([entry(0, "Ongoing", begun, start=begun, timeout=2**31 - 1)], row, log_end=30)
     view.cluster.as_of = begun + age
     assert findings("lso-stuck", view) == severities
+
+
+@pytest.mark.parametrize(("minutes", "severities"), [(15, []), (16, ["critical"])])
+def test_a_two_phase_commit_that_is_decided_is_carried_out_at_once(minutes: int, severities: list[str]) -> None:
+    """It has no time-out for its application's decision (KIP-939); the coordinator's markers need none of it."""
+    decided = entry(0, "PrepareCommit", NOW, start=500_000, timeout=2**31 - 1)
+    row = {"first_offset": 5, "last_offset": 9, "first_time": NOW, "last_time": NOW, "batches": 1}
+    data = log([decided], row, log_end=30)
+    copy = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
+    states = LogView([copy], data.cluster)
+    states.cluster.as_of = NOW + minutes * 60_000
+    assert findings("stuck-prepare", states) == severities
+    late = blocking.standing(data, open_transactions(data)[0]) is blocking.Standing.OVERDUE
+    assert late == bool(severities)
 
 
 @pytest.mark.parametrize(("timeout", "expected"), [(59_999, 0), (60_000, 1)])

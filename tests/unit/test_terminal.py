@@ -127,7 +127,8 @@ def test_what_four_producers_hold_is_four_parts_and_all_of_it_when_asked() -> No
     assert said.startswith("1,000 PARTITIONS ARE BLOCKED\n")
     assert said.count("read_committed consumers stop") == 4
     numbers = ", ".join(str(n) for n in range(4, 84, 4))
-    assert f"the same in 249 more partitions: t {numbers} and 229 more (--verbose" in " ".join(said.split())
+    alike = f"the same in 249 more partitions: t (partitions {numbers} and 229 more) (--verbose"
+    assert alike in " ".join(said.split())
     assert said.count("hanging-transaction · 250 findings") == 4
     assert len(said.splitlines()) < 100
     assert printed(findings, summary, 80, verbose=True).count("read_committed consumers stop") == 1000

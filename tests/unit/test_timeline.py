@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from auditor.dashboards import timeline
 
 
@@ -37,6 +39,13 @@ def test_an_open_transaction_is_labelled_with_its_id_and_age() -> None:
     assert lane.note == "open since 2026-11-21 04:00:00 UTC · 1 min · orphan"
 
 
+def test_the_label_says_what_the_cards_say() -> None:
+    rows = [bar(2, 50, 59, **{"class": "active"})]
+    whole = {"log_start": 0, "log_end": 100, "lso": 50, "transactions": rows, "truncated": 0}
+    (lane,) = timeline.draw(whole, {(2, 50): {"kind": "no-time-out"}}).lanes
+    assert lane.note == "open · no-time-out"
+
+
 def test_what_holds_nobody_up_does_not_alarm() -> None:
     calm, held, young = bar(1, 50, 59), bar(2, 60, 69), bar(3, 70, 79)
     rows = [calm | {"class": "active"}, held | {"class": "hanging"}, young | {"class": "hanging"}]
@@ -66,8 +75,18 @@ def test_crowded_epochs_keep_their_marks_but_not_their_words() -> None:
     rows = [bar(1, n, n, n, producer_epoch=n) for n in range(0, 100, 2)]
     marks = draw(rows).lanes[0].epochs
     assert len(marks) == 50
-    labelled = [mark.x for mark in marks if mark.label]
-    assert all(b - a >= 64 for a, b in itertools.pairwise(labelled))
+    labelled = [mark for mark in marks if mark.label]
+    assert 5 < len(labelled) < 50
+    assert all(a.span[1] <= b.span[0] for a, b in itertools.pairwise(labelled))
+
+
+@pytest.mark.parametrize("epoch", [3, 32767])
+def test_the_words_of_an_epoch_stay_in_the_picture(epoch: int) -> None:
+    rows = [bar(1, n, n, n, producer_epoch=epoch - 1 + n // 99) for n in (0, 99)]
+    first, last = draw(rows).lanes[0].epochs
+    assert (first.left, last.left) == (False, True)
+    assert last.label == f"epoch {epoch}"
+    assert last.span[0] >= first.span[1]
 
 
 def test_what_is_not_drawn_is_counted_and_open_ones_are_kept() -> None:

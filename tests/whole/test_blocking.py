@@ -210,13 +210,19 @@ def test_what_may_be_in_flight_is_not_counted_as_hanging(tmp_path: Path) -> None
         assert audit.exit_code() == int(not live)
 
 
-def test_a_killed_broker_s_checkpoint_does_not_say_where_readers_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checkpoint", [0, 71, 80])
+def test_a_killed_broker_s_checkpoint_does_not_say_where_readers_stop(tmp_path: Path, checkpoint: int) -> None:
     """It is seconds old: the corpus' broker named 71 as the last stable offset of this partition."""
     lab = Lab(tmp_path, "hanging-36", "bank.ledger-0")
-    lab.log("bank.ledger-0").checkpoint("replication-offset-checkpoint", 0)
+    lab.log("bank.ledger-0").checkpoint("replication-offset-checkpoint", checkpoint)
     (lab.broker() / ".kafka_cleanshutdown").unlink(missing_ok=True)
     audit = opened(lab.root, as_of=lab.as_of)
     (row,) = [row for row in audit.blocked if (row["topic"], row["partition"]) == ("bank.ledger", 0)]
     live = corpora.manifest("hanging-36")["live"]["bank.ledger-0"]
-    assert (row["last_stable_offset"], row["high_watermark"]) == (live["lastStableOffset"], 0)
-    assert answers.Open(row).waiting == live["highWatermark"] - live["lastStableOffset"]
+    assert (row["last_stable_offset"], row["high_watermark"]) == (live["lastStableOffset"], checkpoint)
+    waiting = live["highWatermark"] - live["lastStableOffset"]
+    assert answers.Open(row).waiting == waiting
+    (found,) = [f for f in audit.findings if (f.rule, f.partition) == ("hanging-transaction", 0)]
+    assert f"{waiting} offsets before its end" in found.message
+    (drawn,) = [row for row in audit.judged["timeline"] if (row["topic"], row["partition"]) == ("bank.ledger", 0)]
+    assert drawn["lso"] == live["lastStableOffset"]
