@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 if "pyspark.sql" in sys.modules:  # else no session runs, and nothing of Spark's is loaded for one

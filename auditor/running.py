@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from auditor.base import kept_code
 from auditor.base.errors import AuditFailure, AuditInputError
-from auditor.base.extras import require
+from auditor.base.extras import install, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,8 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     from auditor.spark import session
 
     submitted = bool(os.environ.get(session.SUBMITTED))
+    if spark is None and not submitted and (master or INSTALLED).startswith(("inline", "local")):
+        _say_first()
     if master is not None and master.startswith("inline") and spark is None and not submitted:
         return _inline(master)
     from auditor.spark.spark_runner import SparkRunner
@@ -53,8 +56,15 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
         sys.stderr.write(f"auditor: no {missing} found, so this runs without Spark, as with --master inline\n")
         return _inline("inline")
     if missing == "pyspark":
-        raise AuditInputError(f"--master {master} needs pyspark, which is not installed; give --master inline")
+        how = install("pyspark", "spark")
+        raise AuditInputError(f"--master {master} needs pyspark, which is not installed; {how} or give --master inline")
     return SparkRunner(lambda size: session.start(master, input_bytes=size))
+
+
+def _say_first() -> None:
+    """Says why the first run on a machine takes longer, where set-up has not compiled what reads logs."""
+    if not kept_code.is_kept("auditor.connectors.codec.batch"):
+        warn(["the first run compiles what reads logs to machine code: up to a minute, once"])
 
 
 def missing_for_spark() -> str:

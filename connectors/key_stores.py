@@ -21,6 +21,8 @@ from auditor.base.extras import require
 
 JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
 PEM_BEGIN = b"-----BEGIN "
+PEM_BLOCK = re.compile(rb"(-----BEGIN [^-]+-----)(.+?)(-----END [^-]+-----)", re.DOTALL)
+PEM_LINE = 64
 KEYTOOL_S = 60
 
 
@@ -34,7 +36,7 @@ class Pem(NamedTuple):
 def trust(context: ssl.SSLContext, certificates: bytes, where: str) -> None:
     """Lets a TLS context trust what these certificates (PEM) sign. Errors: :class:`AuditInputError`."""
     try:
-        context.load_verify_locations(cadata=certificates.decode("ascii"))
+        context.load_verify_locations(cadata=_in_lines(certificates).decode("ascii"))
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java, which trusts what a store holds, be it no root
     except (ssl.SSLError, ValueError):
         raise AuditInputError(f"{where} holds no certificates that can be read") from None
@@ -44,7 +46,7 @@ def identify(context: ssl.SSLContext, chain: bytes, password: str | None, where:
     """Gives a TLS context a private key and its certificates (PEM). Errors: :class:`AuditInputError`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "key.pem"
-        _write(file, chain)
+        _write(file, _in_lines(chain))
         try:
             context.load_cert_chain(file, password=lambda: password or "")
         except (ssl.SSLError, ValueError, OSError):
@@ -67,6 +69,21 @@ def read(path: Path, password: str | None, key_password: str | None) -> Pem:
     if stored[:4] in JKS_MAGIC:
         stored, password = _from_jks(path, password, key_password)
     return _from_pkcs12(stored, password, path)
+
+
+def _in_lines(pem: bytes) -> bytes:
+    """PEM with line breaks, which Python wants. A property that a file has over several lines (KIP-651's own examples:
+    each ends with a backslash) is one line of words, as Java reads it."""
+
+    def broken(block: re.Match[bytes]) -> bytes:
+        begin, text, end = block.groups()
+        if b"\n" in text.strip():
+            return block[0]
+        letters = b"".join(text.split())
+        lines = (letters[at : at + PEM_LINE] for at in range(0, len(letters), PEM_LINE))
+        return b"\n".join((begin, *lines, end, b""))
+
+    return PEM_BLOCK.sub(broken, pem)
 
 
 def _certificates(pem: bytes) -> bytes:

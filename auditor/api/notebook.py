@@ -39,6 +39,9 @@ class Page:
     html: str
     height: int
 
+    def __repr__(self) -> str:
+        return f"<page of {len(self.html)} characters: a notebook shows it, .html has it>"
+
     def _repr_html_(self) -> str:
         frame = '<iframe sandbox style="width:100%;height:{}px;border:0" srcdoc="{}"></iframe>'
         return str(Markup(frame).format(self.height, self.html))

@@ -78,6 +78,12 @@ def open(
     """
     if not paths and bootstrap_server is None:
         raise AuditInputError("auditor.open needs a path, or the bootstrap_server of a running cluster")
+    if wrong := [path for path in paths if not isinstance(path, str | os.PathLike)]:
+        given = type(wrong[0]).__name__
+        raise AuditInputError(f"a path is a text or a Path, not a {given}; give several as open(*paths)")
+    if spark is not None and not hasattr(spark, "createDataFrame"):
+        given = type(spark).__name__
+        raise AuditInputError(f"spark is a SparkSession, not a {given}; give the URL of a master as master=")
     if spark is not None and master is not None:
         raise AuditInputError("auditor.open takes spark or master, not both")
     live = not paths
@@ -101,10 +107,18 @@ class OpenedAudit:
         self._ends = contextlib.ExitStack()
         self._ends.callback(runner.close)
         self._runner = runner
+        self._closed = False
         with _closing_on_error(self._ends):
-            self._audit: Audit = (
+            self._opened: Audit = (
                 self._live(options, client_config or {}) if live else AuditWithVerdicts(options, runner)
             )
+
+    @property
+    def _audit(self) -> Audit:
+        """The audit. Errors: :class:`AuditInputError` once it is closed."""
+        if self._closed:
+            raise AuditInputError("this audit is closed; open it again with auditor.open, or ask before it is closed")
+        return self._opened
 
     def _live(self, options: AuditOptions, client_config: Mapping[str, Any]) -> Audit:
         require("kafka")
@@ -218,8 +232,9 @@ class OpenedAudit:
         return where
 
     def close(self) -> None:
-        """Ends what was started. A session of the caller's stays open."""
-        self._audit.close()
+        """Ends what was started. A session of the caller's stays open; findings and Arrow tables stay what they are."""
+        self._closed = True
+        self._opened.close()
         self._ends.close()
 
     def __enter__(self) -> Self:
@@ -229,8 +244,9 @@ class OpenedAudit:
         self.close()
 
     def __repr__(self) -> str:
-        options = self._audit.options
-        return f"<audit of {', '.join(map(uris.shown, options.paths)) or options.bootstrap} by {self._runner.name}>"
+        options = self._opened.options
+        what = ", ".join(map(uris.shown, options.paths)) or options.bootstrap
+        return f"<{'closed ' * self._closed}audit of {what} by {self._runner.name}>"
 
 
 class WhatIf:

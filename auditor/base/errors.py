@@ -71,9 +71,15 @@ def is_unread(reason: str, detail: str) -> bool:
     return newer or reason in ("unreadable", "limit", "bad_setting", "bad_manifest", "encrypted")
 
 
-class AuditInputError(Exception):
+class _Sentence(Exception):
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows (IPython asks for it): the message, and none of the calls within this package."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class AuditInputError(_Sentence):
     """A mistake of the user. The message is one line and ends with a hint on what to do."""
 
 
-class AuditFailure(Exception):
+class AuditFailure(_Sentence):
     """The audit itself failed (memory, a disk, a bug): one sentence with a hint; exit 4."""

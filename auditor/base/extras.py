@@ -7,17 +7,17 @@ import importlib.util
 from auditor.base.errors import AuditInputError
 
 PACKAGE = "kafka-log-auditor"
-# By the module that is imported: the extra that brings it, and what it is there for.
+# By the module that is imported: what it is there for, its package, and the extra that brings that; "": it comes alone.
 EXTRAS = {
-    "pyspark": ("spark", "running on Spark"),
-    "py4j": ("spark", "running on Spark"),
-    "pandas": ("spark", "pandas"),
-    "grpc": ("connect", "Spark Connect"),
-    "google": ("connect", "Spark Connect"),
-    "great_expectations": ("expectations", "--expectations"),
-    "kafka": ("live", "reading a running cluster"),
-    "cryptography": ("live", "opening a PKCS12 or JKS store"),
-    "duckdb": ("sql", "SQL without Spark"),
+    "pyspark": ("running on Spark", "pyspark", "spark"),
+    "py4j": ("running on Spark", "py4j", "spark"),
+    "pandas": ("a pandas DataFrame", "pandas", ""),
+    "grpc": ("Spark Connect", "grpcio", "connect"),
+    "google": ("Spark Connect", "googleapis-common-protos", "connect"),
+    "great_expectations": ("--expectations", "great-expectations", "expectations"),
+    "kafka": ("reading a running cluster", "kafka-python", "live"),
+    "cryptography": ("opening a PKCS12 or JKS store", "cryptography", "live"),
+    "duckdb": ("SQL without Spark", "duckdb", "sql"),
 }
 
 
@@ -26,8 +26,13 @@ def absent(module: str) -> AuditInputError | None:
     name = module.partition(".")[0]
     if name not in EXTRAS:
         return None
-    extra, purpose = EXTRAS[name]
-    return AuditInputError(f"{purpose} needs {name}, which is not installed; pip install '{PACKAGE}[{extra}]'")
+    purpose, package, extra = EXTRAS[name]
+    return AuditInputError(f"{purpose} needs {package}, which is not installed; {install(package, extra)}")
+
+
+def install(package: str, extra: str) -> str:
+    """The command that brings a package, by the extra that has it, or alone."""
+    return f"pip install '{PACKAGE}[{extra}]'" if extra else f"pip install {package}"
 
 
 def require(module: str) -> None:

@@ -29,6 +29,13 @@ def folder_for(module: str, file: str) -> Path | None:
     return None
 
 
+def is_kept(module: str) -> bool:
+    """Whether machine code of a module, which need not be imported, is kept; where there is no place, none ever is."""
+    source = Path(__file__).parents[1].joinpath(*module.split(".")[1:])
+    place = folder_for(module, f"{source}.py")
+    return place is not None and any(place.glob("*.nbi"))
+
+
 def _places(module: str, file: str) -> Iterator[Path]:
     if asked := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(asked, module)

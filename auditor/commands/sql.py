@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUESTION = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|values)\b|.*\s", re.I | re.S)
+TEXT = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|values)\s", re.I)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,8 +77,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
-    """The SQL text, None where there is none, and the paths. Errors: :class:`AuditInputError` for a text alone."""
+    """The SQL text, None where there is none, and the paths. Errors: :class:`AuditInputError` for a text alone,
+    or behind a path.
+    """
     if not QUESTION.match(words[0]) or Path(words[0]).exists():
+        if any(TEXT.match(word) for word in words[1:]):
+            raise AuditInputError("the SQL text stands before the paths; give auditor sql TEXT PATH...")
         return None, tuple(words)
     if len(words) == 1:
         raise AuditInputError("sql needs a PATH behind the text; give a log directory")

@@ -22,6 +22,7 @@ MACROS = (
     "CREATE MACRO array_except(a, b) AS list_filter(a, lambda x: NOT list_contains(b, x))",
     "CREATE MACRO unix_millis(t) AS epoch_ms(t)",
 )
+BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the clause OFFSET 10
 
 
 def duckdb() -> ModuleType:
@@ -65,13 +66,19 @@ def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mappin
                 _view(connection, name, folder)
             return connection.sql(text).to_arrow_table()
         except found.Error as error:
-            raise AuditInputError(_one_line(error)) from None
+            raise AuditInputError(_one_line(error, text)) from None
 
 
-def _one_line(error: Exception) -> str:
-    """What DuckDB says is wrong, and what it has instead."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("LINE", " "))]
-    return f"{lines[0]} (tables: {', '.join(derived_tables.NAMES)})"
+def _one_line(error: Exception, text: str) -> str:
+    """What DuckDB says is wrong, with the columns it would take, and what we know beyond that."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    helpful = ("Candidate bindings", "Did you mean")
+    said = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
+    if "Table with name" in lines[0]:
+        said[1:] = ["there are " + ", ".join(derived_tables.NAMES)]
+    elif isinstance(error, duckdb().ParserException) and BARE_OFFSET.search(text):
+        said.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
+    return "; ".join(said)
 
 
 def _quoted(sql: str) -> str:

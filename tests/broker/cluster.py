@@ -73,12 +73,14 @@ class Cluster:
     """Brokers 1..n of one release below ``folder``: KRaft from 3.3 on, with a ZooKeeper before.
 
     ``disks``: how many log directories each has; of several, they are folders of their own below one. ``others``:
-    what else of the release is on its class path.
+    what else of the release is on its class path. ``listeners``: names of further ones, of KRaft brokers, with a port
+    each in ``more_ports``. ``format_words``: what else ``kafka-storage.sh format`` is given.
     """
 
     def __init__(
         self, version: str, folder: Path, brokers: int = 1, disks: int = 1, *,
-        others: tuple[str, ...] = (), heap: str = "320m", **settings: str,
+        others: tuple[str, ...] = (), heap: str = "320m", listeners: tuple[str, ...] = (),
+        format_words: tuple[str, ...] = (), **settings: str,
     ) -> None:  # fmt: skip
         self.version, self.folder, self.count, self.disks, self.heap = version, folder, brokers, disks, heap
         self.jars = classpath(version, *others)
@@ -87,6 +89,8 @@ class Cluster:
         folder.mkdir(parents=True, exist_ok=True)
         self.ports = [free_port() for _ in range(brokers)]
         self.controllers = [free_port() for _ in range(brokers)]
+        self.more_ports = [{name: free_port() for name in listeners} for _ in range(brokers)]
+        self.format_words = format_words
         self.jvms: dict[int, Jvm] = {}
         self.zookeeper: Jvm | None = None
         try:
@@ -149,6 +153,8 @@ class Cluster:
         }
         plain = f"PLAINTEXT://127.0.0.1:{self.ports[broker - 1]}"
         if self.kraft:
+            more = self.more_ports[broker - 1].items()
+            plain = ",".join((plain, *(f"{name}://127.0.0.1:{port}" for name, port in more)))
             voters = ",".join(f"{k + 1}@127.0.0.1:{port}" for k, port in enumerate(self.controllers))
             p |= {
                 "process.roles": "broker,controller",
@@ -169,7 +175,8 @@ class Cluster:
 
     def _format(self, broker: int) -> None:
         command = ["java", "-cp", classpath(self.version), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID]
-        subprocess.run([*command, "-c", str(self._file(broker))], capture_output=True, check=True)
+        command += ["-c", str(self._file(broker)), *self.format_words]
+        subprocess.run(command, capture_output=True, check=True)
 
     def start(self, broker: int = 1) -> None:
         """Start a broker, for the first time or again."""

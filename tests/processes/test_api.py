@@ -108,6 +108,7 @@ def test_a_notebook_shows_findings_and_timelines(audit: auditor.OpenedAudit) -> 
     assert {f"{e['topic']}-{e['partition']}" for e in HANGING} <= {
         word for word in page.html.replace("<", " ").replace(">", " ").split() if word.startswith("bank.")
     }
+    assert len(repr(page)) < 100
     frame = page._repr_html_()
     assert frame.startswith("<iframe sandbox ")
     assert "<svg" not in frame  # escaped, within the frame's attribute
@@ -127,6 +128,9 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
     [
         (lambda a: a.table("nothing"), "no table named 'nothing'; one of batches"),
         (lambda a: a.sql("select nothing from batches"), '"nothing" not found'),
+        (lambda a: a.sql("select clas from transactions"), 'Candidate bindings: "class"'),
+        (lambda a: a.sql("select * from transaction"), "there are batches, records"),
+        (lambda a: a.sql("select max(offset) from checkpoints"), 'write "offset", in double quotes'),
         (lambda a: a.sql("create table t as select 1"), "give SELECT"),
         (lambda a: a.sql("copy (select 1) to 'written.csv'"), "give SELECT"),
         (lambda a: a.sql("select 1; select 2"), "give SELECT"),
@@ -139,6 +143,8 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
         (lambda _: auditor.open("x", as_of="soon"), "is no time"),
         (lambda _: auditor.open("x", max_batch_ratio=0), "at least 1"),
         (lambda _: auditor.open(), "needs a path"),
+        (lambda _: auditor.open(["x", "y"]), "not a list"),
+        (lambda _: auditor.open("x", spark="local[2]"), "not a str"),
         (lambda _: auditor.open(bootstrap_server="127.0.0.1:1", client_config={"request_timeout_ms": 1}), "127.0.0.1"),
     ],
 )
@@ -146,6 +152,23 @@ def test_a_mistake_is_one_sentence(audit: auditor.OpenedAudit, wrong: Any, says:
     with pytest.raises(auditor.AuditInputError, match=says) as raised:
         wrong(audit)
     assert "\n" not in str(raised.value)
+
+
+def test_a_closed_audit_says_so_and_what_it_gave_stays() -> None:
+    with auditor.open(corpora.unpack(NAME), master="inline[1]", topic="bank.audit") as opened:
+        table = opened.table("checkpoints")
+        said = repr(opened)
+    assert table.num_rows
+    assert repr(opened) == said.replace("<", "<closed ")
+    with pytest.raises(auditor.AuditInputError, match="is closed"):
+        opened.table("batches")
+    opened.close()
+
+
+def test_a_notebook_shows_a_mistake_as_its_sentence() -> None:
+    """IPython asks an exception for it in place of the trace of all calls."""
+    assert auditor.AuditInputError("no such file")._render_traceback_() == ["AuditInputError: no such file"]
+    assert auditor.AuditFailure("full")._render_traceback_() == ["AuditFailure: full"]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
@@ -172,7 +195,7 @@ def test_importing_loads_nothing_heavy() -> None:
     ("module", "ask", "says"),
     [
         ("pyspark", "auditor.register(None)", "pip install 'kafka-log-auditor[spark]'"),
-        ("pandas", "a.findings.to_pandas()", "pip install 'kafka-log-auditor[spark]'"),
+        ("pandas", "a.findings.to_pandas()", "pip install pandas"),
         ("duckdb", "a.sql('select 1')", "pip install 'kafka-log-auditor[sql]'"),
         ("great_expectations", "a.write(out, expectations=True)", "pip install 'kafka-log-auditor[expectations]'"),
         ("kafka", "auditor.open(bootstrap_server='x:1')", "pip install 'kafka-log-auditor[live]'"),

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from auditor import running
+from auditor.base import kept_code
+
 ROOT = Path(__file__).parents[2]
 BASE = ("__init__", "base/__init__", "base/compiled", "base/kept_code", "base/machine_code", "base/version")
 CONSTANTS = "STEP = 1\n"
@@ -167,3 +170,16 @@ def test_this_numba_has_what_is_taken_from_its_inside() -> None:
     assert hasattr(DefaultOptions, "_nrt"), (
         f"numba {numba.__version__} has no option _nrt"  # kernels would count references
     )
+
+
+def test_only_the_first_run_says_that_it_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A minute in which nothing else would be said; asked before anything of the kernels is imported."""
+    monkeypatch.setattr(kept_code, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
+    for expected in ("auditor: the first run compiles", ""):
+        running.runner_for("inline[1]").close()
+        assert capsys.readouterr().err.startswith(expected)
+        (tmp_path / "batch.kernel.nbi").touch()
+    running.runner_for("inline[1]").close()
+    assert capsys.readouterr().err == ""

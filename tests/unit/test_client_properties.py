@@ -183,7 +183,7 @@ def shake_hands(ours: ssl.SSLContext, theirs: ssl.SSLContext, host: str = "local
     assert sides[0].version() is not None
 
 
-@pytest.mark.parametrize("kind", ["PEM", "PKCS12", "inline"])
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12", "inline", "continued"])
 def test_stores_make_a_connection(kind: str, tmp_path: Path, broker: Identity, client: Identity) -> None:
     (tmp_path / "trust.pem").write_text(broker.pem())
     (tmp_path / "key.pem").write_text(client.key_pem(PASSWORD) + client.pem())
@@ -193,6 +193,8 @@ def test_stores_make_a_connection(kind: str, tmp_path: Path, broker: Identity, c
         "PKCS12": f"ssl.keystore.location={tmp_path}/key.p12\nssl.keystore.password={PASSWORD}",
         "inline": "ssl.keystore.key=" + client.key_pem().replace("\n", "\\n")
         + "\nssl.keystore.certificate.chain=" + client.pem().replace("\n", "\\n"),
+        "continued": "ssl.keystore.key=" + client.key_pem().strip().replace("\n", " \\\n  ")
+        + "\nssl.keystore.certificate.chain=" + client.pem().strip().replace("\n", " \\\n  "),
     }  # fmt: skip
     trust = f"ssl.truststore.type=PEM\nssl.truststore.location={tmp_path}/trust.pem\n"
     found = connection(file_of(tmp_path, f"security.protocol=SSL\n{trust}{lines[kind]}"))

@@ -49,6 +49,8 @@ def test_what_is_the_text_and_what_are_paths(words: list[str], text: str | None)
 def test_what_makes_no_sense_is_a_mistake() -> None:
     with pytest.raises(AuditInputError, match="needs a PATH"):
         sql.split(["select 1"])
+    with pytest.raises(AuditInputError, match="stands before the paths"):
+        sql.split([PATH, "select 1"])
     with pytest.raises(AuditInputError, match="does not run on"):
         sql.master("duckdb", "local[2]")
     assert sql.master("duckdb", None) == "inline"
