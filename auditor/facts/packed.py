@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,16 @@ class PackedColumns:
     def __len__(self) -> int:
         """Columns; none where nothing was added, not even no rows."""
         return len(self.dtypes) if self.pieces or self.waiting else 0
+
+    def piece_count(self) -> int:
+        """How many pieces there are for :meth:`piece`; what waits is packed for it."""
+        self.pack()
+        return len(self.pieces)
+
+    def piece(self, number: int, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Some columns of one piece, of about PIECE rows."""
+        at = {name: place for place, name in enumerate(self.dtypes)}
+        return {name: self._unpacked(self.pieces[number][at[name]]).astype(self.dtypes[name]) for name in names}
 
     def __getitem__(self, name: str) -> np.ndarray:
         at, dtype = list(self.dtypes).index(name), self.dtypes[name]
