@@ -173,10 +173,9 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
         return
     long = np.flatnonzero(there & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
     having = commit_offsets(found, log.leader.log_start) if len(long) else there
+    long = long[having[long] | (columns["timeout_ms"][long] != 60_000)]
     for number, last in zip(long.tolist(), found.entries(columns, long), strict=True):
         tid, offsets = last.transactional_id, bool(having[number])
-        if last.timeout_ms == 60_000 and not offsets:
-            continue
         yield at_entry(
             log,
             "transaction-timeout-too-large",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.facts.coordinator_log import CoordinatorLog, Entry
+from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
@@ -187,7 +187,7 @@ def _coordinator_storms(log: LogView) -> Iterator[Finding]:
     for found, counts in history.whole_ids(log.partition) if history is not None else ():
         rises = np.zeros(found.id_count, np.int64)
         for columns in found.neighbours():
-            rises += np.bincount(columns["id"][raised(columns)], minlength=found.id_count)
+            tally(rises, columns["id"][raised(columns)])
         for number in np.flatnonzero(counts & (rises >= 10)).tolist():
             yield from _storms(log, _rises(found, number), int(rises[number]))
 

@@ -11,7 +11,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
-from auditor.rules.pairs import COMPARED, Gap, Pair, row_of
+from auditor.rules.pairs import Gap, Pair, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -22,6 +22,7 @@ from auditor.rules.relations import (
     same_batch_on_another_broker,
     same_transaction,
 )
+from auditor.rules.replica_batches import COMPARED, pieces
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
@@ -164,17 +165,21 @@ def _harm(election: Election, lost: dict[str, Any] | None, *, whole: bool) -> tu
 
 def _lost(log: LogView, pair: Pair) -> dict[str, Any]:
     """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions."""
-    d = pair.copy.digests
-    gone = np.asarray(d["base_offset"]) >= pair.forked_at
-    producers = np.unique(np.asarray(d["producer_id"])[gone])
-    times, last = np.asarray(d["max_timestamp"])[gone], int(np.asarray(d["last_offset"])[gone].max())
+    names = ("base_offset", "producer_id", "max_timestamp", "last_offset")
+    gone = [
+        {name: column[rows["base_offset"] >= pair.forked_at] for name, column in rows.items()}
+        for rows in pieces(pair.copy, names)
+    ]
+    producers = np.unique(np.concatenate([rows["producer_id"] for rows in gone]))
+    times = np.concatenate([rows["max_timestamp"] for rows in gone])
+    last = int(np.concatenate([rows["last_offset"] for rows in gone]).max())
     open_or_ended = pair.copy.transactions
     theirs = open_or_ended[open_or_ended["last_offset"] >= pair.forked_at]
     return {
         "first_offset": pair.forked_at,
         "last_offset": last,
         "offsets": last - pair.forked_at + 1,
-        "batches": int(gone.sum()),
+        "batches": len(times),
         "leader_epoch": pair.lost_epoch,
         "from": iso(int(times.min())),
         "to": iso(int(times.max())),

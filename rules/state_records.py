@@ -22,6 +22,7 @@ from auditor.facts.coordinator_log import (
     TOMBSTONE,
     Columns,
     CoordinatorLog,
+    tally,
 )
 from auditor.model.transaction_states import (
     LAST_EPOCH,
@@ -35,6 +36,7 @@ from auditor.rules.view import LogView
 
 TOPIC = "__transaction_state"
 OFFSETS = "__consumer_offsets-"
+KIND_BITS = 22  # of a number of _kinds
 AT_HAND = 2_000  # odd records or steps that are kept for the next rule
 Step = tuple[Entry, Entry, list[str]]
 Found = TypeVar("Found")
@@ -82,18 +84,23 @@ def _kept(log: LogView, name: str, find: Callable[[], Iterator[Found]]) -> Itera
 
 def _steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:
     judged: dict[int, list[str]] = {}
+    sound = np.zeros(1 << KIND_BITS, bool)  # kinds in which nothing is wrong
     for columns in found.neighbours(log_start):
         states = columns["state"]
         known = states < len(STATES)
         pairs = (columns["id"][1:] == columns["id"][:-1]) & (columns["offset"][:-1] >= intact)
         pairs &= known[1:] & known[:-1] & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE))
         at = np.flatnonzero(pairs)
-        kinds, example, which = np.unique(_kinds(found, columns, at), return_index=True, return_inverse=True)
+        of_steps = _kinds(found, columns, at)
+        looked_at = np.flatnonzero(~sound[of_steps])
+        at = at[looked_at]
+        kinds, example, which = np.unique(of_steps[looked_at], return_index=True, return_inverse=True)
         wrong = np.zeros(len(kinds), bool)
         for number, kind in enumerate(kinds.tolist()):
             if kind not in judged:
                 old, new = found.entries(columns, slice(at[example[number]], at[example[number]] + 2))
                 judged[kind] = transition_problem(value(old), value(new))
+                sound[kind] = not judged[kind]
             wrong[number] = bool(judged[kind])
         for row, number in zip(at[wrong[which]].tolist(), which[wrong[which]].tolist(), strict=True):
             old, new = found.entries(columns, slice(row, row + 2))
@@ -125,9 +132,12 @@ def _relation(found: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np
     """0 where the sets of partitions are the same, 1 where an Ongoing record adds some, 2 where they differ else."""
     out = np.where(old == new, 0, 2)
     grown = np.flatnonzero((old != new) & (state == ONGOING))
-    both, which = np.unique(np.stack([old[grown], new[grown]]), axis=1, return_inverse=True)
-    within = [found.partitions(a) <= found.partitions(b) for a, b in both.T.tolist()]
-    out[grown[np.array(within, bool)[which.reshape(-1)]]] = 1
+    begun = found.set_sizes(old[grown]) == 0
+    out[grown[begun]] = 1
+    grown = grown[~begun]
+    both, which = np.unique(old[grown] << 32 | new[grown], return_inverse=True)
+    within = [found.partitions(one >> 32) <= found.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
+    out[grown[np.array(within, bool)[which]]] = 1
     return out
 
 
@@ -213,9 +223,9 @@ def decisions(found: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray
         rise = columns["producer_epoch"][1:] - columns["producer_epoch"][:-1]
         by_coordinator = same & (state[:-1] == ONGOING) & (rise >= np.where(columns["client_version"][1:] >= 2, 2, 1))
         abort = new == PREPARE_ABORT
-        decided += np.bincount(ids[abort | (new == PREPARE_COMMIT)], minlength=found.id_count)
-        aborted += np.bincount(ids[abort], minlength=found.id_count)
-        forced += np.bincount(ids[abort & by_coordinator], minlength=found.id_count)
+        tally(decided, ids[abort | (new == PREPARE_COMMIT)])
+        tally(aborted, ids[abort])
+        tally(forced, ids[abort & by_coordinator])
     return decided, aborted, forced
 
 

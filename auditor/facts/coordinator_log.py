@@ -8,7 +8,7 @@ record; what is asked for is unpacked a piece at a time, so that nobody holds th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,7 +38,28 @@ PAIR = np.dtype(
         ("first_time", "i8"),
     ]
 )  # fmt: skip
-Columns = dict[str, np.ndarray]
+Columns = Mapping[str, np.ndarray]  # by name, of COLUMNS
+
+
+class OnDemand(Columns):
+    """Columns each of which is made when it is first asked for: most passes over a log look at few of them."""
+
+    def __init__(self, make: Callable[[str], np.ndarray]) -> None:
+        self._make = make
+        self._made: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._made:
+            if name not in COLUMNS:
+                raise KeyError(name)
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COLUMNS)
+
+    def __len__(self) -> int:
+        return len(COLUMNS)
 
 
 class Entry(NamedTuple):
@@ -110,9 +131,21 @@ def windows_of(columns: Columns) -> np.ndarray:
     return out
 
 
+def tally(counts: np.ndarray, ids: np.ndarray) -> None:
+    """Counts each of some ids, which ascend as those of a piece do, in ``counts`` by id. Cost: that of the ids."""
+    if len(ids):
+        some = np.bincount(ids - ids[0])
+        counts[ids[0] : ids[0] + len(some)] += some
+
+
 def clocks(columns: Columns) -> np.ndarray:
     """:attr:`Entry.time` of each row."""
     return np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
+
+
+def _behind(before: Columns, last: int, columns: Columns, rows: np.ndarray | slice, name: str) -> np.ndarray:
+    """A column of these rows with row ``last`` of the piece before in front."""
+    return np.append(before[name][last : last + 1], columns[name][rows])
 
 
 @dataclass
@@ -199,7 +232,8 @@ class CoordinatorLog:
 
     def set_sizes(self, codes: np.ndarray) -> np.ndarray:
         """How many partitions each of these sets has."""
-        return np.diff(self.sets[0], prepend=0)[codes]
+        ends = self.sets[0]
+        return ends[codes] - np.where(codes > 0, ends[codes - 1], 0)
 
     def elements(self, name: str) -> list[int]:
         """What stands for a partition in the sets, more than one number where a text has it as the whole name."""
@@ -230,12 +264,16 @@ class CoordinatorLog:
 
     def unpacked(self, number: int) -> Columns:
         """The columns of a piece that is looked at once: it is not kept at hand."""
-        return {name: decompressed(p).astype(COLUMNS[name]) for name, p in self.pieces[number].items()}
+        packed = self.pieces[number]
+        return OnDemand(lambda name: decompressed(packed[name], COLUMNS[name]))
 
     def all_pieces(self) -> Iterator[Columns]:
         """One piece after the other."""
-        read = self.piece if len(self.pieces) <= PIECES_AT_HAND else self.unpacked
-        return (read(number) for number in range(len(self.pieces)))
+        return (self._in_passing(number) for number in range(len(self.pieces)))
+
+    def _in_passing(self, number: int) -> Columns:
+        """A piece on the way over all: kept at hand where all of them fit."""
+        return self.piece(number) if len(self.pieces) <= PIECES_AT_HAND else self.unpacked(number)
 
     def rows_of(self, code: int) -> Iterator[tuple[Columns, slice]]:
         """The records of an id: pieces, and which rows of each."""
@@ -248,6 +286,8 @@ class CoordinatorLog:
 
     def entries(self, columns: Columns, rows: Sequence[int] | np.ndarray | slice) -> Iterator[Entry]:
         """Rows of a piece as entries."""
+        if not isinstance(rows, slice) and not len(rows):
+            return
         names = (*STATES, *self.more_states)
         picked = {name: column[rows].tolist() for name, column in columns.items()}
         ids, states, sets, files = (picked.pop(name) for name in ("id", "state", "set", "file"))
@@ -266,19 +306,24 @@ class CoordinatorLog:
 
     def last_rows(self, least_offset: int | None = None) -> tuple[Columns, np.ndarray]:
         """The last record of every id, at or above an offset, as columns by id, and which ids have one."""
-        out = {name: np.zeros(self.id_count, kind) for name, kind in COLUMNS.items()}
-        found = np.zeros(self.id_count, bool)
-        for columns in self.all_pieces():
-            rows = np.arange(len(columns["id"]))
+        pieces, rows = np.full(self.id_count, -1, np.int32), np.zeros(self.id_count, np.int32)
+        for number, columns in enumerate(self.all_pieces()):
+            there = np.arange(len(columns["id"]))
             if least_offset is not None:
-                rows = np.flatnonzero(columns["offset"] >= least_offset)
-            ids = columns["id"][rows]
-            last = rows[np.append(ids[1:] != ids[:-1], [True] * min(1, len(ids)))]
-            ids = columns["id"][last]
-            found[ids] = True
-            for name, column in out.items():
-                column[ids] = columns[name][last]
-        return out, found
+                there = np.flatnonzero(columns["offset"] >= least_offset)
+            ids = columns["id"][there]
+            last = there[np.append(ids[1:] != ids[:-1], np.ones(min(1, len(ids)), bool))]
+            pieces[columns["id"][last]], rows[columns["id"][last]] = number, last
+        return OnDemand(lambda name: self._gathered(name, pieces, rows)), pieces >= 0
+
+    def _gathered(self, name: str, pieces: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """A column of one record an id, which is in this row of that piece, 0 where it is in none."""
+        out = np.zeros(len(pieces), COLUMNS[name])
+        ids = np.flatnonzero(pieces >= 0)
+        numbers, starts = np.unique(pieces[ids], return_index=True)  # ascending as the ids are
+        for number, mine in zip(numbers.tolist(), np.split(ids, starts[1:]), strict=False):
+            out[mine] = self._in_passing(number)[name][rows[mine]]
+        return out
 
     @functools.cached_property
     def _last_rows(self) -> Columns:
@@ -300,12 +345,16 @@ class CoordinatorLog:
     def neighbours(self, least_offset: int | None = None) -> Iterator[Columns]:
         """Records at or above an offset piece by piece, each with the last one before it in front, at first one of no
         id (-1)."""
-        before: Columns = {name: np.full(1, -1, kind) for name, kind in COLUMNS.items()}  # of no id
+        before: Columns = OnDemand(lambda name: np.full(1, -1, COLUMNS[name]))  # of no id
+        last = 0
         for columns in self.all_pieces():
-            rows = slice(None) if least_offset is None else columns["offset"] >= least_offset
-            both = {name: np.append(before[name], column[rows]) for name, column in columns.items()}
-            yield both
-            before = {name: column[-1:] for name, column in both.items()}
+            rows: np.ndarray | slice = slice(0, len(columns["id"]))
+            if least_offset is not None:
+                rows = np.flatnonzero(columns["offset"] >= least_offset)
+            yield OnDemand(functools.partial(_behind, before, last, columns, rows))
+            there = np.arange(len(columns["id"]))[rows]
+            if len(there):
+                before, last = columns, int(there[-1])
 
     def at(self, piece: int, row: int) -> Entry:
         """One record."""

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from auditor.base.compiled import kernel
 from auditor.facts.coordinator_log import (
     COLUMNS,
     PAIR,
     PIECE_ROWS,
+    PLAIN_ROWS,
     STATES,
     TOMBSTONE,
     Columns,
@@ -39,14 +41,14 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
     Memory: four columns of all rows, beside what ``column`` holds.
     """
     ids = column("id")
-    order = np.argsort(ids, kind="stable").astype(np.int32 if rows < 1 << 31 else np.int64)
+    order = _by_id(ids)
     key = {name: column(name)[order] for name in ("state", "producer_id")} | {"id": ids[order]}
     del ids
     cuts = _piece_ends(windows_of(key), rows)
     pieces: list[dict[str, Compressed]] = [{} for _ in cuts]
-    kept: Columns = {}
+    kept: dict[str, np.ndarray] = {}
     for name in COLUMNS:
-        values = key[name] if name in key else column(name)[order]
+        values = key[name] if name in key else _picked(column(name), order)
         for piece, (start, stop) in zip(pieces, _spans(cuts), strict=True):
             piece[name] = compressed(values[start:stop])
         if name in ("partition", "record_time", "producer_epoch", "set"):
@@ -61,6 +63,28 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
         dumps(pairs), pieces, key["id"][[start for start, _ in _spans(cuts)]],
         _named_in(kept["set"], cuts, known), known.files, known.more_states,
     )  # fmt: skip
+
+
+@kernel
+def _place(ids: np.ndarray, next_of: np.ndarray, out: np.ndarray) -> None:
+    """Puts each row at the next place of its id."""
+    for row in range(len(ids)):
+        out[next_of[ids[row]]] = row
+        next_of[ids[row]] += 1
+
+
+def _by_id(ids: np.ndarray) -> np.ndarray:
+    """The rows by id, those of an id in their order. Cost: linear, as ids count from 0."""
+    counts = np.bincount(ids)
+    out = np.empty(len(ids), np.int32 if len(ids) < 1 << 31 else np.int64)
+    place = _place if len(ids) > PLAIN_ROWS else _place.py_func
+    place(ids, np.cumsum(counts) - counts, out)
+    return out
+
+
+def _picked(column: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Rows of a column, which is as it was where all of it is the same: many are, and are not shuffled for it."""
+    return column if len(column) and (column == column[0]).all() else column[rows]
 
 
 def _spans(cuts: list[int]) -> Iterator[tuple[int, int]]:

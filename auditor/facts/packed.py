@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ PIECE = 65_536  # rows that are packed together
 WIDTHS = tuple((np.iinfo(t).min, np.iinfo(t).max, np.dtype(t)) for t in (np.int8, np.int16, np.int32, np.int64))
 _CODEC = pa.Codec("zstd", 1)
 _FAST = pa.Codec("lz4_raw")  # of steps, which are small already
-Packed = tuple[np.dtype, int, bytes]  # type of the steps, how many, compressed
-Compressed = tuple[str, int, int, bytes]  # type of the numbers or steps, the first number, how many, compressed
+# Type of the steps (of Compressed also of the numbers), the first number, how many, and the steps compressed; no bytes
+# where all numbers are the same.
+Packed = tuple[np.dtype, int, int, bytes]
+Compressed = tuple[str, int, int, bytes]
 
 
 class PackedRows:
@@ -57,49 +59,72 @@ class PackedRows:
         return iter(self[:])
 
 
-def packed_column(column: np.ndarray) -> Packed:
-    """Numbers as steps from each to the next, beginning at 0, in the smallest type that holds them all, compressed.
+def _steps(column: np.ndarray) -> np.ndarray:
+    """From each number to the next, the first 0, in the smallest type that holds them all; none where all are 0.
 
-    Cost: about 2 ns a number. Steps that overflow do so again in :func:`unpacked_column`.
+    Steps that overflow do so again where they are added up. Those of uint32 are within 32 bits: checksums, which
+    nothing compresses, would take 33.
     """
-    steps = np.diff(column.astype(np.int64, copy=False), prepend=0)
+    steps = np.zeros(len(column), np.int64)
+    if column.dtype == np.uint32:
+        steps[1:] = (column[1:] - column[:-1]).view(np.int32)
+    else:
+        np.subtract(column[1:], column[:-1], out=steps[1:], dtype=np.int64)
     low, high = steps.min(initial=0), steps.max(initial=0)
-    narrow = steps.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))
-    return narrow.dtype, len(narrow), bytes(_FAST.compress(narrow.data, asbytes=True))
+    if low == high:
+        return steps[:0]
+    return steps.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))
+
+
+def packed_column(column: np.ndarray) -> Packed:
+    """Numbers at rest for a short time: the first, and steps from each to the next, compressed.
+
+    Cost: about 2 ns a number. What comes back of uint32 is so modulo 2^32.
+    """
+    steps = _steps(column)
+    data = bytes(_FAST.compress(steps.data, asbytes=True)) if len(steps) else b""
+    return steps.dtype, int(column[0]) if len(column) else 0, len(column), data
 
 
 def unpacked_column(packed: Packed, out: np.ndarray) -> None:
     """Undoes :func:`packed_column` into int64."""
-    dtype, length, data = packed
+    dtype, first, length, data = packed
+    if not data:
+        out[:] = first
+        return
     steps = np.frombuffer(_FAST.decompress(data, length * dtype.itemsize, asbytes=True), dtype)
     np.cumsum(steps, dtype=np.int64, out=out)
+    if first:
+        out += first
 
 
 def compressed(column: np.ndarray, *, steps: bool = True) -> Compressed:
-    """Numbers at rest for long: as steps from each to the next where asked for, the like bytes of all of them together,
-    under zstd. Cost: some 5 ns a number; half the size of :func:`packed_column`."""
+    """Numbers at rest for long: the first, and steps from each to the next where asked for, the like bytes of all of
+    them together, under zstd. Cost: some 5 ns a number, of equal ones next to nothing; half the size of
+    :func:`packed_column`."""
+    plain = _steps(column) if steps else np.ascontiguousarray(column)
     first = int(column[0]) if steps and len(column) else 0
-    if steps:
-        plain = np.diff(column.astype(np.int64, copy=False), prepend=first)
-        low, high = plain.min(initial=0), plain.max(initial=0)
-        plain = plain.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))
-    else:
-        plain = np.ascontiguousarray(column)
-    width = plain.dtype.itemsize
-    turned = np.ascontiguousarray(plain.view(np.uint8).reshape(-1, width).T)
-    return plain.dtype.str if steps else "u1", first, len(plain), bytes(_CODEC.compress(turned.data, asbytes=True))
+    kind = plain.dtype.str if steps else "u1"
+    if steps and not len(plain):
+        return kind, first, len(column), b""
+    turned = np.ascontiguousarray(plain.view(np.uint8).reshape(-1, plain.dtype.itemsize).T)
+    return kind, first, len(plain), bytes(_CODEC.compress(turned.data, asbytes=True))
 
 
-def decompressed(packed: Compressed) -> np.ndarray:
-    """Undoes :func:`compressed`: int64, or the bytes (uint8) of what was no steps."""
-    kind, first, length, data = packed
-    dtype = np.dtype(kind)
+def decompressed(packed: Compressed, kind: str | np.dtype = "i8") -> np.ndarray:
+    """Undoes :func:`compressed`: numbers of a type that has room for them, or the bytes (uint8) of what was no
+    steps."""
+    stored, first, length, data = packed
+    dtype = np.dtype(stored)
+    if not data:
+        return np.full(length, first, kind)
     turned = np.frombuffer(_CODEC.decompress(data, length * dtype.itemsize, asbytes=True), np.uint8)
     if dtype == np.uint8:
         return turned
     plain = np.ascontiguousarray(turned.reshape(dtype.itemsize, -1).T).view(dtype).reshape(-1)
-    out = np.cumsum(plain, dtype=np.int64)
-    out += first
+    out = np.cumsum(plain, dtype=kind)
+    if first:
+        out += out.dtype.type(first)
     return out
 
 
@@ -126,7 +151,8 @@ class PackedColumns:
         """Packs what is not yet: to be called when the last row is there."""
         if not self.waiting:
             return
-        self.pieces.append([packed_column(column) for column in np.concatenate(self.waiting, axis=1)])
+        columns = zip(np.concatenate(self.waiting, axis=1), self.dtypes.values(), strict=True)
+        self.pieces.append([packed_column(c.astype(np.uint32) if t == np.uint32 else c) for c, t in columns])
         self.size += sum(len(data) for *_, data in self.pieces[-1])
         self.waiting = []
 
@@ -134,12 +160,22 @@ class PackedColumns:
         """Columns; none where nothing was added, not even no rows."""
         return len(self.dtypes) if self.pieces or self.waiting else 0
 
+    def piece_count(self) -> int:
+        """How many pieces there are for :meth:`piece`; what waits is packed for it."""
+        self.pack()
+        return len(self.pieces)
+
+    def piece(self, number: int, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Some columns of one piece, of about PIECE rows."""
+        at = {name: place for place, name in enumerate(self.dtypes)}
+        return {name: self._unpacked(self.pieces[number][at[name]]).astype(self.dtypes[name]) for name in names}
+
     def __getitem__(self, name: str) -> np.ndarray:
         at, dtype = list(self.dtypes).index(name), self.dtypes[name]
         parts = itertools.chain(
             (self._unpacked(piece[at]) for piece in self.pieces), (rows[at] for rows in self.waiting)
         )
-        out = np.empty(sum(piece[at][1] for piece in self.pieces) + sum(len(rows[at]) for rows in self.waiting), dtype)
+        out = np.empty(sum(piece[at][2] for piece in self.pieces) + sum(len(rows[at]) for rows in self.waiting), dtype)
         end = 0
         for part in parts:
             out[end : end + len(part)] = part
@@ -147,7 +183,7 @@ class PackedColumns:
         return out
 
     def _unpacked(self, packed: Packed) -> np.ndarray:
-        out = np.empty(packed[1], np.int64)
+        out = np.empty(packed[2], np.int64)
         unpacked_column(packed, out)
         return out
 

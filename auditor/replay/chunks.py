@@ -101,7 +101,7 @@ def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
     if isinstance(content, DecodeError):
         return content
     found, errors, body_errors, end, following = content
-    columns = np.empty((len(found), found[0][1]), np.int64)
+    columns = np.empty((len(found), found[0][2]), np.int64)
     for column, of_column in zip(columns, found, strict=True):
         unpacked_column(of_column, column)
     rows, rest = columns[: len(BATCH_DTYPES)], columns[len(BATCH_DTYPES) :]

@@ -37,9 +37,15 @@ def _hash(data: np.ndarray, start: int, size: int, seed: np.uint64) -> np.uint64
 
 @kernel
 def _same(data: np.ndarray, start: int, arena: np.ndarray, begin: int, size: int) -> bool:
-    for k in range(size):  # noqa: SIM110  all() is no loop to numba
+    k = 0
+    while k + 8 <= size:
+        if le64(data, start + k) != le64(arena, begin + k):
+            return False
+        k += 8
+    while k < size:
         if data[start + k] != arena[begin + k]:
             return False
+        k += 1
     return True
 
 

@@ -54,9 +54,15 @@ def uvarint(data: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
 @kernel
 def all_ascii(data: np.ndarray, start: int, size: int) -> bool:
     """Whether bytes are ASCII, so that as text they differ where the bytes do."""
-    for k in range(size):  # noqa: SIM110  all() is no loop to numba
+    k = 0
+    while k + 8 <= size:
+        if np.uint64(be64(data, start + k)) & np.uint64(0x8080808080808080):
+            return False
+        k += 8
+    while k < size:
         if data[start + k] >= 0x80:
             return False
+        k += 1
     return True
 
 

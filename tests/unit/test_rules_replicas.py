@@ -16,7 +16,8 @@ from kafka.record.util import calc_crc32c
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules.finding import Finding
-from auditor.rules.pairs import COMPARED, pairs
+from auditor.rules.pairs import pairs
+from auditor.rules.replica_batches import COMPARED
 from tests import corpora
 from tests.facts import corpus_logs, judge, log_of, logs_below
 
