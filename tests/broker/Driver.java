@@ -352,23 +352,30 @@ public final class Driver {
             if (records.isEmpty()) {
                 continue;
             }
-            producer.beginTransaction();
-            Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
-            for (ConsumerRecord<byte[], byte[]> r : records) {
-                producer.send(new ProducerRecord<>(to, 0, r.key(), r.value()));
-                next.put(new TopicPartition(r.topic(), r.partition()),
-                    new OffsetAndMetadata(r.offset() + 1, Optional.empty(), ""));
-            }
-            producer.sendOffsetsToTransaction(next,
-                o.containsKey("unnamed") ? new ConsumerGroupMetadata(group) : consumer.groupMetadata());
-            if (k % abort == 0) {
-                producer.abortTransaction();
-                for (TopicPartition tp : next.keySet()) {
-                    OffsetAndMetadata committed = consumer.committed(Collections.singleton(tp)).get(tp);
-                    consumer.seek(tp, committed == null ? 0 : committed.offset());
+            try {
+                producer.beginTransaction();
+                Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+                for (ConsumerRecord<byte[], byte[]> r : records) {
+                    producer.send(new ProducerRecord<>(to, 0, r.key(), r.value()));
+                    next.put(new TopicPartition(r.topic(), r.partition()),
+                        new OffsetAndMetadata(r.offset() + 1, Optional.empty(), ""));
                 }
-            } else {
-                producer.commitTransaction();
+                producer.sendOffsetsToTransaction(next,
+                    o.containsKey("unnamed") ? new ConsumerGroupMetadata(group) : consumer.groupMetadata());
+                if (k % abort != 0) {
+                    producer.commitTransaction();
+                    continue;
+                }
+                producer.abortTransaction();
+            } catch (Exception e) {  // as applications do: give up the transaction, and begin again as the same id
+                System.err.println(group + ": " + e);
+                producer.close(Duration.ZERO);
+                producer = make(Map.of("transactional.id", o.getOrDefault("id", group)));
+                producer.initTransactions();
+            }
+            for (TopicPartition tp : consumer.assignment()) {
+                OffsetAndMetadata committed = consumer.committed(Collections.singleton(tp)).get(tp);
+                consumer.seek(tp, committed == null ? 0 : committed.offset());
             }
         }
         consumer.close();

@@ -51,8 +51,8 @@ def moved(version: str, scratch: Path, target: Path) -> Made:
             run("share sharers fleet.log 2000")
             run("wait")
             ms = 1_200_000  # at most: all is over when it has been seen under every change
-            run(f"load t1 fleet.log {ms} parts=3 n=2 size=8 pause=200 abort=6")
-            run(f"load - fleet.log {ms} parts=3 n=2 size=8 pause=300")
+            run(f"load t1 fleet.log {ms} parts=3 n=2 size=8 pause=1000 abort=6")
+            run(f"load - fleet.log {ms} parts=3 n=2 size=8 pause=700")
             run(f"copy copier fleet.log fleet.out {ms}")
             run(f"consume classic fleet.log {ms} auto.commit.interval.ms=1000")
             run(f"consume modern fleet.log {ms} group.protocol=consumer auto.commit.interval.ms=1000")
