@@ -19,6 +19,7 @@ from auditor.connectors.codec.metadata_records import (
     MetadataRecord,
     decode_control_record,
     decode_metadata_record,
+    unknown_level,
 )
 from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
@@ -62,10 +63,11 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
                 said = (
                     decode_control_record(record.key, record.value) if control else decode_metadata_record(record.value)
                 )
-                if isinstance(said, Problem):
-                    detail = f"{RECORD_AT} {record.offset}: {said.detail}"
-                    errors.append(DecodeError(*place, int(chunk.batches.size[row]), said.reason, detail))
-                else:
+                problem = said if isinstance(said, Problem) else unknown_level(said)
+                if problem is not None:
+                    detail = f"{RECORD_AT} {record.offset}: {problem.detail}"
+                    errors.append(DecodeError(*place, int(chunk.batches.size[row]), problem.reason, detail))
+                if not isinstance(said, Problem):
                     fields = json.dumps(_shown(said, how.payload), ensure_ascii=False)
                     rows.append((*place, record.offset, record.timestamp, said.name, said.version, fields))
             yield "metadata_records", from_rows(METADATA_RECORDS, piece.key, rows)

@@ -8,9 +8,10 @@ import struct
 from pathlib import Path
 
 from tests import segments
-from tests.forge import Batch, Forged
+from tests.forge import CONTROL, Batch, Forged
 
-REGISTER, PARTITION_CHANGE, BROKER_CHANGE = 0, 5, 17  # keys of the messages
+REGISTER, PARTITION_CHANGE, FEATURE_LEVEL, BROKER_CHANGE = 0, 5, 12, 17  # keys of the messages
+KRAFT_VERSION = 5  # a type of control records
 ISR, LEADER, REPLICAS, FENCED = 0, 1, 2, 0  # their tags
 
 
@@ -22,12 +23,14 @@ class Controller:
         self.log = Forged(broker, "__cluster_metadata-0")
 
     def _append(self, key: int, body: bytes, version: int = 0) -> None:
-        record = segments.record(0, None, bytes([1, key, version]) + body)
+        self._add(segments.record(0, None, bytes([1, key, version]) + body))
+
+    def _add(self, record: bytes, attributes: int = 0) -> None:
         self.log.append(
             Batch(
                 segments.batch(
                     record, 1, base_offset=self.log.end, base_time=self.time, max_time=self.time,
-                    leader_epoch=self.log.last["leader_epoch"],
+                    leader_epoch=self.log.last["leader_epoch"], attributes=attributes,
                 )
             )
         )  # fmt: skip
@@ -52,6 +55,14 @@ class Controller:
         given = [bytes([tag, len(value)]) + value for tag, value in tags.items() if value is not None]
         body = struct.pack(">i16s", int(name.rpartition("-")[2]), topic_id) + bytes([len(given)]) + b"".join(given)
         self._append(PARTITION_CHANGE, body)
+
+    def feature(self, name: str, level: int) -> None:
+        """Another level of a feature (FeatureLevelRecord, version 0)."""
+        self._append(FEATURE_LEVEL, bytes([len(name) + 1]) + name.encode() + struct.pack(">h", level) + b"\0")
+
+    def kraft_version(self, level: int) -> None:
+        """Another kraft.version, in a control batch (KRaftVersionRecord, version 0)."""
+        self._add(segments.record(0, struct.pack(">hh", 0, KRAFT_VERSION), struct.pack(">hhb", 0, level, 0)), CONTROL)
 
     def save(self) -> None:
         self.log.save()

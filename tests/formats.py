@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from auditor.connectors import schema
+from auditor.connectors.batch_rows import CONTROL_TYPES
 from auditor.connectors.codec import (
+    checkpoint,
     consumer_offsets,
     group_records,
+    index,
     metadata_records,
     remote_log_metadata,
     share_group_state,
+    snapshot,
     transaction_log,
 )
 from auditor.connectors.codec.structs import Field, Message
@@ -29,7 +34,26 @@ SCHEMAS = "kafka-4.4.0-schemas.json"
 _RECORD = re.compile(r"\| offset: (\d+) .*? headerKeys: \[\] (?:key: (\{.*?\}\}) )?payload: ?(.*)")
 
 # Stored, but no records: what reads them knows these versions.
-FILES = {"EndTxnMarker": 0, "ProducerSnapshot": 1, "QuorumStateData": 1}
+FILES = {
+    "EndTxnMarker": 0, "ControlRecordTypeSchema": 0, "ProducerSnapshot": snapshot.VERSION, "QuorumStateData": 1,
+    "AbortedTxn": index.TXN_VERSION,
+}  # fmt: skip
+VERSIONS = {
+    "RecordBatch": 2,
+    "LeaderEpochCheckpointFile": checkpoint.CHECKPOINT_VERSION,
+    "OffsetCheckpointFile": checkpoint.CHECKPOINT_VERSION,
+    "PartitionMetadataFile": checkpoint.PARTITION_METADATA_VERSION,
+}
+NAMED = {  # what is stored as a number and shown by name, or decides something
+    "CompressionType": {name.upper() for name in schema.COMPRESSION_NAMES},
+    "ControlRecordType": set(CONTROL_TYPES.to_pylist()),
+    "TransactionState": {re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper() for name in schema.TRANSACTION_STATES},
+    "MetaPropertiesVersion": {"V0", "V1"},
+    "LeaderRecoveryState": set(schema.RECOVERY_STATES),
+    "RemoteLogSegmentState": set(remote_log_metadata.SEGMENT_STATES),
+    "RemotePartitionDeleteState": set(remote_log_metadata.DELETE_STATES),
+    "RecordState": {"AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED"},
+}
 
 
 def printed(topic: str) -> Iterator[tuple[str, Path, dict[tuple[str, int], tuple[str | None, str]]]]:
@@ -52,7 +76,14 @@ def _records(text: Path) -> dict[tuple[str, int], tuple[str | None, str]]:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """The messages of Kafka 4.4.0 by their simple names."""
-    return by_name(json.loads((corpora.FORMATS / SCHEMAS).read_text(encoding="utf-8")))
+    return by_name(stored()["messages"])
+
+
+def stored() -> dict[str, Any]:
+    """All that Kafka 4.4.0 may store: ``messages``, levels of ``features``, ``versions`` of files, ``names`` of what
+    is stored as numbers."""
+    content: dict[str, Any] = json.loads((corpora.FORMATS / SCHEMAS).read_text(encoding="utf-8"))
+    return content
 
 
 def by_name(schemas: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -102,6 +133,20 @@ def news(kafkas: dict[str, dict[str, Any]]) -> list[str]:
             found.append(f"{name} has version {last}, known: {versions[name]}")
         elif name in ours():
             found += _fields_that_differ(name, content)
+    return found
+
+
+def others(kafkas: dict[str, Any]) -> list[str]:
+    """What Kafka may store besides messages that is not known here, in words."""
+    found = []
+    for name, level in kafkas["features"].items():
+        if level > metadata_records.FEATURE_LEVELS.get(name, 0):
+            found.append(f"{name} has level {level}, known: {metadata_records.FEATURE_LEVELS.get(name, 0)}")
+    for name, version in kafkas["versions"].items():
+        if version > VERSIONS[name]:
+            found.append(f"{name} has version {version}, known: {VERSIONS[name]}")
+    for name, values in kafkas["names"].items():
+        found += [f"{name} {value} is new" for value in values if value not in NAMED[name]]
     return found
 
 

@@ -39,7 +39,7 @@ REASONS = {
     "bomb_limit": "decompression would exceed the limit in bytes or in ratio",
     "batch_limit": "a batch larger than the limit",
     "bad_record": "the records of a batch do not parse",
-    "bad_version": "a format version this reader does not know",
+    "bad_version": "a format version, or a level of a feature, that is newer than this reader",
     "bad_value": "a field with a value that its format forbids",
     "bad_setting": "a setting that the audit goes by: a value that no broker takes, or a line that does not parse",
     "bad_length": "a file whose length no whole number of entries gives",
@@ -60,15 +60,18 @@ BREAKS_OFF = "that breaks off"  # how the detail of a batch of an unknown magic 
 RECORD_AT = "record at offset"  # how the detail of an error about one record of an internal topic begins
 
 
+UNREAD = frozenset({"bad_version", "unreadable", "limit", "bad_setting", "bad_manifest", "encrypted"})
+"""The reasons that say so of themselves that a part could not be read."""
+
+
 def is_unread(reason: str, detail: str) -> bool:
     """Whether an error says that a part of the input could not be read (exit status 3), not that it is damaged.
 
     That is so for what could not be opened, for what goes beyond a limit, for settings whose value cannot be one, for
-    records of internal topics in a version or of a type that is newer than this reader, and for remote segments that
-    are encrypted or stored in a way that it does not know.
+    files and records of internal topics in a version that is newer than this reader, for such records of a type that
+    is, and for remote segments that are encrypted or stored in a way that it does not know.
     """
-    newer = reason in ("bad_version", "unknown_key_type") and detail.startswith(RECORD_AT)
-    return newer or reason in ("unreadable", "limit", "bad_setting", "bad_manifest", "encrypted")
+    return reason in UNREAD or (reason == "unknown_key_type" and detail.startswith(RECORD_AT))
 
 
 class _Sentence(Exception):

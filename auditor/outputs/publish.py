@@ -235,13 +235,19 @@ def _bytes(audit: Audit) -> dict[str, int]:
     small = sum(f.size for d in audit.inventory.log_dirs for f in d.small_files)
     small += sum(s.size for s in audit.inventory.settings)
     skipped = sum(s.size for s in audit.inventory.skipped)
-    unread = audit.inventory.unread_bytes
+    unread, newer = audit.inventory.unread_bytes, _newer_small_files(audit)
     return {
         "total": total["total"] + small + skipped + unread,
-        "decoded": total["decoded"] + small,
+        "decoded": total["decoded"] + small - newer,
         "skipped": total["skipped"] + skipped,
-        "unreadable": total["error"] + unread,
+        "unreadable": total["error"] + unread + newer,
     }
+
+
+def _newer_small_files(audit: Audit) -> int:
+    """Bytes of the files at the top of log directories that are of a version which is not known."""
+    newer = {(u.log_dir, u.error.file) for u in audit.inventory.errors if u.error.reason == "bad_version"}
+    return sum(f.size for d in audit.inventory.log_dirs for f in d.small_files if (d.name, f.name) in newer)
 
 
 def _metadata_not_understood(audit: Audit) -> dict[tuple[str, str, int], int]:

@@ -20,11 +20,17 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
-from auditor.connectors.codec.checkpoint import EpochStart, decode_leader_epochs
+from auditor.connectors.codec.checkpoint import (
+    EpochStart,
+    decode_leader_epochs,
+    decode_partition_metadata,
+    decode_quorum_state,
+)
 from auditor.connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
+from auditor.connectors.names import QUORUM_STATE
 from auditor.connectors.storage import Place, read_file, read_head
 from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
@@ -137,7 +143,7 @@ class CopyReader:
         read = [self._snapshot(f) for f in self.task.copy.snapshots]
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
-        self._partition_metadata()
+        self._others()
         self.before = resume_point.Before(len(self.facts.errors), dict(self.bytes))
         return stored
 
@@ -254,13 +260,17 @@ class CopyReader:
         self.facts.leader_epochs = [(e.epoch, e.start_offset) for e in entries]
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
 
-    def _partition_metadata(self) -> None:
-        """Its content was read with the inventory; here its bytes are booked."""
-        if (data := self._small(self.task.copy.partition_metadata)) is not None:
-            self._account(len(data), [])
+    def _others(self) -> None:
+        """What was read with the inventory, or apart: here its bytes are booked, and what is wrong with small files."""
+        said = self.task.copy.partition_metadata
+        if said is not None and (data := self._small(said)) is not None:
+            self._account(len(data), decode_partition_metadata(data, said.name)[1])
         for other in self.task.copy.others:
-            self.bytes["bytes_total"] += other.size
-            self.bytes["bytes_skipped"] += other.size
+            if other.kind != QUORUM_STATE:
+                self.bytes["bytes_total"] += other.size
+                self.bytes["bytes_skipped"] += other.size
+            elif (data := self._small(other)) is not None:
+                self._account(len(data), decode_quorum_state(data, other.name)[1])
 
     def _snapshot(self, file: DataFile) -> Stored | None:
         data = self._small(file)

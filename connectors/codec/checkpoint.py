@@ -14,6 +14,7 @@ from auditor.base.numbers import parse_int
 from auditor.connectors.codec.text_lines import Line, decode_properties, text_lines, too_many_bad
 
 CHECKPOINT_VERSION = 0
+PARTITION_METADATA_VERSION = 0
 OFFSET_CHECKPOINTS = {
     "recovery-point-offset-checkpoint": "recovery-point",
     "replication-offset-checkpoint": "high-watermark",
@@ -55,9 +56,9 @@ class QuorumState(NamedTuple):
 def decode_offset_checkpoint(data: bytes, file: str = "") -> tuple[dict[tuple[str, int], int], list[DecodeError]]:
     """(topic, partition) -> offset of a ``*-offset-checkpoint``; an empty file has none and is sound.
 
-    Errors, the other lines being read all the same: ``not_text``, ``bad_version`` (nothing is read), ``bad_line``,
-    ``bad_value`` (another number of lines than stated), ``limit``. Kafka refuses a file with any but the last.
-    Source: CheckpointFile.
+    Errors, the other lines being read all the same: ``not_text``, ``bad_version`` (a newer one: nothing is read),
+    ``bad_line``, ``bad_value`` (another number of lines than stated; with nothing read, a first line that is no version
+    there ever was), ``limit``. Kafka refuses a file with any but the last. Source: CheckpointFile.
     """
     found = {}
     entries = _Entries(data, file, 3, "topic partition offset")
@@ -87,15 +88,15 @@ def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart],
 
 
 def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties, list[DecodeError]]:
-    """Who a log directory belongs to. Errors: ``not_text``, ``bad_line``, ``bad_version``, ``bad_setting``.
+    """Who a log directory belongs to. Errors: ``not_text``, ``bad_line``, ``bad_version``, ``bad_value`` (no version),
+    ``bad_setting``.
 
     A missing version is 0. What an unknown version says is given as far as the known keys go.
     Source: Kafka's MetaProperties.
     """
     values, errors = decode_properties(data, file)
     version = parse_int(values.get("version", "0"), 32)
-    if version not in (0, 1):
-        errors.append(DecodeError(file, 0, len(data), "bad_version", "meta.properties version is not 0 or 1"))
+    errors += _unless_known(version, (0, 1), len(data), file)
     broker = values.get("node.id", values.get("broker.id"))
     broker_id = parse_int(broker, 32) if broker is not None else None
     if broker is not None and broker_id is None:
@@ -107,29 +108,32 @@ def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties,
 def decode_partition_metadata(data: bytes, file: str = "") -> tuple[str | None, list[DecodeError]]:
     """The topic id (22 characters) of a ``partition.metadata``, None if there is no sound one.
 
-    Errors: ``not_text``, ``bad_line``, ``bad_value``. Source: PartitionMetadataFile, which takes any version.
+    Errors: ``not_text``, ``bad_line``, ``bad_value``, and ``bad_version`` for a newer one, whose id counts all the same
+    and whose other lines are not looked at, as in Kafka. Source: PartitionMetadataFile, PartitionMetadataReadBuffer.
     """
     lines, errors = text_lines(data, file)
-    values = {}
+    values: dict[str, str] = {}
     for line in lines:
         key, colon, value = line.text.partition(":")
         if not colon or key.strip() not in ("version", "topic_id"):
+            if (parse_int(values.get("version", ""), 32) or 0) > PARTITION_METADATA_VERSION:
+                continue
             errors.append(_bad_line(line, file, "not: version or topic_id"))
             if len(errors) == DEFAULT_LIMITS.max_bad_lines:
                 errors.append(too_many_bad(file, line, len(data)))
                 break
             continue
         values[key.strip()] = value.strip()
-    topic_id = values.get("topic_id", "")
-    if not is_uuid(topic_id) or topic_id == ZERO_ID or parse_int(values.get("version", ""), 32) is None:
+    topic_id, version = values.get("topic_id", ""), parse_int(values.get("version", ""), 32)
+    if not is_uuid(topic_id) or topic_id == ZERO_ID or version is None:
         if not errors:
             errors.append(DecodeError(file, 0, len(data), "bad_value", "no version or no sound topic id"))
         return None, errors
-    return topic_id, errors
+    return topic_id, errors + _unless_known(version, (PARTITION_METADATA_VERSION,), len(data), file)
 
 
 def decode_quorum_state(data: bytes, file: str = "") -> tuple[QuorumState | None, list[DecodeError]]:
-    """The JSON of ``quorum-state``. Errors: ``limit``, ``bad_value``, ``bad_version`` (then None)."""
+    """The JSON of ``quorum-state``. Errors, then None: ``limit``, ``bad_value``, ``bad_version`` (a newer one)."""
     values, errors = _json_object(data, file)
     if values is None:
         return None, errors
@@ -138,8 +142,8 @@ def decode_quorum_state(data: bytes, file: str = "") -> tuple[QuorumState | None
     if not all(type(number) is int for number in [*numbers, *voters]):
         return None, [DecodeError(file, 0, len(data), "bad_value", "ids and epochs that are not numbers")]
     version, leader, epoch, voted = numbers
-    if version not in (0, 1):
-        return None, [DecodeError(file, 0, len(data), "bad_version", f"quorum state version {version}")]
+    if wrong := _unless_known(version, (0, 1), len(data), file):
+        return None, wrong
     return QuorumState(version, leader, epoch, voted, tuple(voters)), errors
 
 
@@ -189,8 +193,8 @@ class _Entries:
         version = next(self.lines, None)
         if version is None:
             return
-        if parse_int(version.text.strip(), 32) != CHECKPOINT_VERSION:
-            self.errors.append(DecodeError(self.file, 0, self.size, "bad_version", "the first line is not 0"))
+        if wrong := _unless_known(parse_int(version.text.strip(), 32), (CHECKPOINT_VERSION,), self.size, self.file):
+            self.errors += wrong
             return
         stated, count = next(self.lines, None), 0
         for line in self.lines:
@@ -211,6 +215,16 @@ class _Entries:
         if stated is not None and parse_int(stated.text.strip(), 32) != count:
             detail = f"the second line does not state the {count} lines that follow"
             self.errors.append(DecodeError(self.file, stated.position, stated.length, "bad_value", detail))
+
+
+def _unless_known(version: int | None, known: tuple[int, ...], size: int, file: str) -> list[DecodeError]:
+    """The error of a file of so many bytes in another version: a newer one, or none that ever was (None: no number)."""
+    if version in known:
+        return []
+    newest = " or ".join(map(str, known))
+    if version is not None and version > known[-1]:
+        return [DecodeError(file, 0, size, "bad_version", f"version {version}, known: {newest}")]
+    return [DecodeError(file, 0, size, "bad_value", f"its version is not {newest}")]
 
 
 def _bad_line(line: Line, file: str, detail: str) -> DecodeError:

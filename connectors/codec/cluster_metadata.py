@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from auditor.base.errors import RECORD_AT, DecodeError
-from auditor.connectors.codec.metadata_records import MetadataRecord, decode_control_record, decode_metadata_record
+from auditor.connectors.codec.metadata_records import (
+    MetadataRecord,
+    decode_control_record,
+    decode_metadata_record,
+    unknown_level,
+)
 from auditor.connectors.codec.settings import may_show
 from auditor.connectors.codec.structs import Problem
 
@@ -165,7 +170,7 @@ class ClusterMetadata:
         if record.name == "SnapshotHeaderRecord":
             self.snapshot_timestamp = record.fields["lastContainedLogTimestamp"]
         self.snapshot_complete = record.name == "SnapshotFooterRecord"
-        return None
+        return unknown_level(record)
 
     def log_entry(self, entry: MetadataEntry) -> Problem | None:
         """Apply a record of the log; one below ``end_offset`` is in the snapshot already, and only looked back at."""
@@ -178,7 +183,7 @@ class ClusterMetadata:
         self.end_offset = entry.offset + 1
         if entry.is_control:
             record = decode_control_record(entry.key, entry.value)
-            return record if isinstance(record, Problem) else missing
+            return record if isinstance(record, Problem) else unknown_level(record) or missing
         return self._value(entry, entry.offset, entry.timestamp) or missing
 
     def _look_back(self, entry: MetadataEntry) -> Problem | None:
@@ -186,7 +191,7 @@ class ClusterMetadata:
         cannot be read is said here as in every table."""
         if entry.is_control:
             control = decode_control_record(entry.key, entry.value)
-            return control if isinstance(control, Problem) else None
+            return control if isinstance(control, Problem) else unknown_level(control)
         record = decode_metadata_record(entry.value)
         if isinstance(record, Problem):
             return record
@@ -198,7 +203,7 @@ class ClusterMetadata:
             self._removed[self._older_names[fields["topicId"]]] = entry.timestamp
         elif record.name == "ProducerIdsRecord":
             self._older_producer_id = fields["nextProducerId"]
-        return None
+        return unknown_level(record)
 
     def _made(self, name: str, timestamp: int | None, next_producer_id: int | None) -> None:
         if name in self._removed:
@@ -250,6 +255,7 @@ class ClusterMetadata:
             case "FeatureLevelRecord":
                 self.features[fields["name"]] = FeatureLevel(fields["featureLevel"], offset, timestamp)
                 self._report(change)
+                return unknown_level(record)
             case "ProducerIdsRecord":
                 self.producer_ids = ProducerIdBlock(fields["brokerId"], fields["nextProducerId"], offset, timestamp)
             case "RegisterControllerRecord" | "UnregisterControllerRecord":

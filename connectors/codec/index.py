@@ -98,19 +98,22 @@ def decode_txn_index(
 ) -> tuple[AbortedTransactions, list[DecodeError]]:
     """All whole entries of a ``.txnindex`` file, at most so many.
 
-    Errors: ``bad_length`` for a partial last entry, ``bad_version`` (one for each run of entries) for a version other
-    than 0, of which Kafka would see only the high byte. Cost: one pass. Source: Kafka's TransactionIndex, AbortedTxn.
+    Errors: ``bad_length`` for a partial last entry; one for each run of entries of another version than 0:
+    ``bad_version``, or ``bad_value`` for a version below 0. Cost: one pass. Source: Kafka's TransactionIndex.
     """
     rows, errors = _rows(data, TXN_ENTRY, file)
     rows = _within_limit(rows, DEFAULT_LIMITS.max_producer_entries if most is None else most, file, errors)
     unknown = np.flatnonzero(rows["version"] != TXN_VERSION)
-    begins = np.flatnonzero(np.diff(unknown, prepend=-2) != 1)[: DEFAULT_LIMITS.max_bad_lines]  # of runs of such
+    newer = rows["version"][unknown] > TXN_VERSION
+    breaks = (np.diff(unknown, prepend=-2) != 1) | np.diff(newer, prepend=False)
+    begins = np.flatnonzero(breaks)[: DEFAULT_LIMITS.max_bad_lines]  # of runs of such
     ends = [*begins[1:].tolist(), len(unknown)]
     for first, end in zip(begins.tolist(), ends, strict=False):
         start, last = int(unknown[first]), int(unknown[end - 1])
         detail = f"{end - first} entries, the first of version {rows['version'][start]}, known: 0"
         length = (last - start + 1) * TXN_ENTRY.itemsize
-        errors.append(DecodeError(file, start * TXN_ENTRY.itemsize, length, "bad_version", detail))
+        reason = "bad_version" if newer[first] else "bad_value"
+        errors.append(DecodeError(file, start * TXN_ENTRY.itemsize, length, reason, detail))
     columns = AbortedTransactions(
         _positions(rows),
         rows["version"].astype(np.int16),

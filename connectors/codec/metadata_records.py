@@ -159,6 +159,12 @@ MESSAGES: dict[int, Message] = {
 }
 """api key -> message, of the records that are read."""
 
+FEATURE_LEVELS = {
+    "metadata.version": 33, "kraft.version": 1, "transaction.version": 2, "group.version": 1, "share.version": 2,
+    "streams.version": 1, "eligible.leader.replicas.version": 1,
+}  # fmt: skip
+"""feature -> the highest level that brokers of Kafka 4.4.0 take (Feature.latestProduction)."""
+
 UNREAD = {
     10: "DelegationTokenRecord",
     11: "UserScramCredentialRecord",
@@ -239,6 +245,25 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
         return decoded
     fields, end = decoded
     return left_over(value, end) or MetadataRecord(message.name, version, fields)
+
+
+def unknown_level(record: MetadataRecord) -> Problem | None:
+    """The feature level that a record sets, where no release known here has it: from then on records, and what brokers
+    do, may be other than is read here. None for all other records.
+
+    Kafka's brokers do not start under such a level. Source: FeaturesDelta, ClusterControlManager.
+    """
+    if record.name == "KRaftVersionRecord":
+        name, level = "kraft.version", record.fields["kRaftVersion"]
+    elif record.name == "FeatureLevelRecord":
+        name, level = record.fields["name"], record.fields["featureLevel"]
+    else:
+        return None
+    known = FEATURE_LEVELS.get(name, 0)
+    if level <= known:
+        return None
+    what = f"known: up to {known}" if known else "a feature that is not known"
+    return Problem("bad_version", 0, f"{name[:80]} at level {level}, {what}")
 
 
 def decode_control_record(key: bytes | None, value: bytes | None) -> MetadataRecord | Problem:

@@ -68,8 +68,8 @@ class ShareGroupStateRow(NamedTuple):
 
     ``start_offset`` is the first offset that is not settled yet (-1: not known, and in an update: unchanged);
     ``state_batches`` are, as JSON like Kafka's tool prints them, the offsets from there on that were delivered:
-    ``deliveryState`` 0 available, 2 acknowledged, 4 archived, and how often delivered. ``delivery_complete_count`` -1
-    where it is not known (before 4.2). Times are ms.
+    ``deliveryState`` 0 available, 2 acknowledged, 3 archiving, 4 archived, and how often delivered.
+    ``delivery_complete_count`` -1 where it is not known (before 4.2). Times are ms.
     """
 
     group_id: str

@@ -54,15 +54,17 @@ class ProducerEntries(NamedTuple):
 def decode_snapshot(data: bytes, file: str = "") -> tuple[ProducerEntries, list[DecodeError]]:
     """The entries of a ``.snapshot`` file's bytes, and what is wrong with it (Kafka drops a snapshot with any error).
 
-    Entries are given as far as whole ones are there, also under a wrong checksum; none of an unknown version.
-    Columns: :class:`ProducerEntries`. Errors: ``truncated``, ``bad_version``, ``crc_mismatch``, ``bad_length``.
+    Entries are given as far as whole ones are there, also under a wrong checksum; none of an unknown version. Columns:
+    :class:`ProducerEntries`. Errors: ``truncated``, ``bad_version`` (a newer one), ``bad_value`` (a version that never
+    was), ``crc_mismatch``, ``bad_length``.
     Cost: one pass. Source: ProducerStateManager.readSnapshot.
     """
     if len(data) < HEADER.size:
         return _entries(b""), [DecodeError(file, 0, len(data), "truncated", f"{len(data)} of 10 header bytes")]
     version, stored_crc, count = HEADER.unpack_from(data)
     if version != VERSION:
-        return _entries(b""), [DecodeError(file, 0, len(data), "bad_version", f"snapshot version {version}, known: 1")]
+        reason = "bad_version" if version > VERSION else "bad_value"
+        return _entries(b""), [DecodeError(file, 0, len(data), reason, f"snapshot version {version}, known: 1")]
     errors = []
     actual_crc = _crc(data, CRC_START)
     if actual_crc != stored_crc:

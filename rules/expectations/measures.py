@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.base.errors import RECORD_AT
+from auditor.base.errors import RECORD_AT, UNREAD
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
 
@@ -56,8 +56,9 @@ _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
 _FOLLOWS = {"CompleteCommit": "PrepareCommit", "CompleteAbort": "PrepareAbort"}
 _JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (p, s))})" for s, p in _FOLLOWS.items())
 _OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
-# what errors.is_unread says of records in a newer version or of a newer type
-_NEWER = f"(reason IN ('bad_version', 'unknown_key_type') AND detail LIKE '{RECORD_AT}%')"
+# what errors.is_unread says
+_LISTED = ", ".join(repr(reason) for reason in sorted(UNREAD))
+_UNREAD = f"(reason IN ({_LISTED}) OR (reason = 'unknown_key_type' AND detail LIKE '{RECORD_AT}%'))"
 
 MEASURES = {
     "batches": Measure(
@@ -186,9 +187,9 @@ MEASURES = {
     ),
     "decode_errors": Measure(
         (
-            Check("not_read", "all of the input was read", f"reason IN ('unreadable', 'limit') OR {_NEWER}"),
+            Check("not_read", "all of the input was read", _UNREAD),
             Check("not_decoded", "all that was read could be decoded",
-                  f"reason NOT IN ('unreadable', 'limit', 'vanished') AND NOT ({_NEWER})", severity="warning"),
+                  f"reason <> 'vanished' AND NOT {_UNREAD}", severity="warning"),
         )
     ),
     "producer_states": Measure(

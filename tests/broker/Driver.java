@@ -45,6 +45,7 @@ public final class Driver {
     private final Admin admin;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final List<Thread> running = new ArrayList<>();
+    private volatile boolean stopped;
 
     private Driver(String servers) {
         this.servers = servers;
@@ -110,6 +111,7 @@ public final class Driver {
             case "end": return end(a.get(1));
             case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
             case "wait": return join();
+            case "stop": return stop();
             default: throw new IllegalArgumentException("what is " + a.get(0));
         }
     }
@@ -138,6 +140,18 @@ public final class Driver {
         }
         running.clear();
         return "";
+    }
+
+    /** Ends what is running as if its time were over, and waits for it. */
+    private String stop() throws Exception {
+        stopped = true;
+        join();
+        stopped = false;
+        return "";
+    }
+
+    private boolean goesOn(long end) {
+        return !stopped && System.currentTimeMillis() < end;
     }
 
     private static String done(Future<?> future) throws Exception {
@@ -290,7 +304,7 @@ public final class Driver {
             producer.initTransactions();
         }
         long end = System.currentTimeMillis() + ms;
-        for (int k = 1; System.currentTimeMillis() < end; k++) {
+        for (int k = 1; goesOn(end); k++) {
             try {
                 if (transactional) {
                     producer.beginTransaction();
@@ -333,28 +347,35 @@ public final class Driver {
         producer.initTransactions();
         int abort = Integer.parseInt(o.getOrDefault("abort", "9"));
         long end = System.currentTimeMillis() + ms;
-        for (int k = 1; System.currentTimeMillis() < end; k++) {
+        for (int k = 1; goesOn(end); k++) {
             ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(200));
             if (records.isEmpty()) {
                 continue;
             }
-            producer.beginTransaction();
-            Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
-            for (ConsumerRecord<byte[], byte[]> r : records) {
-                producer.send(new ProducerRecord<>(to, 0, r.key(), r.value()));
-                next.put(new TopicPartition(r.topic(), r.partition()),
-                    new OffsetAndMetadata(r.offset() + 1, Optional.empty(), ""));
-            }
-            producer.sendOffsetsToTransaction(next,
-                o.containsKey("unnamed") ? new ConsumerGroupMetadata(group) : consumer.groupMetadata());
-            if (k % abort == 0) {
-                producer.abortTransaction();
-                for (TopicPartition tp : next.keySet()) {
-                    OffsetAndMetadata committed = consumer.committed(Collections.singleton(tp)).get(tp);
-                    consumer.seek(tp, committed == null ? 0 : committed.offset());
+            try {
+                producer.beginTransaction();
+                Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+                for (ConsumerRecord<byte[], byte[]> r : records) {
+                    producer.send(new ProducerRecord<>(to, 0, r.key(), r.value()));
+                    next.put(new TopicPartition(r.topic(), r.partition()),
+                        new OffsetAndMetadata(r.offset() + 1, Optional.empty(), ""));
                 }
-            } else {
-                producer.commitTransaction();
+                producer.sendOffsetsToTransaction(next,
+                    o.containsKey("unnamed") ? new ConsumerGroupMetadata(group) : consumer.groupMetadata());
+                if (k % abort != 0) {
+                    producer.commitTransaction();
+                    continue;
+                }
+                producer.abortTransaction();
+            } catch (Exception e) {  // as applications do: give up the transaction, and begin again as the same id
+                System.err.println(group + ": " + e);
+                producer.close(Duration.ZERO);
+                producer = make(Map.of("transactional.id", o.getOrDefault("id", group)));
+                producer.initTransactions();
+            }
+            for (TopicPartition tp : consumer.assignment()) {
+                OffsetAndMetadata committed = consumer.committed(Collections.singleton(tp)).get(tp);
+                consumer.seek(tp, committed == null ? 0 : committed.offset());
             }
         }
         consumer.close();
@@ -368,7 +389,7 @@ public final class Driver {
             settings(Map.of("group.id", group)), new ByteArrayDeserializer(), new ByteArrayDeserializer());
         kind.getMethod("subscribe", Collection.class).invoke(consumer, List.of(topic));
         long end = System.currentTimeMillis() + ms;
-        while (System.currentTimeMillis() < end) {
+        while (goesOn(end)) {
             kind.getMethod("poll", Duration.class).invoke(consumer, Duration.ofMillis(200));
         }
         kind.getMethod("close").invoke(consumer);
@@ -387,7 +408,7 @@ public final class Driver {
             new ByteArrayDeserializer());
         consumer.subscribe(Collections.singleton(topic));
         long end = System.currentTimeMillis() + ms;
-        while (System.currentTimeMillis() < end) {
+        while (goesOn(end)) {
             consumer.poll(Duration.ofMillis(100));
         }
         consumer.close();

@@ -50,12 +50,12 @@ def moved(version: str, scratch: Path, target: Path) -> Made:
             working(run, "fleet.log")
             run("share sharers fleet.log 2000")
             run("wait")
-            ms = 70_000
-            run(f"load t1 fleet.log {ms} parts=3 n=2 size=8 pause=200 abort=6")
-            run(f"load - fleet.log {ms} parts=3 n=2 size=8 pause=300")
+            ms = 1_200_000  # at most: all is over when it has been seen under every change
+            run(f"load t1 fleet.log {ms} parts=3 n=2 size=8 pause=1000 abort=6")
+            run(f"load - fleet.log {ms} parts=3 n=2 size=8 pause=700")
             run(f"copy copier fleet.log fleet.out {ms}")
-            run(f"consume classic fleet.log {ms}")
-            run(f"consume modern fleet.log {ms} group.protocol=consumer")
+            run(f"consume classic fleet.log {ms} auto.commit.interval.ms=1000")
+            run(f"consume modern fleet.log {ms} group.protocol=consumer auto.commit.interval.ms=1000")
             run(f"share sharers fleet.log {ms}")
             until_written(run, "fleet.out")
             for broker in (1, 2, 3):
@@ -67,7 +67,7 @@ def moved(version: str, scratch: Path, target: Path) -> Made:
             for broker in (1, 2, 3):
                 cluster.restart(broker)
                 until_written(run, "fleet.log", 20)
-            run("wait")
+            run("stop")
         cluster.stop()
         at = cluster.copy(target)
     return Made(at, [])

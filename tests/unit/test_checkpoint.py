@@ -109,7 +109,7 @@ def test_leader_epochs_of_the_reference() -> None:
     ("data", "found", "errors"),
     [
         (b"1\n1\nt 0 1\n", {}, [("bad_version", 0, 10)]),
-        (b"t 0 1\n", {}, [("bad_version", 0, 6)]),
+        (b"t 0 1\n", {}, [("bad_value", 0, 6)]),
         (b"0\n2\nt 0 1\n", {("t", 0): 1}, [("bad_value", 2, 2)]),
         (b"0\nx\nt 0 1\n", {("t", 0): 1}, [("bad_value", 2, 2)]),
         (b"0\n2\nt 0\nt 1 5\n", {("t", 1): 5}, [("bad_line", 4, 4)]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.connectors.codec.metadata_records import BY_NAME, MESSAGES, UNREAD
+from auditor.connectors.codec.metadata_records import BY_NAME, FEATURE_LEVELS, MESSAGES, UNREAD
 from auditor.connectors.codec.structs import Field, Message
 from tests import formats
 
@@ -18,6 +18,8 @@ DEFAULTS = {
 
 def test_nothing_in_4_4_is_unknown() -> None:
     assert formats.news(KAFKAS) == []
+    assert formats.others(formats.stored()) == []
+    assert formats.stored()["features"] == FEATURE_LEVELS
 
 
 def test_only_what_3_9_and_4_0_had_is_known_besides() -> None:
@@ -36,6 +38,20 @@ def test_news_are_named() -> None:
     fewer = {"apiKey": 2, "versions": {"0": {"flexible": True, "fields": []}}}
     (said,) = formats.news({"TopicRecord": fewer})
     assert said.startswith("TopicRecord v0: [] in place of [('name', 'string'")
+
+
+def test_other_news_are_named() -> None:
+    newer = {
+        "features": {"share.version": 3, "hover.version": 1, "group.version": 1},
+        "versions": {"RecordBatch": 3, "OffsetCheckpointFile": 0},
+        "names": {"CompressionType": ["NONE", "BROTLI"]},
+    }
+    assert formats.others(newer) == [
+        "share.version has level 3, known: 2",
+        "hover.version has level 1, known: 0",
+        "RecordBatch has version 3, known: 2",
+        "CompressionType BROTLI is new",
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(KAFKAS.keys() & formats.ours().keys()))

@@ -104,6 +104,7 @@ def test_newer_metadata_is_unreadable_everywhere(tmp_path: Path, capsys: pytest.
 
 
 def test_what_is_damaged_is_not_unread() -> None:
-    assert not is_unread("bad_version", "version 9, known: 1")  # of a file: its first bytes may be damaged
+    assert not is_unread("bad_value", "snapshot version 0, known: 1")
     assert not is_unread("crc_mismatch", "record at offset 1: x")
     assert is_unread("unreadable", "EIO")
+    assert is_unread("bad_version", "snapshot version 2, known: 1")

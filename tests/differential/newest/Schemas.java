@@ -15,8 +15,13 @@ import org.apache.kafka.common.protocol.types.BoundField;
 import org.apache.kafka.common.protocol.types.Schema;
 import org.apache.kafka.common.protocol.types.TaggedFields;
 import org.apache.kafka.common.protocol.types.Type;
+import org.apache.kafka.server.common.Feature;
+import org.apache.kafka.server.common.MetadataVersion;
 
-/** Prints, as JSON, the schema in every version of each message that Kafka's jars on the class path store on disk. */
+/**
+ * Prints, as JSON, what Kafka's jars on the class path may store on disk: the schema of each message in every version,
+ * the highest level of each feature, the versions of files, and what is stored as a number, by name.
+ */
 public final class Schemas {
     private static final List<String> PACKAGES = List.of(
         "org/apache/kafka/common/metadata/",
@@ -28,7 +33,18 @@ public final class Schemas {
         "org/apache/kafka/raft/generated/");
     private static final List<String> CONTROL_RECORDS = List.of(
         "LeaderChangeMessage", "SnapshotHeaderRecord", "SnapshotFooterRecord", "KRaftVersionRecord", "VotersRecord",
-        "EndTxnMarker", "ConsumerProtocolSubscription", "ConsumerProtocolAssignment");
+        "EndTxnMarker", "ControlRecordTypeSchema", "AbortedTxn", "ConsumerProtocolSubscription",
+        "ConsumerProtocolAssignment");
+    // Some of them are no messages, or were none before: their classes by simple names, wherever a release has them.
+    private static final Map<String, String> VERSIONS = Map.of(
+        "RecordBatch", "CURRENT_MAGIC_VALUE",
+        "LeaderEpochCheckpointFile", "CURRENT_VERSION",
+        "OffsetCheckpointFile", "CURRENT_VERSION",
+        "PartitionMetadataFile", "CURRENT_VERSION");
+    private static final List<String> NAMES = List.of(
+        "CompressionType", "ControlRecordType", "coordinator/transaction/TransactionState", "MetaPropertiesVersion",
+        "LeaderRecoveryState", "RemoteLogSegmentState", "RemotePartitionDeleteState", "share/fetch/RecordState");
+    private static final Map<String, String> CLASSES = new TreeMap<>();
 
     public static void main(String[] arguments) throws Exception {
         Map<String, Class<?>> found = new TreeMap<>();
@@ -37,13 +53,60 @@ public final class Schemas {
             try (JarFile jar = new JarFile(path)) {
                 for (var entry : Collections.list(jar.entries())) {
                     String name = entry.getName();
+                    note(name);
                     if (wanted(name)) add(name.replace('/', '.').replace(".class", ""), found);
                 }
             }
         }
         Map<String, Object> messages = new LinkedHashMap<>();
         for (Class<?> message : found.values()) messages.put(message.getName(), describe(message));
-        System.out.println(json(messages));
+        Map<String, Object> all = new LinkedHashMap<>();
+        all.put("messages", messages);
+        all.put("features", features());
+        all.put("versions", versions());
+        all.put("names", names());
+        System.out.println(json(all));
+    }
+
+    /** Where a class of these is; tests' jars are not on the class path. */
+    private static void note(String name) {
+        for (Collection<String> wanted : List.of(VERSIONS.keySet(), NAMES))
+            for (String simple : wanted)
+                if (name.endsWith("/" + simple + ".class")) CLASSES.put(simple, name);
+    }
+
+    private static Class<?> find(String simple) throws Exception {
+        String name = CLASSES.get(simple);
+        if (name == null) throw new ClassNotFoundException(simple + " is in none of the jars");
+        return Class.forName(name.replace('/', '.').replace(".class", ""));
+    }
+
+    /** The highest level of each feature that brokers take without asking for unstable ones. */
+    private static Map<String, Object> features() {
+        Map<String, Object> out = new TreeMap<>();
+        out.put(MetadataVersion.FEATURE_NAME, (int) MetadataVersion.latestProduction().featureLevel());
+        for (Feature feature : Feature.PRODUCTION_FEATURES) out.put(feature.featureName(), (int) feature.latestProduction());
+        return out;
+    }
+
+    private static Map<String, Object> versions() throws Exception {
+        Map<String, Object> out = new TreeMap<>();
+        for (var one : VERSIONS.entrySet()) {
+            Field field = find(one.getKey()).getDeclaredField(one.getValue());
+            field.setAccessible(true);
+            out.put(one.getKey(), ((Number) field.get(null)).intValue());
+        }
+        return out;
+    }
+
+    private static Map<String, Object> names() throws Exception {
+        Map<String, Object> out = new TreeMap<>();
+        for (String simple : NAMES) {
+            List<Object> names = new ArrayList<>();
+            for (Object constant : find(simple).getEnumConstants()) names.add(((Enum<?>) constant).name());
+            out.put(simple.substring(simple.lastIndexOf('/') + 1), names);
+        }
+        return out;
     }
 
     private static boolean wanted(String name) {
