@@ -20,7 +20,7 @@ CLASSES = {
     "orphan": "No transactional id owns this producer id: nobody will ever end it.",
     "ghost": "Still open in the producer state, although its data lies below the log start.",
     "late": "Open for longer than its time-out; its coordinator still knows it.",
-    "undecidable": "Hanging or merely slow: the input does not show which.",
+    "undecidable": "Hanging, slow, or ended since it was copied: the input does not show which.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
 ENDLESS = "no-time-out"

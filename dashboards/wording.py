@@ -143,6 +143,12 @@ def unsaid(remedy: str, verdict: str) -> str:
     return rest[:1].upper() + rest[1:] if said and rest.split(" ")[0].isalpha() else rest
 
 
+def new_in(remedy: str, before: str) -> str:
+    """A remedy without its last sentence where that of the remedy above it is the same."""
+    rest, _, last = remedy.rpartition(". ")
+    return rest if rest and before.endswith(f". {last}") else remedy
+
+
 def pieces(remedy: str) -> list[tuple[str, str]]:
     """A remedy as ``(kind, text)`` in reading order: kind is ``text``, ``code`` (a name) or ``command`` (to be copied).
 

@@ -196,7 +196,7 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "producer_epoch": last.producer_epoch, "transactional_id": last.transactional_id,
                 "since": iso(last.time), "since_not_before": iso(last.time),
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
-                "timeout_ms": last.timeout_ms if last.timeout_ms > 0 else None, "beyond_timeout": late,
+                "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None, "beyond_timeout": late,
                 "class": "late" if late else "active", "state": last.state,
                 "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
                 "standing": (Standing.UNDELIVERABLE if name in away else Standing.OVERDUE).value, "others": 0,

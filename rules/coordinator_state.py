@@ -166,7 +166,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     Can be wrong: batch jobs that need the time.
     What to do: lower transaction.timeout.ms; Kafka Streams uses 10 s. Where there is none, watch that the application
     ends what it has prepared.
-    Source: KIP-447, KIP-939
+    Source: KIP-447
     """
     (columns, there), found = last_records(log), records(log)
     if found is None:

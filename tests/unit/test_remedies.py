@@ -86,6 +86,18 @@ def test_a_verdict_is_not_said_twice(remedy: str, verdict: str, rest: str) -> No
     assert wording.unsaid(remedy, verdict) == rest
 
 
+@pytest.mark.parametrize(
+    ("remedy", "before", "rest"),
+    [
+        ("Abort it. It loses 5. It happens again", "Do not abort. It happens again", "Abort it. It loses 5"),
+        ("Do not abort. An abort loses 5", "Do not abort. An abort loses 6", "Do not abort. An abort loses 5"),
+        ("Do not abort", "Do not abort", "Do not abort"),
+    ],
+)
+def test_what_ends_the_remedy_above_is_not_said_again(remedy: str, before: str, rest: str) -> None:
+    assert wording.new_in(remedy, before) == rest
+
+
 def test_the_terminal_says_it_of_what_was_asked_for() -> None:
     elsewhere = [finding | {"partition": 1} for finding in FOUND]
     lines = printed(elsewhere, samples.empty_summary(), 120, shown=Selection(partitions=("a-0",)))
