@@ -1,7 +1,7 @@
 """What would else make the first audits slow: ``python -m auditor.spark.warm [run]``, at the end of set-up.
 
-Compiles every kernel that audits use and keeps the machine code, and keeps the classes of Spark's JVM. With ``run``, for
-``make demo``, what only a what-if and tables use is left to the first of these: a quarter of the time.
+Compiles every kernel that audits use and keeps the machine code, and keeps the classes of Spark's JVM. With ``run``,
+for ``make demo``, what only a what-if and tables use is left to the first of these: a quarter of the time.
 
 Reads the demo's logs in this process, as the workers of an audit and of a what-if would; without this, whoever audits
 first waits for it. Where the machine code goes is for :mod:`auditor.base.compiled` to say. Takes half a minute, a
