@@ -36,7 +36,7 @@ install --require-hashes -r requirements-build.lock
 install --require-hashes --no-build-isolation -r "$lock"
 install --no-build-isolation --no-deps --no-index -e .
 echo "setup: compiling what reads logs to machine code, and with Spark keeping its classes; this takes a minute once"
-.venv/bin/python -m auditor.spark.warm
+.venv/bin/python -m auditor.spark.warm "${1:-all}"
 touch .venv/.run
 if [ "$lock" = requirements.lock ]; then touch .venv/.ready; fi
 echo "setup: ready"

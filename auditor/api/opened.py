@@ -54,7 +54,7 @@ def open(
 
     Arguments:
         paths: Log directories, folders above some, partition folders, files, URIs (``s3://...``).
-        spark: The session to run on, classic or Connect. It stays open.
+        spark: The session to run on, classic or Connect. It stays open, and learns the data sources.
         master: Where ``spark`` is not given: ``inline`` (the default: processes of this machine, no Java),
             ``inline[N]``, or a Spark master such as ``local[4]`` or ``sc://HOST:PORT``.
         bootstrap_server: With paths, what the commands of remedies name. Without, the cluster to read, by read-only
@@ -86,6 +86,10 @@ def open(
         raise AuditInputError(f"spark is a SparkSession, not a {given}; give the URL of a master as master=")
     if spark is not None and master is not None:
         raise AuditInputError("auditor.open takes spark or master, not both")
+    if spark is not None:
+        from auditor.spark.adopted import register
+
+        register(spark)
     live = not paths
     if live and command_config is not None:
         client_config = {**client_properties.connection(Path(command_config)), **(client_config or {})}

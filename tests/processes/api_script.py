@@ -21,7 +21,6 @@ def main(master: str, path: str) -> None:
     else:
         spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
     with auditor.open(path, spark=spark) as audit:
-        auditor.register(spark)
         print("batches", spark.read.format("kafka_log_batches").load(path).count())
         frame = audit.table("transactions")
         print("hanging", frame.where("class = 'hanging'").count(), "connect" in type(frame).__module__)
