@@ -38,7 +38,7 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
 
     Checks: a .snapshot file of an unknown version, with a wrong checksum, or of a length that contradicts its count.
     Why it matters: the broker deletes it at the next start and rebuilds the state from an older one, or from the log.
-    Can be wrong: the newest one was being written.
+    Can be wrong: the newest one was being written; status 3 says that a Kafka newer than this auditor wrote it.
     What to do: nothing if older ones are sound.
     Source: ProducerStateManager.readSnapshot
     """

@@ -1,7 +1,8 @@
 """What Kafka 4.3.1 wrote into internal topics, what its newest tool prints of it, and the schemas of its messages.
 
 ``tests/data/formats/<corpus>`` holds the partitions of the internal topics of one broker of a real cluster
-(``data.tar.gz``) and beside it in ``oracle/`` the record lines of DumpLogSegments of 4.3.1, without no-op records.
+(``data.tar.gz``; of regrouped-43 that is among the campaigns) and beside it in ``oracle/`` the record lines of
+DumpLogSegments of 4.3.1, without no-op records.
 ``kafka-<version>-schemas.json`` is what ``tests/differential/newest/Schemas.java`` prints of that version's jars.
 """
 
@@ -29,7 +30,7 @@ from auditor.connectors.codec import (
 from auditor.connectors.codec.structs import Field, Message
 from tests import corpora
 
-NAMES = ("groups-43", "tiered-43", "unclean-43")
+NAMES = ("groups-43", "regrouped-43", "tiered-43", "unclean-43")
 SCHEMAS = "kafka-4.4.0-schemas.json"
 _RECORD = re.compile(r"\| offset: (\d+) .*? headerKeys: \[\] (?:key: (\{.*?\}\}) )?payload: ?(.*)")
 

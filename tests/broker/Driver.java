@@ -41,11 +41,12 @@ import org.apache.kafka.common.serialization.Deserializer;
 /** Real clients, driven by lines on stdin: {@code command arguments... option=value...}; one line answers each. */
 public final class Driver {
     private static final Random RANDOM = new Random(7);
+    private static final String ALL = "everything";
     private final String servers;
     private final Admin admin;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final List<Thread> running = new ArrayList<>();
-    private volatile boolean stopped;
+    private volatile String stopped = "";
 
     private Driver(String servers) {
         this.servers = servers;
@@ -101,17 +102,19 @@ public final class Driver {
             case "abort": producers.get(a.get(1)).abortTransaction(); return "";
             case "kill": producers.remove(a.get(1)).close(Duration.ZERO); return "";
             case "close": producers.remove(a.get(1)).close(); return "";
-            case "load": return start(() -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
-            case "copy": return start(() -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
-            case "consume": return start(() -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
-            case "share": return start(() -> share(a.get(1), a.get(2), Integer.parseInt(a.get(3))));
+            case "load": return start(o, () -> load(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "copy": return start(o, () -> copy(a.get(1), a.get(2), a.get(3), Integer.parseInt(a.get(4)), o));
+            case "consume": return start(o, () -> consume(a.get(1), a.get(2), Integer.parseInt(a.get(3)), o));
+            case "share": return start(o, () -> share(a.get(1), a.get(2), Integer.parseInt(a.get(3))));
             case "move": return move(a.get(1), Integer.parseInt(a.get(2)), Integer.parseInt(a.get(3)), a.get(4));
             case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
             case "leader": return leader(a.get(1), Integer.parseInt(a.get(2)));
             case "end": return end(a.get(1));
             case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
-            case "wait": return join();
-            case "stop": return stop();
+            case "commit-offset": return commit(a.get(1), a.get(2), Integer.parseInt(a.get(3)), Long.parseLong(a.get(4)));
+            case "delete-group": return deleteGroup(a.get(1), a.get(2));
+            case "wait": return join(ALL);
+            case "stop": return stop(a.size() > 1 ? a.get(1) : ALL);
             default: throw new IllegalArgumentException("what is " + a.get(0));
         }
     }
@@ -120,38 +123,43 @@ public final class Driver {
         void run() throws Exception;
     }
 
-    private String start(Work work) {
+    /** In the background; as=NAME: "stop NAME" ends it apart from all else. */
+    private String start(Map<String, String> o, Work work) {
         Thread thread = new Thread(() -> {
             try {
                 work.run();
             } catch (Exception e) {
-                System.err.println("in the background: " + e);
+                System.err.println("in the background: " + (e.getCause() == null ? e : e.getCause()));
             }
         });
+        thread.setName(o.getOrDefault("as", "-"));
         thread.setDaemon(true);
         running.add(thread);
         thread.start();
         return "";
     }
 
-    private String join() throws Exception {
-        for (Thread thread : running) {
-            thread.join();
+    private String join(String name) throws Exception {
+        for (Thread thread : List.copyOf(running)) {
+            if (name.equals(ALL) || name.equals(thread.getName())) {
+                thread.join();
+                running.remove(thread);
+            }
         }
-        running.clear();
         return "";
     }
 
-    /** Ends what is running as if its time were over, and waits for it. */
-    private String stop() throws Exception {
-        stopped = true;
-        join();
-        stopped = false;
+    /** Ends what is running under a name, or everything, as if its time were over, and waits for it. */
+    private String stop(String name) throws Exception {
+        stopped = name;
+        join(name);
+        stopped = "";
         return "";
     }
 
     private boolean goesOn(long end) {
-        return !stopped && System.currentTimeMillis() < end;
+        boolean over = stopped.equals(ALL) || stopped.equals(Thread.currentThread().getName());
+        return !over && System.currentTimeMillis() < end;
     }
 
     private static String done(Future<?> future) throws Exception {
@@ -187,6 +195,18 @@ public final class Driver {
         }
         return done(admin.alterPartitionReassignments(Map.of(new TopicPartition(topic, partition),
             Optional.of(new NewPartitionReassignment(targets)))).all());
+    }
+
+    /** An offset committed from outside, as tools do. */
+    private String commit(String group, String topic, int partition, long offset) throws Exception {
+        return done(admin.alterConsumerGroupOffsets(group,
+            Map.of(new TopicPartition(topic, partition), new OffsetAndMetadata(offset))).all());
+    }
+
+    /** Delete a group without members: Consumer (classic ones too), Share or Streams. */
+    private String deleteGroup(String kind, String group) throws Exception {
+        Object found = Admin.class.getMethod("delete" + kind + "Groups", Collection.class).invoke(admin, List.of(group));
+        return done(future(found, "all"));
     }
 
     /** Which broker leads a partition. By reflection, as what follows: clients of 2.8 have no such methods. */

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
 from tests.broker.jars import numbers
-from tests.broker.newer_kafka import connect, many, moved, streams, tiered_moved
+from tests.broker.newer_kafka import connect, many, moved, regrouped, streams, tiered_moved
 from tests.broker.raw_requests import Wire
 
 ROOT = Path(__file__).parents[1] / "data" / "campaigns"
@@ -310,6 +310,9 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "many-43": ("4.3.1", "1 307 partitions on one broker", lambda s, t: many("4.3.1", s, t)),
     "moved-43": (
         "4.3.1", "Replicas moved between disks and brokers, and a rolling restart", lambda s, t: moved("4.3.1", s, t),
+    ),
+    "regrouped-43": (
+        "4.3.1", "Groups that turn, end, are deleted, or lose what they read", lambda s, t: regrouped("4.3.1", s, t),
     ),
     "streams-43": (
         "4.3.1", "Streams exactly once by both protocols, killed and restarted", lambda s, t: streams("4.3.1", s, t),

@@ -73,6 +73,81 @@ def moved(version: str, scratch: Path, target: Path) -> Made:
     return Made(at, [])
 
 
+def regrouped(version: str, scratch: Path, target: Path) -> Made:
+    """Groups that turn into another kind and back, end, are deleted, or lose what they read."""
+    quick = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "5000",
+             "share.coordinator.state.topic.num.partitions": "3", "share.coordinator.state.topic.min.isr": "1",
+             "share.coordinator.state.topic.replication.factor": "1"} | PATIENT  # fmt: skip
+    with Cluster(version, scratch, **quick) as cluster, Driver(cluster) as run:
+        for topic in ("house.in 3 1", "house.gone 2 1", "house.kept 1 1"):
+            run(f"topic {topic}")
+        working(run, "house.in")
+        run("share first house.in 2000")
+        run("wait")
+        _members_of_every_kind(run)
+        for topic in ("house.in", "house.gone"):
+            until_written(run, topic)
+        run("stop")
+        run("delete-topic house.gone")
+        for kind, group in (
+            ("Consumer", "deleted-classic"),
+            ("Consumer", "deleted-modern"),
+            ("Share", "deleted-share"),
+        ):
+            run(f"delete-group {kind} {group}")
+        run("commit-offset from-outside house.in 0 5")
+        run("commit-offset from-outside house.kept 0 0")
+        run("delete-group Consumer from-outside")
+        run("commit-offset from-outside house.in 1 2")
+        _turned(run)
+        _streams_groups(cluster, run, scratch)
+        time.sleep(20)  # until the offsets of groups that ended first have expired
+        cluster.stop()
+        return Made(cluster.copy(target), [])
+
+
+def _members_of_every_kind(run: Driver, ms: int = 1_200_000) -> None:
+    run(f"load t1 house.in {ms} parts=3 n=2 size=8 pause=300 abort=6")
+    run(f"load - house.gone {ms} parts=2 n=2 size=8 pause=300")
+    run(f"copy copier house.in house.kept {ms}")
+    for name in ("gone", "deleted", "expired"):
+        topic = "house.gone" if name == "gone" else "house.in"
+        run(f"consume {name}-classic {topic} {ms} auto.commit.interval.ms=1000")
+        run(f"consume {name}-modern {topic} {ms} group.protocol=consumer auto.commit.interval.ms=1000")
+        run(f"share {name}-share {topic} {ms}")
+
+
+def _turned(run: Driver, ms: int = 1_200_000, nap: float = 15) -> None:
+    """A classic group taken over by a member of the new protocol while it works (KIP-848), and given back."""
+    run(f"load - house.in {ms} parts=3 n=2 size=8 pause=500 as=load")
+    for protocol, name in (("classic", "first"), ("consumer", "second"), ("classic", "third")):
+        run(f"consume turned house.in {ms} group.protocol={protocol} auto.commit.interval.ms=1000 as={name}")
+        time.sleep(nap)  # until it is a member
+        before = {"second": "first", "third": "second"}.get(name)
+        if before:
+            run(f"stop {before}")
+            time.sleep(nap)
+    run("stop")
+
+
+def _streams_groups(cluster: Cluster, run: Driver, scratch: Path) -> None:
+    """Two groups of Streams (KIP-1071) that end; one is deleted then."""
+    version = cluster.version
+    jars = compiled(HERE / "StreamsApp.java", BUILD / version, classpath(version, "kafka-streams"))
+    run("load - house.in 1200000 parts=3 n=2 size=8 pause=300")
+    for name in ("emptied", "deleted"):
+        run(f"topic house.{name} 1 1")
+        args = [cluster.servers, f"{name}-streams", "streams", str(scratch / f"state-{name}")]
+        app = Jvm(jars, "StreamsApp", [*args, "house.in", f"house.{name}"], scratch / f"{name}.out", heap="128m")
+        try:
+            until_written(run, f"house.{name}", 5)
+        finally:
+            app.end()
+    run("stop")
+    time.sleep(10)
+    run("delete-group Streams deleted-streams")
+
+
 def tiered_settings(remote: Path) -> dict[str, str]:
     """Brokers that keep their remote segments as Kafka's LocalTieredStorage does, below ``remote``."""
     return PATIENT | {
