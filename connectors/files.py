@@ -197,8 +197,8 @@ class Inventory:
     """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found.
 
     ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.tiered` puts them before the local ones.
-    ``unread_bytes``: of remote segments that cannot be read, which are among the errors. A segment that is compressed
-    in remote storage counts as what it was on its broker.
+    ``unread_bytes``: of files that nobody opens and of remote segments that cannot be read, which are among the errors.
+    A segment that is compressed in remote storage counts as what it was on its broker.
     """
 
     log_dirs: tuple[LogDir, ...]

@@ -7,13 +7,13 @@ Contract section 1; reference/formats.md section 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
-from auditor.connectors import identity, names, startup
+from auditor.connectors import identity, names, startup, storage
 from auditor.connectors.files import (
     Copy,
     DataFile,
@@ -28,12 +28,16 @@ from auditor.connectors.names import CLEAN_SHUTDOWN
 from auditor.connectors.naming import Naming
 from auditor.connectors.partition_folder import NOT_KAFKAS, BuiltCopy, folder_copy, loose_copy
 from auditor.connectors.storage import Place
-from auditor.connectors.tree import Draft, Drafts, drafts
+from auditor.connectors.tree import PACKED, Draft, Drafts, drafts
 
 _ASIDE = {
     "deleted": "folder of a deleted partition",
     "future": "folder of a replica being moved here",
     "stray": "folder of a partition that did not belong here",
+}
+_LEFT_OUT = {
+    storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
+    PACKED: PACKED,
 }
 
 
@@ -67,16 +71,32 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Inventory
         errors += [Unreadable("", error) for error in wrong]
     log_dirs = identity.configure((one.log_dir for one in built), settings)
     log_dirs.sort(key=lambda item: item.name)
+    left_out = _left_out(skipped)
     if not log_dirs and not errors:
+        hint = f" ({left_out[0]})" if left_out else ""
         raise AuditInputError(
-            f"nothing to audit in {', '.join(map(uris.shown, paths))}; name a Kafka log directory or a text dump"
+            f"nothing to audit in {', '.join(map(uris.shown, paths))}; name a Kafka log directory or a text dump{hint}"
         )
     read_settings = sorted((read for _, read in settings), key=lambda item: item.file)
     notes = sorted(one.note for one in built if one.note) + identity.in_two_places(log_dirs)
     notes += [identity.from_elsewhere(read) for read in read_settings if read.elsewhere]
+    notes += left_out
     return Inventory(
-        tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote
-    )
+        tuple(log_dirs), tuple(read_settings), tuple(sorted(skipped)), tuple(sorted(errors)), tuple(notes), remote,
+        unread_bytes=sum(max(0, error.length) for _, error in found.errors),
+    )  # fmt: skip
+
+
+def _left_out(skipped: Iterable[Skipped]) -> list[str]:
+    """Notes on what may hold a broker's data and was not looked into: links that lead out of the PATHs, archives."""
+    notes = []
+    for reason, why in _LEFT_OUT.items():
+        found = sorted(item for item in skipped if item.reason == reason)
+        if found:
+            first = "/".join(filter(None, (found[0].log_dir, found[0].file)))
+            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+            notes.append(f"{first}{more}: {why}")
+    return notes
 
 
 def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Place, int, str]]]:

@@ -82,7 +82,7 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs]) -> Invent
         log_dirs=tuple(log_dirs),
         skipped=tuple(sorted([*inventory.skipped, *skipped])),
         errors=tuple(sorted([*inventory.errors, *(Unreadable("", error) for error in files.unread())])),
-        unread_bytes=sum(error.length for error in files.unread()),
+        unread_bytes=inventory.unread_bytes + sum(error.length for error in files.unread()),
     )
 
 

@@ -7,6 +7,7 @@ a broker. Folders of text dumps and of lone files count as log directories too.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,13 @@ from auditor.connectors.text.sniff import HEAD_BYTES, sniff
 SMALL_FILES = (names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS)
 REMOTE_CACHE = "cache of the tiered storage's indexes"
 UNKNOWN = "no file of Kafka's and no known text dump"
+LINKED_PARTITION = "a symbolic link, which is not followed: give the folder that it leads to as a PATH"
+LINK_WITHIN = "symbolic link to what is read by itself"
 TEXT_AMONG_LOGS = "text dump inside a log directory: give it in a folder of its own"
+PACKED = "packed: unpack it, and give the folder that it makes as a PATH"
+PACKED_FILE = "packed: unpack it in its place"
+_PACKED = re.compile(r"(.+)\.(?:gz|bz2|xz|zst|lz4|zip|7z)")
+_ARCHIVE = re.compile(r".+\.(?:tar|tgz|tar\.[a-z0-9]+|zip|7z)")
 _SERVER_PROPERTIES = re.compile(r"server.*\.properties")
 _NOT_DATA = {
     ".lock": "lock file",
@@ -79,7 +86,9 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
     if not paths:
         raise AuditInputError("no PATH given; name a log directory, a folder above some, or a file")
     result = Drafts()
-    for tree in [_tree(given, limits) for given in _outermost(storage.place(path) for path in paths)]:
+    outermost = _outermost(storage.place(path) for path in paths)
+    for tree in [_tree(given, limits) for given in outermost]:
+        _bring_out_hidden(tree, outermost)
         _sort_files(tree, result)
     return result
 
@@ -145,6 +154,48 @@ def _is_remote(folder: Place, files: Iterable[str]) -> bool:
     return says is not None and any(known(name) for name in files)
 
 
+def _bring_out_hidden(tree: Tree, paths: Sequence[Place]) -> None:
+    """What stands where a broker's data would but is not read must not go unsaid, for it may hide a partition.
+
+    A link or pipe in place of a partition's file stays a file, so that reading it is refused as with any other that
+    cannot be read; a partition's folder that is a link is an error here, as is a packed file. Links to what lies in a
+    PATH hide nothing.
+    """
+    unopened, tree.unused = tree.unused, []
+    for item in unopened:
+        folder, _, name = item.name.rpartition("/")
+        if item.reason == storage.LINK and _is_within(tree.top.child(item.name), paths):
+            tree.unused.append(item._replace(reason=LINK_WITHIN))
+        elif item.reason in (storage.LINK, storage.SPECIAL) and _is_live(_last(folder)) and names.data_name(name):
+            tree.files.append(Entry(item.name, item.size))
+        elif item.reason == storage.LINK and _is_live(name):
+            tree.errors.append(DecodeError(item.name, 0, -1, "unreadable", LINKED_PARTITION))
+        else:
+            tree.unused.append(item)
+    packed = [entry for entry in tree.files if _is_packed(entry.name)]
+    tree.errors += [DecodeError(entry.name, 0, entry.size, "unreadable", PACKED_FILE) for entry in packed]
+    tree.files = [entry for entry in tree.files if not _is_packed(entry.name)]
+
+
+def _is_packed(name: str) -> bool:
+    """Whether somebody compressed a file of a partition, which a broker never does."""
+    folder, _, last = name.rpartition("/")
+    found = _PACKED.fullmatch(last)
+    return found is not None and _is_live(_last(folder)) and names.data_name(found[1]) is not None
+
+
+def _is_live(folder: str) -> bool:
+    """Whether a folder's name is that of a partition which the broker serves."""
+    found = names.partition_folder(folder)
+    return found is not None and found.kind == "live"
+
+
+def _is_within(link: Place, paths: Sequence[Place]) -> bool:
+    """Whether what a link leads to is read anyway."""
+    target = Place("", os.path.realpath(link.path))
+    return os.path.exists(target.path) and target.path != link.path and any(_below(target, path) for path in paths)
+
+
 def _sort_files(tree: Tree, result: Drafts) -> None:
     """Sort the files of one PATH into drafts."""
     by_folder: dict[str, dict[str, int]] = {}
@@ -205,7 +256,8 @@ def _sort_unknown(tree: Tree, folder: str, name: str, size: int, in_log_dir: boo
     if kind and not in_log_dir:
         result.draft(place, tree.given).texts.append(TextFile(name, size, kind))
     else:
-        result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else UNKNOWN))
+        reason = PACKED if _ARCHIVE.fullmatch(name) else UNKNOWN
+        result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else reason))
 
 
 def _last(folder: str) -> str:

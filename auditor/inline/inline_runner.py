@@ -6,7 +6,6 @@ Memory: the facts of all copies, pickled, on the driver.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from auditor.inline.kept_copies import KeptCopies, Log, lists
 from auditor.pipeline import derived_tables, plan
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, read_kept
-from auditor.pipeline.runner import Audited, Copies, Judged, JudgeLog, Runner, judged_texts
+from auditor.pipeline.runner import Audited, Copies, Judged, JudgeLog, Runner, judged_rows, judged_texts
 from auditor.pipeline.table_schemas import schemas
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import Cluster
@@ -60,7 +59,7 @@ class InlineRunner(Runner):
         """Logs in lists of about the same bytes."""
         assert isinstance(copies, KeptCopies)
         for _, rows in self.pool.map(lists(copies, self.processes), partial(judge_list, clusters, judge), reads=False):
-            yield from ((kind, json.loads(text)) for kind, text in rows)
+            yield from judged_rows(rows)
 
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
         """Lists of files, then lists of facts."""

@@ -7,7 +7,6 @@ Connect has no broadcast.
 from __future__ import annotations
 
 import itertools
-import json
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from auditor.pipeline.plan import divide, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
-from auditor.pipeline.runner import Judged, JudgeLog, judged_texts
+from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
 from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 from auditor.spark.retries import read_each
 from auditor.spark.split import read_parts, replay_parts
@@ -118,5 +117,4 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
 def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
     """Runs the judge step over every log and brings its rows to the driver."""
     rows = judged(facts, clusters, judge).toArrow()
-    for kind, text in zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True):
-        yield kind, json.loads(text)
+    yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))

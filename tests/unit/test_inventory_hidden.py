@@ -1,0 +1,100 @@
+"""auditor.connectors.inventory: links are not followed, archives not unpacked, and what they may hide is said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from auditor.base.errors import AuditInputError
+from auditor.connectors.inventory import discover
+from tests.unit.test_inventory import bytes_below, make_log_dir, reason
+
+LOG = "00000000000000000000.log"
+
+
+def test_a_linked_partition_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0")
+    (make_log_dir(tmp_path / "disk", "t-1") / "t-1").rename(tmp_path / "elsewhere")
+    (data / "t-1").symlink_to(tmp_path / "elsewhere")
+    (error,) = discover([str(data)]).errors
+    assert (error.log_dir, error.error.file, error.error.reason) == ("data", "t-1", "unreadable")
+    assert "give the folder that it leads to as a PATH" in error.error.detail
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_linked_or_special_file_of_a_partition_is_read_like_any_other_and_so_refused(
+    tmp_path: Path, *, dangling: bool
+) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0", "t-1")
+    target = tmp_path / "moved"
+    if dangling:
+        (data / "t-0" / LOG).unlink()
+    else:
+        (data / "t-0" / LOG).rename(target)
+    (data / "t-0" / LOG).symlink_to(target)
+    (data / "t-1" / LOG).unlink()
+    os.mkfifo(data / "t-1" / LOG)
+    (log_dir,) = discover([str(data)]).log_dirs
+    assert [[file.name for file in copy.files()] for copy in log_dir.copies] == [[f"t-0/{LOG}"], [f"t-1/{LOG}"]]
+
+
+def test_links_to_what_is_read_anyway_hide_nothing(tmp_path: Path) -> None:
+    make_log_dir(tmp_path / "disk1", "t-0")
+    make_log_dir(tmp_path / "disk2")
+    (tmp_path / "disk2" / "t-0").symlink_to(tmp_path / "disk1" / "t-0")
+    found = discover([str(tmp_path)])
+    assert not found.errors
+    assert not found.notes
+    assert reason(found, "t-0") == "symbolic link to what is read by itself"
+    two = discover([str(tmp_path / "disk1"), str(tmp_path / "disk2")])
+    assert not two.errors
+
+
+def test_other_links_that_lead_out_are_one_note(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0")
+    for name in ("a", "b", "server.properties"):
+        (data / name).symlink_to(tmp_path / "nowhere")
+    found = discover([str(data)])
+    assert not found.errors
+    (note,) = found.notes
+    assert note.startswith("data/a and 2 more: not followed, a symbolic link")
+
+
+def test_a_folder_of_nothing_but_a_link_says_so(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    (above / "data").symlink_to(make_log_dir(tmp_path / "disk", "t-0"))
+    with pytest.raises(AuditInputError, match="data: not followed, a symbolic link"):
+        discover([str(above)])
+
+
+def test_a_link_that_goes_round_ends(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0")
+    (data / "t-1").symlink_to("t-1")
+    (data / "t-2").symlink_to(".")
+    found = discover([str(data)])
+    assert [error.error.file for error in found.errors] == ["t-1"]
+
+
+def test_packed_files_of_a_partition_are_errors(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0", "t-1")
+    (data / "t-1" / LOG).unlink()
+    for name in (f"{LOG}.gz", "00000000000000000000.index.zst"):
+        (data / "t-1" / name).write_bytes(b"packed")
+    (data / "t-0" / "notes.gz").write_bytes(b"not Kafka's")
+    found = discover([str(data)])
+    assert [error.error.file for error in found.errors] == ["t-1/00000000000000000000.index.zst", f"t-1/{LOG}.gz"]
+    assert {error.error.detail for error in found.errors} == {"packed: unpack it in its place"}
+    assert found.unread_bytes == 2 * len(b"packed")
+    assert found.bytes_found == bytes_below(data)
+
+
+def test_an_archive_says_what_to_do(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0")
+    (data / "broker-2.tar.gz").write_bytes(b"\x1f\x8b")
+    (note,) = discover([str(data)]).notes
+    assert note == "data/broker-2.tar.gz: packed: unpack it, and give the folder that it makes as a PATH"
+    with pytest.raises(AuditInputError, match="unpack it"):
+        discover([str(data / "broker-2.tar.gz")])
