@@ -244,7 +244,8 @@ INPUTS: dict[str, Input] = {
     "distinct lists": Input(partitions_bomb("zstd", distinct=True), (3,), "__transaction_state"),
     "distinct lists over 50": Input(partitions_bomb("zstd", distinct=True, spread=50), (3,), "__transaction_state"),
     "nameless numbered": Input(nameless("__transaction_state"), (3,), "__transaction_state"),
-    "nameless over 50": Input(nameless("__transaction_state", spread=50), (3,), "__transaction_state"),
+    # each of these is within the limits: read, and damaged
+    "nameless over 50": Input(nameless("__transaction_state", spread=50), (0, 1), "__transaction_state"),
     "nameless offsets": Input(nameless("__consumer_offsets"), (3,), "__consumer_offsets"),
     "nameless metadata": Input(nameless("__cluster_metadata"), (3,), "__cluster_metadata"),
     "nameless data": Input(nameless("payments"), (0, 1)),

@@ -337,8 +337,8 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     for copy in log.copies:
         wrong = index_entries.faults(copy, log.intact_from(copy))
         listed, others = wrong.gravest(log.most, copy.aborted["first_offset"][wrong.entry])
-        for entry, t, fault, severity in zip(*listed, strict=True):
-            yield _extra(log, copy, copy.aborted[entry], copy.transactions[t] if t >= 0 else None, fault, severity)
+        for entry, (_, t, fault, severity) in zip(copy.aborted[listed.entry], zip(*listed, strict=True), strict=True):
+            yield _extra(log, copy, entry, copy.transactions[t] if t >= 0 else None, fault, severity)
         for severity in np.unique(others.severity):
             offsets = copy.aborted["first_offset"][others.entry[others.severity == severity]]
             yield summed(log, "aborted-index-extra-entry", SEVERITIES[severity], copy, offsets)

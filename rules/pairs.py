@@ -60,12 +60,12 @@ class Pair:
         return only[0][np.argsort(only[0]["last_offset"])], only[1][np.argsort(only[1]["last_offset"])]
 
     def _entries(self, copy: CopyFacts) -> np.ndarray:
-        rows = copy.aborted
-        keep = (rows["last_offset"] >= self.low) & (rows["last_offset"] < self.high)
+        rows, last = copy.aborted, copy.aborted["last_offset"]
+        keep = (last >= self.low) & (last < self.high)
         for gap in self.gaps:  # its marker is missing: reported already
-            keep &= (rows["last_offset"] < gap.first_offset) | (rows["last_offset"] > gap.last_offset)
+            keep &= (last < gap.first_offset) | (last > gap.last_offset)
         for c in (self.copy, self.leader):  # an index that was not copied shows nothing of the other one
-            segment = np.searchsorted(c.segment_bases, rows["last_offset"], side="right") - 1
+            segment = np.searchsorted(c.segment_bases, last, side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
         found = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
         for name in INDEX_ENTRY:

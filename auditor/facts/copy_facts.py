@@ -105,7 +105,7 @@ class CopyFacts:
     dropped_events: dict[int, int] = field(default_factory=dict)
     transactions: np.ndarray = field(default_factory=lambda: np.empty(0, TRANSACTION))
     producers: np.ndarray | PackedRows = field(default_factory=lambda: np.empty(0, PRODUCER))
-    aborted: np.ndarray = field(default_factory=lambda: np.empty(0, ABORTED))
+    aborted: np.ndarray | PackedRows = field(default_factory=lambda: np.empty(0, ABORTED))
     snapshots: list[SnapshotLink] = field(default_factory=list)
     errors: list[DecodeError] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)

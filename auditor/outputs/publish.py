@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import itertools
 import json
 import sys
 from collections import Counter, defaultdict
@@ -26,9 +27,11 @@ from auditor.pipeline import results
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
+from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
+NAMED = 60  # partitions in a note, more than there are by default
 NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
 
 
@@ -280,6 +283,21 @@ def _skipped(audit: Audit) -> list[dict[str, Any]]:
     return out
 
 
+def _not_whole(history: CoordinatorHistory) -> str:
+    """Why not all that ``__transaction_state`` says is known."""
+    if missing := _few(p for p in range(history.partition_count) if p not in history.complete_from):
+        return f"__transaction_state is not whole in the input: partitions {missing} are missing or unreadable"
+    if not history.count_known:
+        return "neither metadata nor settings say how many partitions __transaction_state has: some may lack"
+    return f"records of __transaction_state could not be read in partitions {_few(sorted(history.broken))}"
+
+
+def _few(partitions: Iterable[int]) -> str:
+    """Partitions for a sentence: a setting may say that there are two thousand million."""
+    first = list(itertools.islice(partitions, NAMED + 1))
+    return ", ".join(map(str, first[:NAMED])) + (" and more" if len(first) > NAMED else "")
+
+
 def _notes(audit: Audit) -> list[str]:
     notes = []
     for row in audit.judged["log"]:
@@ -291,14 +309,7 @@ def _notes(audit: Audit) -> list[str]:
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")
         elif not cluster.coordinator.covered():
-            missing = [
-                p for p in range(cluster.coordinator.partition_count) if p not in cluster.coordinator.complete_from
-            ]
-            notes.append(
-                f"__transaction_state is not whole in the input: partitions {missing} are missing or unreadable"
-                if missing or cluster.coordinator.count_known
-                else "neither metadata nor settings say how many partitions __transaction_state has: some may lack"
-            )
+            notes.append(_not_whole(cluster.coordinator))
     return sorted(set(notes))
 
 

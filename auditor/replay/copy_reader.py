@@ -34,7 +34,7 @@ from auditor.connectors.names import QUORUM_STATE
 from auditor.connectors.storage import Place, read_file, read_head
 from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
-from auditor.facts.packed import PackedColumns
+from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
 from auditor.facts.transaction_rows import ABORTED
 from auditor.replay import record_checks as records
 from auditor.replay import resume_point
@@ -198,7 +198,7 @@ class CopyReader:
         """The facts, when every segment has been replayed."""
         facts, segments = self.facts, self.task.copy.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
-        facts.aborted = np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        facts.aborted = self._all_aborted()
         self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums | self.refusals
         if self.task.records:
@@ -369,6 +369,13 @@ class CopyReader:
             self._account(len(data), errors, times.zero_tail_bytes)
             checks.times = TimeCheck(times)
         return checks
+
+    def _all_aborted(self) -> np.ndarray | PackedRows:
+        """The entries of all transaction indexes. Many are packed: they travel as one."""
+        count = sum(map(len, self.aborted))
+        if count <= PACK_ABOVE:
+            return np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        return PackedRows(ABORTED, count, lambda name: np.concatenate([rows[name] for rows in self.aborted]))
 
     def _txn_index(self, number: int, segment: SegmentFile) -> None:
         data = self._small(segment.txnindex)
