@@ -199,6 +199,8 @@ class OpenedAudit:
     def what_if(self, *policies: str) -> WhatIf:
         """The same history under other broker policies (all of them where none is named): who would have been refused.
 
+        The policy that the input itself worked under comes along, to compare with.
+
         Errors: ``AuditInputError`` for a policy that is none, and for a running cluster.
         """
         if not isinstance(self._audit, AuditWithVerdicts):
