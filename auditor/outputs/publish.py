@@ -286,10 +286,10 @@ def _skipped(audit: Audit) -> list[dict[str, Any]]:
 def _not_whole(history: CoordinatorHistory) -> str:
     """Why not all that ``__transaction_state`` says is known."""
     if missing := _few(p for p in range(history.partition_count) if p not in history.complete_from):
-        return f"__transaction_state is not whole in the input: partitions {missing} are missing or unreadable"
+        return f"__transaction_state is not whole in the input; partitions missing or unreadable: {missing}"
     if not history.count_known:
         return "neither metadata nor settings say how many partitions __transaction_state has: some may lack"
-    return f"records of __transaction_state could not be read in partitions {_few(sorted(history.broken))}"
+    return f"records of __transaction_state could not be read; partitions: {_few(sorted(history.broken))}"
 
 
 def _few(partitions: Iterable[int]) -> str:
