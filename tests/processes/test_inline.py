@@ -112,6 +112,6 @@ def test_sql_by_duckdb() -> None:
     }
     rows = ask("select rule, count(*) n from findings where severity = 'critical' group by 1")
     assert rows == [{"rule": "hanging-transaction", "n": 4}]
-    with pytest.raises(AuditInputError, match="tables: batches, records") as raised:
+    with pytest.raises(AuditInputError, match="Candidate bindings: ") as raised:
         ask("select nothing from batches")
     assert "\n" not in str(raised.value)
