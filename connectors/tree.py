@@ -23,7 +23,7 @@ from auditor.connectors.text.sniff import HEAD_BYTES, sniff
 SMALL_FILES = (names.META, names.CLEAN_SHUTDOWN, *names.CHECKPOINT_KINDS)
 REMOTE_CACHE = "cache of the tiered storage's indexes"
 UNKNOWN = "no file of Kafka's and no known text dump"
-LINKED_PARTITION = "a symbolic link, which is not followed: give the folder that it leads to as a PATH"
+LINKED_DATA = "a symbolic link, which is not followed: give the folder that it leads to as a PATH"
 LINK_WITHIN = "symbolic link to what is read by itself"
 TEXT_AMONG_LOGS = "text dump inside a log directory: give it in a folder of its own"
 PACKED = "packed: unpack it, and give the folder that it makes as a PATH"
@@ -164,17 +164,20 @@ def _bring_out_hidden(tree: Tree, paths: Sequence[Place]) -> None:
     unopened, tree.unused = tree.unused, []
     for item in unopened:
         folder, _, name = item.name.rpartition("/")
-        if item.reason == storage.LINK and _is_within(tree.top.child(item.name), paths):
+        link = tree.top.child(item.name)
+        if item.reason == storage.LINK and _is_within(link, paths):
             tree.unused.append(item._replace(reason=LINK_WITHIN))
         elif item.reason in (storage.LINK, storage.SPECIAL) and _is_live(_last(folder)) and names.data_name(name):
             tree.files.append(Entry(item.name, item.size))
-        elif item.reason == storage.LINK and _is_live(name):
-            tree.errors.append(DecodeError(item.name, 0, -1, "unreadable", LINKED_PARTITION))
+        elif item.reason == storage.LINK and _may_hold_data(link):
+            tree.errors.append(DecodeError(item.name, 0, -1, "unreadable", LINKED_DATA))
         else:
             tree.unused.append(item)
     packed = [entry for entry in tree.files if _is_packed(entry.name)]
     tree.errors += [DecodeError(entry.name, 0, entry.size, "unreadable", PACKED_FILE) for entry in packed]
-    tree.files = [entry for entry in tree.files if not _is_packed(entry.name)]
+    there = {entry.name for entry in tree.files}
+    lacking = [Entry(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in there]
+    tree.files = [entry for entry in tree.files if not _is_packed(entry.name)] + lacking  # as a file that is gone
 
 
 def _is_packed(name: str) -> bool:
@@ -191,9 +194,26 @@ def _is_live(folder: str) -> bool:
 
 
 def _is_within(link: Place, paths: Sequence[Place]) -> bool:
-    """Whether what a link leads to is read anyway."""
+    """Whether what a link leads to is read anyway: of a partition's folder or file, as the same partition's."""
     target = Place("", os.path.realpath(link.path))
-    return os.path.exists(target.path) and target.path != link.path and any(_below(target, path) for path in paths)
+    if not os.path.exists(target.path) or target.path == link.path or not any(_below(target, p) for p in paths):
+        return False
+    if _is_live(link.name):
+        return target.name == link.name or not os.path.isdir(target.path) or _below(link, target)
+    if _is_live(link.parent.name) and names.data_name(link.name):
+        return (target.parent.name, target.name) == (link.parent.name, link.name)
+    return True
+
+
+def _may_hold_data(link: Place) -> bool:
+    """Whether a link leads to a log directory, or with a partition's name to what a partition has or is unreadable."""
+    try:
+        found = os.listdir(link.path)
+    except NotADirectoryError:
+        return False
+    except OSError:
+        return _is_live(link.name)
+    return not set(SMALL_FILES).isdisjoint(found) or (_is_live(link.name) and any(map(names.data_name, found)))
 
 
 def _sort_files(tree: Tree, result: Drafts) -> None:
@@ -256,7 +276,8 @@ def _sort_unknown(tree: Tree, folder: str, name: str, size: int, in_log_dir: boo
     if kind and not in_log_dir:
         result.draft(place, tree.given).texts.append(TextFile(name, size, kind))
     else:
-        reason = PACKED if _ARCHIVE.fullmatch(name) else UNKNOWN
+        packed = _PACKED.fullmatch(name)
+        reason = PACKED if _ARCHIVE.fullmatch(name) or (packed and names.data_name(packed[1])) else UNKNOWN
         result.unused.append((place.child(name), size, TEXT_AMONG_LOGS if kind else reason))
 
 

@@ -173,9 +173,7 @@ def _held(row: answers.Blocked, width: int) -> list[str]:
     lines = _indented(f"{holder.name}{stop}", width, 2)
     lines += _indented(f"by {who(holder.row) or 'an unknown producer'}{others}", width, 4)
     since = f" (since {verdict.begun(holder.row)})" if holder.row.get("since") else ""
-    lines += _indented(
-        f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder.row, holder.standing)}", width, 4
-    )
+    lines += _indented(f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder)}", width, 4)
     if readers := holder.row.get("readers"):
         more = f" and {len(readers) - SHOWN} more" if len(readers) > SHOWN else ""
         lines += _indented(f"groups that read this topic: {', '.join(readers[:SHOWN])}{more}", width, 4)
@@ -203,7 +201,7 @@ def _brief(row: answers.Blocked) -> str:
     holder = row.holder
     at = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"
-    return f"{holder.name}{at}, by {by}, {verdict.held_for(holder.row)}: {verdict.stands(holder.row, holder.standing)}"
+    return f"{holder.name}{at}, by {by}, {verdict.held_for(holder.row)}: {verdict.stands(holder)}"
 
 
 def _indented(text: str, width: int, by: int) -> list[str]:

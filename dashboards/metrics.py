@@ -110,8 +110,15 @@ def _standings(rows: Sequence[answers.Blocked]) -> dict[tuple[str, ...], int]:
 
 
 def _standing(row: answers.Blocked) -> str:
-    """How it stands; one whose being blocked a baseline accepts is still shown, and no alert goes by it."""
-    return ACCEPTED if row.holder.blocks and row.accepted else row.holder.standing
+    """How it stands; one whose being blocked a baseline accepts is still shown, and no alert goes by it.
+
+    What is blocked by a finding's judgement, within its time-out or without one, is overdue: alerts go by that.
+    """
+    if not row.holder.blocks:
+        return row.holder.standing
+    if row.accepted:
+        return ACCEPTED
+    return row.holder.standing if row.holder.standing in answers.RED else "overdue"
 
 
 def _key(place: int, row: answers.Blocked) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def _markdown(findings: Sequence[Finding], decided: verdict.Verdict, summary: Ma
         holder = row.holder
         since = f", since {verdict.begun(holder.row)}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder.row, holder.standing)}"
+        stands = f"{verdict.held_for(holder.row)}{since}: {verdict.stands(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
         yield f"{escaped(holder.advice.verdict)}. {escaped(holder.advice.cost)}\n"
         for kind, text in pieces(unsaid(holder.remedy, holder.advice.verdict)):

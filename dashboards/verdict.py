@@ -89,7 +89,8 @@ def _headline(
         lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
         return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
-        return "unsure", "Nothing is blocked in what could be read; part of the input could not be read"
+        why = "is damaged" if summary.get("complete") else "could not be read"
+        return "unsure", f"Nothing is blocked in what could be read; part of the input {why}"
     wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""
     if counts.get("warning"):
         return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
@@ -135,11 +136,9 @@ def baseline(row: Mapping[str, Any]) -> str:
     return said
 
 
-def stands(row: Mapping[str, Any], standing: str) -> str:
-    """How a partition that is held stands, in words; where its age is known, what is unknown is whether that is long.
-
-    ``row`` is the holder's, ``standing`` a key of :data:`STANDINGS`.
-    """
+def stands(holder: answers.Open) -> str:
+    """How a partition that is held stands; where its age is known, what is unknown is whether that is long."""
+    row, standing = holder.row, holder.standing
     if standing == "unknown" and row["class"] in answers.STUCK:
         return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
     if standing == "unknown" and not _ageless(row):
@@ -147,6 +146,8 @@ def stands(row: Mapping[str, Any], standing: str) -> str:
         return f"nothing in the input shows {lacking}whether it is open still"
     if standing == "waiting" and row.get("timeout_ms") == NO_TIMEOUT_MS:
         return "it has no time-out (two-phase commit): only its application ends it"
+    if standing == "waiting" and holder.blocks:
+        return "within its time-out, which is longer than readers should wait"
     return STANDINGS[standing]
 
 

@@ -120,10 +120,12 @@ def standing(log: LogView, t: OpenTransaction) -> Standing:
     waits = t.klass == "ghost" and open_at_coordinator(log, t)  # who has it open or decided will still end it
     if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not (waits or t.end_unknown or t.missing)):
         return Standing.STUCK
-    if log.name in undeliverable(log.cluster, t.entry):
+    if t.entry and log.name in undeliverable(log.cluster, t.entry) and not outdated.ended(log.cluster, t.entry):
         return Standing.UNDELIVERABLE
     if overdue(log, t):
         return Standing.OVERDUE
+    if t.klass == "late" and _beyond(log, t):  # it may have ended after this was copied
+        return Standing.UNKNOWN
     return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
 
 
@@ -185,10 +187,13 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
     """Partitions without a copy in the input that wait for a marker, as far as their coordinator shows."""
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
-        away = undeliverable(log.cluster, last)
+        away, due = undeliverable(log.cluster, last), last.time + time_allowed(last) + LATE_MS
+        late = log.cluster.as_of > due
+        if not (late or away):
+            continue
+        doubt = outdated.ended(log.cluster, last) if away else outdated.unsure(log.cluster, last, due)
         for name in sorted(last.partitions):
             topic, _, number = name.rpartition("-")
-            late = log.cluster.as_of - last.time > time_allowed(last) + LATE_MS
             if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
                 continue
             rows.append(dict.fromkeys(_HELD) | {
@@ -196,10 +201,12 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "producer_epoch": last.producer_epoch, "transactional_id": last.transactional_id,
                 "since": iso(last.time), "since_not_before": iso(last.time),
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
-                "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None, "beyond_timeout": late,
+                "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
+                "beyond_timeout": None if doubt else late,
                 "class": "late" if late else "active", "state": last.state,
                 "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                "standing": (Standing.UNDELIVERABLE if name in away else Standing.OVERDUE).value, "others": 0,
+                "standing": (Standing.UNKNOWN if doubt else Standing.UNDELIVERABLE if name in away
+                             else Standing.OVERDUE).value, "others": 0,
             })  # fmt: skip
     return rows
 

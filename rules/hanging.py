@@ -208,9 +208,9 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset does not move
 
-    Checks: the high watermark is more than 100 000 offsets ahead of the last stable offset (in a copy of a running or
-    killed broker, whose checkpoint of it is seconds old, the log end), or the batch at the first unstable offset is
-    older than the margin, which is an hour at most, whatever time-out the transaction has.
+    Checks: the high watermark (of a running or killed broker the checkpoint, which is seconds old) is more than 100 000
+    offsets ahead of the last stable offset, or the batch at the first unstable offset is older than the margin, which
+    is an hour at most, whatever time-out the transaction has.
     Why it matters: read_committed consumers stop at the last stable offset, and cleaning stops there too.
     Can be wrong: a busy partition with long transactions by design; a prepared transaction (two-phase commit has no
     time-out) that its transaction manager is about to decide. By age nothing is said of what may have ended after this
@@ -227,9 +227,10 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     age = blocking.age(log, t)
     shown = not (blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
     old = age > log.cluster.waiting_margin(t.timeout_ms) and shown
-    if not old and held <= STUCK_RECORDS:
+    waiting = log.high_watermark - lso  # so many at least: beyond it a copy of a running broker proves nothing
+    if not old and waiting <= STUCK_RECORDS:
         return
-    critical = (age > HOUR_MS and old) or held > STUCK_RECORDS_CRITICAL
+    critical = (age > HOUR_MS and old) or waiting > STUCK_RECORDS_CRITICAL
     yield _open_finding(
         log,
         "lso-stuck",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.words import NO_TIMEOUT_MS
+from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
 from auditor.rules.view import LogView, arrived
@@ -186,7 +186,7 @@ def _late(log: LogView, entry: Entry, timeout: int) -> bool:
 
 def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[str, str, bool, str | None]:
     if not history.complete_for_all():
-        absent = [p for p in range(history.partition_count) if p not in history.complete_from]
+        absent = few(p for p in range(history.partition_count) if p not in history.complete_from)
         missing = f"__transaction_state partitions {absent}" if absent else "the cleaned part of __transaction_state"
         if not history.count_known:
             missing = "how many partitions __transaction_state has"

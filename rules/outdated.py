@@ -10,6 +10,7 @@ from auditor.facts.coordinator_log import Entry
 from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import iso
 from auditor.rules.named import DECIDING, SKEW_MS
+from auditor.rules.open_transactions import time_allowed
 from auditor.rules.view import Bounds, Cluster, OpenHere
 from auditor.rules.windows import SAME_CLOCK_MS
 
@@ -62,7 +63,7 @@ def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
         return None
     if (time := history.outdated.get(entry.partition)) is not None:
         return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
-    old = cluster.as_of - entry.time > cluster.margin(entry.timeout_ms)
+    old = cluster.as_of - entry.time > cluster.margin(time_allowed(entry))
     others_go_on = cluster.newest_time >= due - SKEW_MS
     if old or not others_go_on or not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
         return None

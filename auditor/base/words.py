@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
+NAMED = 60  # numbers in a sentence, more than an internal topic has partitions by default
 NO_TIMEOUT_MS = 2**31 - 1  # what a coordinator stores as the time-out of a client of two-phase commit (KIP-939)
 _DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
@@ -33,3 +37,9 @@ def duration(ms: int | None) -> str:
             break
     said = " ".join(part for part in parts if part) or f"{rest} ms"
     return f"−{said}" if ms < 0 else said
+
+
+def few(numbers: Iterable[int]) -> str:
+    """Numbers for a sentence, no more of them than NAMED: the name of a folder may say two thousand million."""
+    first = list(itertools.islice(numbers, NAMED + 1))
+    return ", ".join(map(str, first[:NAMED])) + (" and more" if len(first) > NAMED else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import itertools
 import json
 import sys
 from collections import Counter, defaultdict
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 
 from auditor.base.errors import RECORD_AT
 from auditor.base.version import VERSION
-from auditor.base.words import plural
+from auditor.base.words import few, plural
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
@@ -31,7 +30,6 @@ from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
-NAMED = 60  # partitions in a note, more than there are by default
 NOT_OF_A_LOG = ("errors", "sums", "notes", "open_transactions")  # of what judging gives: said of the whole run
 
 
@@ -285,17 +283,11 @@ def _skipped(audit: Audit) -> list[dict[str, Any]]:
 
 def _not_whole(history: CoordinatorHistory) -> str:
     """Why not all that ``__transaction_state`` says is known."""
-    if missing := _few(p for p in range(history.partition_count) if p not in history.complete_from):
+    if missing := few(p for p in range(history.partition_count) if p not in history.complete_from):
         return f"__transaction_state is not whole in the input; partitions missing or unreadable: {missing}"
     if not history.count_known:
         return "neither metadata nor settings say how many partitions __transaction_state has: some may lack"
-    return f"records of __transaction_state could not be read; partitions: {_few(sorted(history.broken))}"
-
-
-def _few(partitions: Iterable[int]) -> str:
-    """Partitions for a sentence: a setting may say that there are two thousand million."""
-    first = list(itertools.islice(partitions, NAMED + 1))
-    return ", ".join(map(str, first[:NAMED])) + (" and more" if len(first) > NAMED else "")
+    return f"records of __transaction_state could not be read; partitions: {few(sorted(history.broken))}"
 
 
 def _notes(audit: Audit) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.inventory import discover
-from tests.unit.test_inventory import bytes_below, make_log_dir, reason
+from tests.unit.test_inventory import bytes_below, copy_of, make_log_dir, reason
 
 LOG = "00000000000000000000.log"
 
@@ -62,12 +62,47 @@ def test_other_links_that_lead_out_are_one_note(tmp_path: Path) -> None:
     assert note.startswith("data/a and 2 more: not followed, a symbolic link")
 
 
+def test_a_link_to_a_log_directory_is_an_error_whatever_its_name(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    for name in ("data", "disk-2"):
+        (above / name).symlink_to(make_log_dir(tmp_path / name, "t-0"))
+    assert {Path(error.error.file).name for error in discover([str(above)]).errors} == {"data", "disk-2"}
+
+
+def test_links_to_what_is_no_brokers_are_notes_whatever_their_names(tmp_path: Path) -> None:
+    data = make_log_dir(tmp_path / "data", "t-0")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "readme").write_text("of a JDK")
+    (data / "jdk-17").symlink_to(tmp_path / "tools")
+    (data / "notes-1").symlink_to(tmp_path / "tools" / "readme")
+    found = discover([str(data)])
+    assert not found.errors
+    assert len(found.notes) == 1
+
+
 def test_a_folder_of_nothing_but_a_link_says_so(tmp_path: Path) -> None:
     above = tmp_path / "above"
     above.mkdir()
-    (above / "data").symlink_to(make_log_dir(tmp_path / "disk", "t-0"))
-    with pytest.raises(AuditInputError, match="data: not followed, a symbolic link"):
+    (tmp_path / "tools").mkdir()
+    (above / "tools").symlink_to(tmp_path / "tools")
+    with pytest.raises(AuditInputError, match="tools: not followed, a symbolic link"):
         discover([str(above)])
+
+
+def test_a_link_to_something_else_within_the_path_hides_its_partition(tmp_path: Path) -> None:
+    """As git-annex and tools that deduplicate store files: what the link leads to is not read as that partition's."""
+    data = make_log_dir(tmp_path / "data", "t-0", "t-1")
+    blobs = data / "blobs"
+    blobs.mkdir()
+    (data / "t-0" / LOG).rename(blobs / "abc123")
+    (data / "t-0" / LOG).symlink_to(blobs / "abc123")
+    make_log_dir(tmp_path / "other", "t-2")
+    (tmp_path / "other" / "t-2").rename(data / "t-2.0123456789abcdef0123456789abcdef-delete")
+    (data / "t-2").symlink_to(data / "t-2.0123456789abcdef0123456789abcdef-delete")
+    found = discover([str(data)])
+    assert [error.error.file for error in found.errors] == ["t-2"]
+    assert [file.name for file in copy_of(found.log_dirs[0], "t", 0).files()] == [f"t-0/{LOG}"]
 
 
 def test_a_link_that_goes_round_ends(tmp_path: Path) -> None:
@@ -86,6 +121,9 @@ def test_packed_files_of_a_partition_are_errors(tmp_path: Path) -> None:
     (data / "t-0" / "notes.gz").write_bytes(b"not Kafka's")
     found = discover([str(data)])
     assert [error.error.file for error in found.errors] == ["t-1/00000000000000000000.index.zst", f"t-1/{LOG}.gz"]
+    assert {file.name for file in copy_of(found.log_dirs[0], "t", 1).files()} == {
+        f"t-1/{LOG}", "t-1/00000000000000000000.index"
+    }  # fmt: skip
     assert {error.error.detail for error in found.errors} == {"packed: unpack it in its place"}
     assert found.unread_bytes == 2 * len(b"packed")
     assert found.bytes_found == bytes_below(data)
@@ -98,3 +136,10 @@ def test_an_archive_says_what_to_do(tmp_path: Path) -> None:
     assert note == "data/broker-2.tar.gz: packed: unpack it, and give the folder that it makes as a PATH"
     with pytest.raises(AuditInputError, match="unpack it"):
         discover([str(data / "broker-2.tar.gz")])
+
+
+def test_a_packed_file_given_by_itself_says_what_to_do(tmp_path: Path) -> None:
+    packed = tmp_path / f"{LOG}.gz"
+    packed.write_bytes(b"\x1f\x8b")
+    with pytest.raises(AuditInputError, match="unpack it"):
+        discover([str(packed)])

@@ -47,3 +47,15 @@ def test_a_hanging_transaction_behind_a_link_is_no_green_page(tmp_path: Path) ->
     assert count
     audit = opened(root, as_of=corpora.manifest("hanging-36")["copied_at"])
     assert audit.incomplete()
+
+
+def test_a_packed_index_is_not_taken_for_one_that_never_was(tmp_path: Path) -> None:
+    root = tmp_path / "corpus"
+    shutil.copytree(corpora.unpack("healthy-41"), root)
+    packed = list(root.rglob("*.txnindex"))
+    assert packed
+    for path in packed:
+        path.rename(f"{path}.gz")
+    audit = opened(root, as_of=corpora.manifest("healthy-41")["copied_at"])
+    assert audit.incomplete()
+    assert [f.rule for f in audit.findings if f.severity != "info"] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.dashboards import report, verdict
+from auditor.dashboards import answers, report, verdict
 from auditor.facts.copy_facts import CopyFacts
 from auditor.outputs.publish import summarise
 from auditor.pipeline.options import parse_time
@@ -224,7 +224,7 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(days: int) -> None:
         assert row["advice"]["verdict"] == "Find its application"
         assert "Do not abort it by hand" in row["remedy"]
         assert ABORT not in row["remedy"]
-        assert verdict.stands(row, row["standing"]).startswith("it has no time-out")
+        assert verdict.stands(answers.Open(row)).startswith("it has no time-out")
 
 
 @pytest.mark.parametrize(("protocol", "by_producer"), [("2.3", True), ("3.6", False), (None, True)])

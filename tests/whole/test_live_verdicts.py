@@ -1,0 +1,87 @@
+"""Held partitions in copies of running brokers: headline, standing, findings and metrics judge by the same doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from auditor.base.words import few
+from auditor.dashboards import answers, metrics, verdict
+from auditor.outputs.publish import described_findings, summarise
+from auditor.pipeline.whole_audit import Audit
+from tests import corpora
+from tests.facts import opened
+from tests.whole.test_incidents_transactions import BUSY, BUSY_PRODUCER, BUSY_SINCE, Bank
+
+MIN = 60_000
+DECIDED = BUSY_SINCE + 5_000
+NEVER = 2**31 - 1  # the time-out of a two-phase commit
+
+
+def live(tmp_path: Path, minutes: int, timeout: int, *states: str) -> Audit:
+    """A live copy in which a transaction of ``bank.audit-1`` was decided, while another log goes on so many minutes."""
+    bank = Bank(tmp_path, "bank.audit-1")
+    for k, state in enumerate(states):
+        bank.coordinator.state(
+            BUSY, state, BUSY_PRODUCER, DECIDED + k, "bank.audit-1", start=BUSY_SINCE, timeout=timeout
+        )
+    bank.log.decide(bank.log.data(4)[-1], False, time=DECIDED + minutes * MIN - 1_000, producer_id=9, epoch=0)
+    bank.log.save()
+    bank.coordinator.save()
+    bank.lab.is_live()
+    return opened(tmp_path, as_of=DECIDED + minutes * MIN)
+
+
+def held(audit: Audit) -> tuple[str, verdict.Verdict]:
+    """The standing of ``bank.audit-1``, and the verdict on all."""
+    (standing,) = [row["standing"] for row in audit.blocked if row["topic"] == "bank.audit"]
+    return standing, verdict.of_run(described_findings(audit), summarise(audit))
+
+
+def test_a_decided_two_phase_commit_that_gets_no_marker_is_stuck_however_long_its_time_out(tmp_path: Path) -> None:
+    audit = live(tmp_path, 20 * 60, NEVER, "PrepareCommit")
+    assert ("stuck-prepare", "critical") in {(f.rule, f.severity) for f in audit.findings}
+    assert held(audit)[0] == "overdue"
+
+
+def test_what_is_beyond_its_time_out_and_may_have_ended_is_not_called_normal(tmp_path: Path) -> None:
+    standing, said = held(live(tmp_path, 13, 10 * MIN, "PrepareCommit"))
+    assert standing == "unknown"
+    assert "as is normal" not in said.headline
+
+
+def test_numbers_in_a_sentence_are_few() -> None:
+    """A folder's name may say that there are two thousand million partitions."""
+    assert few(range(2**31)).endswith("58, 59 and more")
+    assert few(range(2)) == "0, 1"
+
+
+def test_what_a_finding_calls_blocked_is_so_for_alerts_too() -> None:
+    """A two-phase commit within its endless time-out: the page says blocked, so Prometheus must."""
+    audit = opened(corpora.unpack("twopc-43"), as_of=corpora.manifest("twopc-43")["as_of"])
+    blocked = verdict.of_run(described_findings(audit), summarise(audit)).held
+    assert blocked
+    for row in blocked:
+        assert row.holder.standing not in answers.RED
+        assert metrics._standing(row) == "overdue"
+        assert "normal" not in verdict.stands(row.holder)
+
+
+@pytest.mark.parametrize("offsets", [150_000, 150_000_000])
+def test_a_busy_partition_of_a_running_broker_is_not_stuck_by_its_log_end(tmp_path: Path, offsets: int) -> None:
+    """The checkpointed high watermark is seconds old; how far the log went on in them is no sign of a block."""
+    bank = Bank(tmp_path, "bank.audit-1")
+    data = bank.lab.log("bank.audit-1")
+    last, parts = data.data(BUSY_PRODUCER[0])[-1], 30
+    for _ in range(parts):
+        data.next(
+            last, base_time=BUSY_SINCE + 3_000, max_time=BUSY_SINCE + 3_000, producer_id=-1, epoch=-1, sequence=-1,
+            attributes=0, delta=offsets // parts - 1,
+        )  # fmt: skip
+    data.save()
+    data.checkpoint("replication-offset-checkpoint", 6)
+    bank.lab.is_live()
+    audit = opened(tmp_path, as_of=BUSY_SINCE + 3_500)
+    assert "lso-stuck" not in {f.rule for f in audit.findings}
+    assert held(audit)[0] == "waiting"
