@@ -57,6 +57,7 @@ def started(project: Path, home: Path, code: str, **environment: str) -> subproc
     """``code`` in a new process that finds the project and that home."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "XDG"))}
     clean |= {"PYTHONPATH": str(project), "HOME": str(home), "TMPDIR": str(home.parent)} | environment
+    clean["PYTHONDONTWRITEBYTECODE"] = "1"  # Python takes a file of the same size and second for the one it compiled
     return subprocess.run([sys.executable, "-c", code], env=clean, cwd=home.anchor, capture_output=True, text=True)
 
 
