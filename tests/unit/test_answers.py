@@ -211,3 +211,8 @@ def test_every_rule_gets_its_share_of_the_page() -> None:
 def test_many_rules_share_the_page_alike() -> None:
     findings = [about(f"rule-{n % 50}", "error") for n in range(50 * 300)]
     assert {len(g.rows) for g in finding_groups.group(findings)} == {finding_groups.MAX_ROWS // 50}
+
+
+def test_an_input_without_any_time_is_of_no_date() -> None:
+    summary = {"as_of": "1970-01-01T00:00:00.000Z", "as_of_given": False, "newest": None}
+    assert verdict.clock(summary) == "As of an unknown time: nothing that was read shows one"
