@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
@@ -30,6 +31,7 @@ PACKED = "packed: unpack it, and give the folder that it makes as a PATH"
 PACKED_FILE = "packed: unpack it in its place"
 _PACKED = re.compile(r"(.+)\.(?:gz|bz2|xz|zst|lz4|zip|7z)")
 _ARCHIVE = re.compile(r".+\.(?:tar|tgz|tar\.[a-z0-9]+|zip|7z)")
+_LOOKED_AT = 1000  # names in a folder that a link leads to: nearly all of a partition's are of its data
 _SERVER_PROPERTIES = re.compile(r"server.*\.properties")
 _NOT_DATA = {
     ".lock": "lock file",
@@ -207,13 +209,17 @@ def _is_within(link: Place, paths: Sequence[Place]) -> bool:
 
 def _may_hold_data(link: Place) -> bool:
     """Whether a link leads to a log directory, or with a partition's name to what a partition has or is unreadable."""
+    if any(os.path.lexists(os.path.join(link.path, name)) for name in SMALL_FILES):
+        return True
+    if not _is_live(link.name):
+        return False
     try:
-        found = os.listdir(link.path)
+        with os.scandir(link.path) as found:
+            return any(names.data_name(item.name) for item in islice(found, _LOOKED_AT))
     except NotADirectoryError:
         return False
     except OSError:
-        return _is_live(link.name)
-    return not set(SMALL_FILES).isdisjoint(found) or (_is_live(link.name) and any(map(names.data_name, found)))
+        return True
 
 
 def _sort_files(tree: Tree, result: Drafts) -> None:
