@@ -1,0 +1,85 @@
+"""The transaction indexes of replicas of one log: what one broker leaves out of its readers' sight, all must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from auditor.facts.copy_facts import CopyFacts
+from auditor.rules import repairs
+from auditor.rules.finding import Finding
+from auditor.rules.pairs import Pair, row_of
+from auditor.rules.pairs import pairs as replica_pairs
+from auditor.rules.registry import rule
+from auditor.rules.relations import By, from_there_on, same_transaction
+from auditor.rules.replicas import FAMILY, TOP
+from auditor.rules.view import LogView
+
+
+@rule(
+    "replica-abort-index-divergence",
+    family=FAMILY,
+    severity="error",
+    absorbed_by=(
+        By("replica-divergence", from_there_on),
+        By("aborted-transaction-not-indexed", same_transaction),
+        By("aborted-index-extra-entry", same_transaction),
+    ),
+)
+def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
+    """Transaction indexes of replicas disagree
+
+    Checks: below both high watermarks and above both log starts, entries of the .txnindex files (producer, first
+    offset, marker offset) that only one of two replicas has, where both have the marker's batch.
+    Why it matters: read_committed consumers of the broker without the entry get aborted records.
+    Can be wrong: last_stable_offset differs legally and is not compared; retention and cleaning are left out; a live
+    directory whose index is of another moment (then the finding says so: in flight).
+    What to do: where no batch of the segment is broken, since its recovery would cut it there: stop the broker without
+    the entry, move the segment's .txnindex and .index away, start it: the start recovers the segment and rebuilds both.
+    Source: semantics 1.10, 1.15; TransactionIndex
+    """
+    for pair in replica_pairs(log):
+        only_leader, only_copy = pair.index_entries()
+        if len(only_leader) or len(only_copy):
+            yield _index_finding(log, pair, only_leader, only_copy)
+
+
+def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy: np.ndarray) -> Finding:
+    copy, leader = pair.copy, pair.leader
+    entry = min([*only_leader[:1], *only_copy[:1]], key=lambda e: e["last_offset"])
+    without, holder = (leader, copy) if entry in only_copy else (copy, leader)
+    number = int(np.searchsorted(copy.segment_bases, entry["last_offset"], side="right")) - 1
+    file = (copy.file(number) or "").removesuffix(".log") + ".txnindex"
+    late = _index_is_late(log, without, holder, entry)
+    return log.finding(
+        "replica-abort-index-divergence",
+        "info" if late else "error",
+        f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
+        f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
+        "has: its read_committed consumers would get aborted records",
+        copy=copy,
+        offset=entry["first_offset"],
+        last_offset=entry["last_offset"],
+        producer_id=entry["producer_id"],
+        transactional_id=log.owner(entry["producer_id"]),
+        file=file,
+        evidence={
+            "missing_in": {"broker_id": without.broker_id, "log_dir": without.log_dir},
+            "present_in": {"broker_id": holder.broker_id, "log_dir": holder.log_dir},
+            "only_in_leader_copy": [list(map(int, e)) for e in only_leader[:TOP]],
+            "only_in_this_copy": [list(map(int, e)) for e in only_copy[:TOP]],
+            "columns": ["producer_id", "first_offset", "marker_offset"],
+            "entries": len(only_leader) + len(only_copy),
+            "in_flight": True if late else None,
+        },
+        remedy=f"In the replica's segment that holds offset {entry['last_offset']}: "
+        + repairs.rebuild(without, "its .txnindex", "its .index"),
+    )
+
+
+def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: np.void) -> bool:
+    """Whether the entry may only be absent because the index was copied before it came: nothing later is in it."""
+    later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
+    row = row_of(log, holder, int(entry["last_offset"]))
+    return not later and bool(row) and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
