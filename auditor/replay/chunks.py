@@ -20,9 +20,11 @@ from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, before, read_segment
 from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.internal_rows import PACKED
-from auditor.connectors.storage import BinaryFile, open_file
+from auditor.connectors.storage import BinaryFile, open_file, read_file
 from auditor.facts.packed import packed_column, unpacked_column
+from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.segment_checks import SegmentOutcome, checked
 
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the chunk, and what unpacked() takes
 
@@ -46,14 +48,17 @@ class SegmentTask:
 
 
 def shared_key(task: CopyTask, number: int) -> Hashable | None:
-    """What a segment's chunks depend on, where other replicas may have the same one: it lies in remote storage.
+    """What is in a segment depends on it, where other replicas may have the same one: it lies in remote storage.
 
-    The chunks end where the replica's next segment begins, and none of them carries records as they are stored.
+    The chunks end where the replica's next segment begins, and none of them carries records as they are stored. Its
+    indexes are compared with the records that are judged.
     """
     segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
     if segment.place is None or task.has_internal_rows:
         return None
-    return segment.place, segment.name, behind[0].base_offset if behind else -1, task.records, task.limits
+    judged = (log_start_of(task), intact_from(task)) if task.records else None
+    until = behind[0].base_offset if behind else -1
+    return segment.place, segment.name, segment.index, segment.timeindex, until, judged, task.records, task.limits
 
 
 def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
@@ -61,6 +66,11 @@ def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
     segment = task.copy.segments[number]
     f = open_file(segment.place or task.place, segment.name)
     return f if isinstance(f, DecodeError) else _chunks(f, task, number)
+
+
+def read_checked(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome]:
+    """What is in a copy's segment: its chunks, and what it comes to by itself."""
+    return checked(task, number, read_chunks(task, number), read_file)
 
 
 def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
@@ -77,28 +87,27 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
-    """A row a chunk of a segment, one after the other."""
-    chunks = read_chunks(part.task, part.number)
-    packs = [packed(chunks)] if isinstance(chunks, DecodeError) else map(packed, chunks)
-    for number, pack in enumerate(packs):
+    """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
+    for number, pack in enumerate(map(packed, read_checked(part.task, part.number))):
         for copy, segment in ((part.copy, part.number), *part.also):
             yield copy, segment, number, pack
 
 
-def packed(chunk: Chunk | DecodeError) -> bytes:
-    """A chunk without raw bytes, or the error of a file that could not be opened. Cost: some 40 ns a batch."""
-    if isinstance(chunk, DecodeError):
-        return pickle.dumps(chunk, 5)
+def packed(item: Chunk | SegmentOutcome) -> bytes:
+    """A chunk without raw bytes, or what a segment came to. Cost: some 40 ns a batch."""
+    if isinstance(item, SegmentOutcome):
+        return pickle.dumps(item, 5)
+    chunk = item
     columns = [*np.ascontiguousarray(chunk.rows.T), *(chunk.summary or ())]
     return pickle.dumps(
         ([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end, chunk.next_offset), 5
     )
 
 
-def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
+def unpacked(data: bytes | pa.Buffer) -> Chunk | SegmentOutcome:
     """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
     content = pickle.loads(data)
-    if isinstance(content, DecodeError):
+    if isinstance(content, SegmentOutcome):
         return content
     found, errors, body_errors, end, following = content
     columns = np.empty((len(found), found[0][2]), np.int64)

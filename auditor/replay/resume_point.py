@@ -48,7 +48,6 @@ class Reading(Protocol):
     refusals: Counter[str]
     aborted: list[np.ndarray]
     aborted_rows: int
-    unread: list[tuple[str, int, int]]
 
 
 class SegmentsRead(NamedTuple):
@@ -68,7 +67,6 @@ class SegmentsRead(NamedTuple):
     bytes: dict[str, int]
     refusals: Counter[str]
     aborted: list[np.ndarray]
-    unread: list[tuple[str, int, int]]
     internal: InternalReader | None
     kept: dict[int, int]
     events: list[np.ndarray]
@@ -133,7 +131,7 @@ def _taken(reader: Reading, before: Before) -> SegmentsRead:
         facts.segments, facts.segment_bases, facts.segment_times, facts.scans, facts.lost_at, facts.dropped_events,
         facts.digests, facts.errors[before.errors :],
         {name: count - before.bytes[name] for name, count in reader.bytes.items()}, reader.refusals, reader.aborted,
-        reader.unread, reader.internal, audit.kept, audit.events, audit.transactions, audit.chain, audit.replay,
+        reader.internal, audit.kept, audit.events, audit.transactions, audit.chain, audit.replay,
     )  # fmt: skip
 
 
@@ -144,7 +142,7 @@ def _put_back(reader: Reading, read: SegmentsRead) -> None:
     facts.errors += read.errors
     for name, count in read.bytes.items():
         reader.bytes[name] += count
-    reader.refusals, reader.aborted, reader.unread = read.refusals, read.aborted, read.unread
+    reader.refusals, reader.aborted = read.refusals, read.aborted
     reader.aborted_rows = sum(map(len, read.aborted))
     reader.internal = read.internal
     audit.kept, audit.events, audit.transactions = read.kept, read.events, read.transactions
