@@ -10,6 +10,7 @@ import contextlib
 import pickle
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +25,10 @@ from auditor.connectors.storage import BinaryFile, open_file, read_file
 from auditor.facts.packed import packed_column, unpacked_column
 from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.plain_stretch import Stretch, summed_up
 from auditor.replay.segment_checks import SegmentOutcome, checked
 
-PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the chunk, and what unpacked() takes
+PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the row in it, and what unpacked_row() takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +88,52 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
         yield from before(chunks, behind[0].base_offset) if remote else chunks
 
 
+class PackedChunk(NamedTuple):
+    """A chunk that another process read: :func:`packed`, and its batches as a stretch where they are plain."""
+
+    stretch: Stretch | None
+    data: bytes
+
+    def chunk(self) -> Chunk:
+        """The chunk itself."""
+        return unpacked(self.data)
+
+
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
     """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
-    for number, pack in enumerate(map(packed, read_checked(part.task, part.number))):
+    task = part.task
+    headers_wanted = task.records or task.digests or bool(task.policies)
+    for number, item in enumerate(read_checked(task, part.number)):
+        row = packed_row(item, summed=not headers_wanted)
         for copy, segment in ((part.copy, part.number), *part.also):
-            yield copy, segment, number, pack
+            yield copy, segment, number, row
 
 
-def packed(item: Chunk | SegmentOutcome) -> bytes:
-    """A chunk without raw bytes, or what a segment came to. Cost: some 40 ns a batch."""
+def packed_row(item: Chunk | SegmentOutcome, *, summed: bool) -> bytes:
+    """What is in a segment on its way to who replays it; ``summed``: whether a plain stretch is of use there."""
     if isinstance(item, SegmentOutcome):
         return pickle.dumps(item, 5)
-    chunk = item
+    plain = summed and not item.errors and not item.body_errors
+    return pickle.dumps(PackedChunk(summed_up(item.rows) if plain else None, packed(item)), 5)
+
+
+def unpacked_row(data: bytes | pa.Buffer) -> PackedChunk | SegmentOutcome:
+    """What was given to :func:`packed_row`, which nobody but this program does: it is a pickle."""
+    row: PackedChunk | SegmentOutcome = pickle.loads(data)
+    return row
+
+
+def packed(chunk: Chunk) -> bytes:
+    """A chunk without raw bytes. Cost: some 40 ns a batch."""
     columns = [*np.ascontiguousarray(chunk.rows.T), *(chunk.summary or ())]
     return pickle.dumps(
         ([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end, chunk.next_offset), 5
     )
 
 
-def unpacked(data: bytes | pa.Buffer) -> Chunk | SegmentOutcome:
+def unpacked(data: bytes) -> Chunk:
     """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
-    content = pickle.loads(data)
-    if isinstance(content, SegmentOutcome):
-        return content
-    found, errors, body_errors, end, following = content
+    found, errors, body_errors, end, following = pickle.loads(data)
     columns = np.empty((len(found), found[0][2]), np.int64)
     for column, of_column in zip(columns, found, strict=True):
         unpacked_column(of_column, column)

@@ -40,10 +40,11 @@ from auditor.replay import record_checks as records
 from auditor.replay import resume_point
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
-from auditor.replay.chunks import read_checked
+from auditor.replay.chunks import PackedChunk, read_checked
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
+from auditor.replay.plain_stretch import Stretch
 from auditor.replay.policy_replay import PolicyReplay
 from auditor.replay.segment_checks import SegmentOutcome, read_again
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
@@ -60,6 +61,9 @@ DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {"crc_ok
 def read_copy(task: CopyTask) -> CopyFacts:
     """Reads, checks and replays one copy."""
     return CopyReader(task).run()
+
+
+Part = Chunk | PackedChunk | SegmentOutcome  # of a segment
 
 
 class Listener(Protocol):
@@ -87,7 +91,7 @@ class CopyReader:
     """
 
     def __init__(
-        self, task: CopyTask, segments: Callable[[int], Iterator[Chunk | SegmentOutcome]] | None = None,
+        self, task: CopyTask, segments: Callable[[int], Iterator[Part]] | None = None,
         small: ReadsSmall = read_file,
     ) -> None:  # fmt: skip
         copy = task.copy
@@ -240,11 +244,21 @@ class CopyReader:
         self.bytes["bytes_total"] += segment.size
         before = len(self.facts.errors)
         for part in self.segments(number):
-            if isinstance(part, Chunk):
-                self._chunk(segment, part)
-            else:
+            if isinstance(part, SegmentOutcome):
                 self._outcome(number, part, before, after)
+            elif isinstance(part, Chunk):
+                self._chunk(segment, part)
+            elif not self._takes(part.stretch):
+                self._chunk(segment, part.chunk())
         self._txn_index(number, segment)
+
+    def _takes(self, stretch: Stretch | None) -> bool:
+        """Takes the batches of a chunk all at once; False where nobody may: somebody looks at each."""
+        each = len(self.listeners) > 1 or self.internal is not None or isinstance(self.facts.digests, PackedColumns)
+        if stretch is None or each or not self.audit.take_stretch(stretch):
+            return False
+        self.bytes["bytes_decoded"] += int(stretch.sums["bytes"][0])
+        return True
 
     def _outcome(self, number: int, outcome: SegmentOutcome, before: int, after: int) -> None:
         """Ends a segment; ``before``: errors noted before it, behind which those of its indexes stand."""

@@ -73,10 +73,7 @@ class _SharedChunks:
         self.key = key  # now that all of them are here
 
     def _again(self) -> Iterator[Chunk]:
-        for pack in self.packs:
-            chunk = unpacked(pack)
-            assert isinstance(chunk, Chunk)
-            yield chunk
+        return map(unpacked, self.packs)
 
 
 class _SharedFiles:

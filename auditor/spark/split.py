@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.connectors import gate
-from auditor.connectors.codec.segment import Chunk
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.plan import segment_tasks, spread
-from auditor.replay.chunks import PackedRow, SegmentTask, read_packed, unpacked
+from auditor.replay.chunks import PackedChunk, PackedRow, SegmentTask, read_packed, unpacked_row
 from auditor.replay.copy_reader import CopyReader, read_copy
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.segment_checks import SegmentOutcome
@@ -82,17 +81,17 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
             yield copies[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
 
 
-def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[Chunk | SegmentOutcome]]:
+def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[PackedChunk | SegmentOutcome]]:
     """What :class:`CopyReader` asks for what is in its segments, from rows that come in the order of the log."""
     segments = itertools.groupby(rows, itemgetter(1))
 
-    def parts(number: int) -> Iterator[Chunk | SegmentOutcome]:
+    def parts(number: int) -> Iterator[PackedChunk | SegmentOutcome]:
         found, mine = next(segments)
         if found != number:
             raise RuntimeError(f"segment {number} of a replica did not arrive, but {found} did")
-        part: Chunk | SegmentOutcome | None = None
+        part: PackedChunk | SegmentOutcome | None = None
         for row in mine:
-            part = unpacked(row[3])
+            part = unpacked_row(row[3])
             yield part
         if not isinstance(part, SegmentOutcome):
             raise RuntimeError(f"the end of segment {number} of a replica did not arrive")

@@ -26,7 +26,7 @@ from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.chunks import PackedRow, packed, read_chunks, read_packed, unpacked
+from auditor.replay.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_row
 from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.segment_checks import SegmentOutcome
@@ -204,7 +204,7 @@ def test_a_segment_that_kills_its_reader_is_refused_by_name() -> None:
     crashing = replace(task, place=CrashingPlace(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
     ((copy, number, chunk, data),) = next(read_apart(plan.segment_tasks([crashing])[:1], list_packed))
     assert (copy, number, chunk) == (0, 0, 0)
-    outcome = unpacked(data)
+    outcome = unpacked_row(data)
     assert isinstance(outcome, SegmentOutcome)
     said = DecodeError(file, 0, task.copy.segments[0].size, "unreadable", "reading it ends the process: SIGSEGV")
     assert outcome.unopened == said
