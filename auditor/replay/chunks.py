@@ -1,7 +1,7 @@
 """The chunks of a segment, read from its file, or packed so that one process may read them and another replay them.
 
-Packed are compressed differences from batch to batch (:mod:`auditor.facts.packed`): about 9 bytes a batch of a few
-producers, some 23 of many, where a row as the replay reads it has 136. Payload is never in it.
+Packed (:mod:`auditor.facts.packed_table`) a batch of a few producers takes a byte, and 3 or 4 more where checksums are
+wanted, where a row as the replay reads it has 136 bytes. Payload is never in it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, RecordSummary
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import FLAW_CRC, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, before, read_segment
 from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file, read_file
-from auditor.facts.packed import packed_column, unpacked_column
+from auditor.facts.packed_table import packed_table, unpacked_table
 from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.plain_stretch import Stretch, summed_up
@@ -104,6 +105,8 @@ def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
     task = part.task
     headers_wanted = task.records or task.digests or bool(task.policies)
     for number, item in enumerate(read_checked(task, part.number)):
+        if isinstance(item, Chunk) and not task.digests:
+            _forget_checksums(item.rows)
         row = packed_row(item, summed=not headers_wanted)
         for copy, segment in ((part.copy, part.number), *part.also):
             yield copy, segment, number, row
@@ -125,18 +128,24 @@ def unpacked_row(data: bytes | pa.Buffer) -> PackedChunk | SegmentOutcome:
 
 def packed(chunk: Chunk) -> bytes:
     """A chunk without raw bytes. Cost: some 40 ns a batch."""
-    columns = [*np.ascontiguousarray(chunk.rows.T), *(chunk.summary or ())]
+    summary = None if chunk.summary is None else packed_table(np.stack(chunk.summary, axis=1, dtype=np.int64))
     return pickle.dumps(
-        ([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end, chunk.next_offset), 5
+        (packed_table(chunk.rows), chunk.errors, chunk.body_errors, summary, chunk.end, chunk.next_offset), 5
     )
 
 
 def unpacked(data: bytes) -> Chunk:
     """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
-    found, errors, body_errors, end, following = pickle.loads(data)
-    columns = np.empty((len(found), found[0][2]), np.int64)
-    for column, of_column in zip(columns, found, strict=True):
-        unpacked_column(of_column, column)
-    rows, rest = columns[: len(BATCH_DTYPES)], columns[len(BATCH_DTYPES) :]
-    summary = RecordSummary(*(c.astype(t) for c, t in zip(rest, DTYPES, strict=True))) if len(rest) else None
-    return Chunk(np.ascontiguousarray(rows.T), errors, body_errors, summary, None, end, next_offset=following)
+    rows, errors, body_errors, found, end, following = pickle.loads(data)
+    summary = None
+    if found is not None:
+        columns = zip(unpacked_table(found).T, DTYPES, strict=True)
+        summary = RecordSummary(*(np.ascontiguousarray(column, dtype) for column, dtype in columns))
+    return Chunk(unpacked_table(rows), errors, body_errors, summary, None, end, next_offset=following)
+
+
+def _forget_checksums(rows: np.ndarray) -> None:
+    """Leaves those that the replay asks for: of batches that are broken, or that begin at sequence 0 and may be there
+    twice (:mod:`auditor.replay.sequences`). Nothing compresses the others."""
+    asked = (rows[:, walking.FLAWS] & FLAW_CRC != 0) | (rows[:, walking.BASE_SEQUENCE] == 0)
+    rows[~asked, walking.CRC] = 0
