@@ -167,6 +167,15 @@ class PackedColumns:
         self.size += sum(len(data) for *_, data in self.pieces[-1])
         self.waiting = []
 
+    def append(self, more: PackedColumns) -> None:
+        """The rows of another one of the same columns behind those of this one."""
+        if more.pieces:
+            self.pack()
+            self.pieces += more.pieces
+            self.size += more.size
+        for rows in more.waiting:
+            self.add(rows)
+
     def __len__(self) -> int:
         """Columns; none where nothing was added, not even no rows."""
         return len(self.dtypes) if self.pieces or self.waiting else 0

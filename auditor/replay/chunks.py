@@ -1,7 +1,7 @@
 """The chunks of a segment, read from its file, or packed so that one process may read them and another replay them.
 
-Packed (:mod:`auditor.facts.packed_table`) a batch of a few producers takes a byte, and 3 or 4 more where checksums are
-wanted, where a row as the replay reads it has 136 bytes. Payload is never in it.
+Packed (:mod:`auditor.facts.packed_table`) a batch of a few producers takes a byte or less, where a row as the replay
+reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, before, read_segment
@@ -24,6 +24,7 @@ from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file, read_file
 from auditor.facts.packed_table import packed_table, unpacked_table
+from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.plain_stretch import Stretch, summed_up
@@ -61,7 +62,8 @@ def shared_key(task: CopyTask, number: int) -> Hashable | None:
         return None
     judged = (log_start_of(task), intact_from(task)) if task.records else None
     until = behind[0].base_offset if behind else -1
-    return segment.place, segment.name, segment.index, segment.timeindex, until, judged, task.records, task.limits
+    wanted = task.records, task.digests, task.limits
+    return segment.place, segment.name, segment.index, segment.timeindex, until, judged, *wanted
 
 
 def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
@@ -103,10 +105,10 @@ class PackedChunk(NamedTuple):
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
     """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
     task = part.task
-    headers_wanted = task.records or task.digests or bool(task.policies)
+    headers_wanted = task.records or bool(task.policies)
     for number, item in enumerate(read_checked(task, part.number)):
-        if isinstance(item, Chunk) and not task.digests:
-            _forget_checksums(item.rows)
+        if isinstance(item, Chunk):
+            _forget_checksums(as_records(item.rows))
         row = packed_row(item, summed=not headers_wanted)
         for copy, segment in ((part.copy, part.number), *part.also):
             yield copy, segment, number, row
@@ -144,8 +146,11 @@ def unpacked(data: bytes) -> Chunk:
     return Chunk(unpacked_table(rows), errors, body_errors, summary, None, end, next_offset=following)
 
 
-def _forget_checksums(rows: np.ndarray) -> None:
+@kernel
+def _forget_checksums(batches: np.ndarray) -> None:
     """Leaves those that the replay asks for: of batches that are broken, or that begin at sequence 0 and may be there
     twice (:mod:`auditor.replay.sequences`). Nothing compresses the others."""
-    asked = (rows[:, walking.FLAWS] & FLAW_CRC != 0) | (rows[:, walking.BASE_SEQUENCE] == 0)
-    rows[~asked, walking.CRC] = 0
+    for at in range(len(batches)):
+        batch = batches[at]
+        if not batch.flaws & FLAW_CRC and batch.base_sequence != 0:
+            batch.crc = 0

@@ -19,7 +19,6 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.checkpoint import (
     EpochStart,
     decode_leader_epochs,
@@ -46,16 +45,9 @@ from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
 from auditor.replay.plain_stretch import Stretch
 from auditor.replay.policy_replay import PolicyReplay
-from auditor.replay.segment_checks import SegmentOutcome, read_again
+from auditor.replay.segment_checks import DIGEST, SegmentOutcome, read_again
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 from auditor.replay.snapshot_chain import Stored
-
-DIGESTED = [
-    walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
-    walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,
-    walking.MAX_TIMESTAMP,
-]  # fmt: skip
-DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {"crc_ok": np.dtype(bool)}
 
 
 def read_copy(task: CopyTask) -> CopyFacts:
@@ -254,7 +246,7 @@ class CopyReader:
 
     def _takes(self, stretch: Stretch | None) -> bool:
         """Takes the batches of a chunk all at once; False where nobody may: somebody looks at each."""
-        each = len(self.listeners) > 1 or self.internal is not None or isinstance(self.facts.digests, PackedColumns)
+        each = len(self.listeners) > 1 or self.internal is not None
         if stretch is None or each or not self.audit.take_stretch(stretch):
             return False
         self.bytes["bytes_decoded"] += int(stretch.sums["bytes"][0])
@@ -264,6 +256,8 @@ class CopyReader:
         """Ends a segment; ``before``: errors noted before it, behind which those of its indexes stand."""
         self.facts.scans.append(outcome.scan)
         self.facts.errors[before:before] = outcome.errors
+        if isinstance(self.facts.digests, PackedColumns) and outcome.digests is not None:
+            self.facts.digests.append(outcome.digests)
         for name, count in outcome.bytes.items():
             self.bytes[name] += count
         if outcome.unopened is not None:
@@ -279,9 +273,6 @@ class CopyReader:
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
         self.bytes["bytes_decoded"] += int(chunk.rows[:, walking.SIZE].sum())
-        if isinstance(self.facts.digests, PackedColumns):
-            crc_ok = chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0
-            self.facts.digests.add(np.vstack([chunk.rows[:, DIGESTED].T, crc_ok]))
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
         at = records.Bounds(

@@ -121,7 +121,7 @@ def _goes_on(batch: np.record, at: int, stretch: Stretch, slots: np.ndarray, use
         mine.first_time = mine.last_time = batch.max_timestamp
         used += 1
     mine = stretch.producers[slots[slot]]
-    expected = (mine.first_sequence + mine.sequences) % SEQUENCES
+    expected = (mine.first_sequence + mine.sequences) & (SEQUENCES - 1)
     if batch.producer_epoch != mine.epoch or batch.base_sequence != expected:
         return -1
     length = batch.last_offset - batch.base_offset

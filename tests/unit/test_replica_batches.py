@@ -10,7 +10,7 @@ import pytest
 
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
-from auditor.replay.copy_reader import DIGEST
+from auditor.replay.segment_checks import DIGEST
 from auditor.rules import pairs as comparing
 from auditor.rules.pairs import Pair, pairs, row_of
 from auditor.rules.replica_batches import ReplicaBatches
