@@ -19,6 +19,7 @@ from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.internal_rows import TABLES
 from auditor.connectors.inventory import discover
 from auditor.connectors.storage import Place
+from auditor.facts import packed as facts_packed
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
@@ -170,7 +171,11 @@ DAMAGE = {
 
 @pytest.mark.parametrize("place", [0, 5, -1], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_the_same_in_parts(damage: Callable[[Path], None], place: int, tmp_path: Path) -> None:
+def test_damage_is_the_same_in_parts(
+    damage: Callable[[Path], None], place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "ROWS", 3)
+    monkeypatch.setattr(facts_packed, "PIECE", 20)  # rows; a segment has some 40
     corpora.copy("lively-40", tmp_path)
     (task,) = [t for t in tasks_below(tmp_path) if t.copy.folder == "shop.short-0"]
     before = read_copy(task)
