@@ -207,11 +207,10 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, time: i
 def _cached_offset(producers: model.Producers, producer_id: int, first: int) -> int:
     """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
     row = model.find(producers, producer_id)
-    for age in range(producers.cached[row]):
-        at = model.cached_slot(producers, row, age)
-        delta = producers.offset_delta[row, at]
-        if (producers.last_sequence[row, at] - first) % SEQUENCES <= delta:
-            return producers.last_offset[row, at] - delta
+    for age in range(producers.entries[row].cached):
+        cached = producers.rings[row, model.cached_slot(producers, row, age)]
+        if (cached.last_sequence - first) % SEQUENCES <= cached.offset_delta:
+            return cached.last_offset - cached.offset_delta
     return -1
 
 
