@@ -178,13 +178,13 @@ def find(p: Producers, producer_id: int) -> int:
 
 
 @kernel
-def find_many(p: Producers, batches: np.ndarray, start: int, stop: int, rows: np.ndarray) -> None:
-    """Rows of the producers of batches [start, stop), the first at 0; -1 where unknown.
+def find_many(p: Producers, batches: np.ndarray, rows: np.ndarray) -> None:
+    """Fills ``rows`` with those of the producers of batches; -1 where unknown.
 
     No look-up waits for the one before: the processor fetches what several of them need from memory at once.
     """
-    for at in range(start, stop):
-        rows[at - start] = find(p, batches[at].producer_id)
+    for k in range(len(batches)):
+        rows[k] = find(p, batches[k].producer_id)
 
 
 @kernel

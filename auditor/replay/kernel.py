@@ -220,14 +220,13 @@ def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
     ``ensure_room`` must have made room for ``stop - start`` producers.
     """
-    progress, rows, at = replay.log.progress[0], replay.rows, start
-    while at < stop:
-        behind = min(at + len(rows), stop)
-        model.find_many(replay.producers, batches, at, behind, rows)
-        for k in range(at, behind):
+    progress, found = replay.log.progress[0], replay.found
+    for at in range(start, stop, len(found)):
+        next_ones = batches[at : min(at + len(found), stop)]
+        model.find_many(replay.producers, next_ones, found)
+        for k in range(len(next_ones)):
             no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
             if no_event or progress.transactions >= len(replay.transactions):
-                return k
-            _batch(replay, batches[k], rows[k - at])
-        at = behind
+                return at + k
+            _batch(replay, next_ones[k], found[k])
     return stop

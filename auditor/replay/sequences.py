@@ -177,10 +177,11 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, time: i
     """A batch of the epoch that the producer's batch before had, with ``length`` sequences."""
     live, events, first, epoch = replay.live[row], replay.log.events, batch.base_sequence, batch.producer_epoch
     run_next = (live.run_start + live.run_length) % SEQUENCES
-    expected = model.next_sequence(live.data_last_sequence)
     if first == run_next and live.run_length + length < SEQUENCES:
         live.run_length += length
-    elif first == 0 and live.data_last_sequence != MAX_SEQUENCE:
+        return
+    expected = model.next_sequence(live.data_last_sequence)
+    if first == 0 and live.data_last_sequence != MAX_SEQUENCE:
         if _same_bytes(batch, replay.born[row]):
             event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
             event.stored_base_offset = replay.born[row].zero_base_offset

@@ -128,7 +128,7 @@ class Replay(NamedTuple):
     open: np.ndarray  # TRANSACTION, by slot
     queue: np.ndarray  # QUEUE
     runs: np.ndarray  # RUN
-    rows: np.ndarray  # int32, of the producers of the batches that come next
+    found: np.ndarray  # int32, rows of the producers of the batches that come next
 
     @property
     def progress(self) -> np.void:
@@ -164,7 +164,7 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
         open=np.zeros(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
-        rows=np.empty(FOUND_AT_ONCE, np.int32),
+        found=np.empty(FOUND_AT_ONCE, np.int32),
     )  # fmt: skip
 
 
