@@ -193,14 +193,14 @@ def _is_as_before(replay: Replay, mine: np.record) -> bool:
     """Whether :mod:`auditor.replay.sequences` would have nothing to say of any of a producer's batches, nor a
     transaction be touched."""
     row = model.find(replay.producers, mine.producer_id)
-    if row < 0 or replay.producers.last_sequence.shape[1] != TAIL:
+    if row < 0 or replay.producers.rings.shape[1] != TAIL:
         return False
     live, limit, epoch = replay.live[row], replay.log.params[0].expiration_ms, mine.epoch
     if live.batches == 0 or live.open_slot >= 0 or live.active_timestamp < 0 or live.active_timestamp > FAR_MS:
         return False
     if epoch != live.data_epoch or epoch != live.max_data_epoch or epoch != live.max_epoch:
         return False
-    if epoch != replay.producers.epoch[row]:
+    if epoch != replay.producers.entries[row].epoch:
         return False
     follows = mine.first_sequence == (live.run_start + live.run_length) % SEQUENCES
     if not follows or live.run_length + mine.sequences >= SEQUENCES:
@@ -214,18 +214,18 @@ def _take_producer(replay: Replay, stretch: Stretch, number: int) -> None:
     """What a producer's batches leave, as ``kernel._data`` leaves it of each."""
     mine, log = stretch.producers[number], replay.log
     row = model.find(replay.producers, mine.producer_id)
-    live, producers, progress = replay.live[row], replay.producers, log.progress[0]
+    live, entry, progress = replay.live[row], replay.producers.entries[row], log.progress[0]
     if log.params[0].expiration_ms > 0:
         live.max_idle_ms = max(live.max_idle_ms, mine.gap_ms, mine.first_time - live.active_timestamp)
     passed = max(0, mine.batches - TAIL)
-    producers.newest[row] = (producers.newest[row] + passed) % TAIL
+    entry.newest = (entry.newest + passed) % TAIL
     for k in range(passed, mine.batches):
         newest = stretch.newest[number, k % TAIL]
         model.remember_batch(
-            producers, row, newest.last_sequence, newest.last_offset, newest.offset_delta, mine.last_time
+            replay.producers, row, newest.last_sequence, newest.last_offset, newest.offset_delta, mine.last_time
         )
     last = stretch.newest[number, (mine.batches - 1) % TAIL]
-    producers.last_timestamp[row] = mine.last_time
+    entry.last_timestamp = mine.last_time
     live.run_length += mine.sequences
     live.batches += mine.batches
     live.records += mine.sequences
