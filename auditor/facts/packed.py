@@ -151,10 +151,12 @@ class PackedColumns:
         self.pieces: list[list[Packed]] = []
         self.waiting: list[np.ndarray] = []
         self.size = 0  # bytes of the pieces
+        self.rows = 0
 
     def add(self, rows: np.ndarray) -> None:
         """More rows: an array with a column to each line."""
         self.waiting.append(rows)
+        self.rows += rows.shape[1]
         if sum(r.shape[1] for r in self.waiting) >= PIECE:
             self.pack()
 

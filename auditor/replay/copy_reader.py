@@ -19,7 +19,6 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.checkpoint import (
     EpochStart,
     decode_leader_epochs,
@@ -34,10 +33,10 @@ from auditor.connectors.names import QUORUM_STATE
 from auditor.connectors.storage import Place, read_file, read_head
 from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
-from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
+from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.transaction_rows import ABORTED
+from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
-from auditor.replay import resume_point
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import read_chunks
@@ -50,12 +49,6 @@ from auditor.replay.recovery_scan import RecoveryScan
 from auditor.replay.snapshot_chain import Stored
 
 SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
-DIGESTED = [
-    walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
-    walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,
-    walking.MAX_TIMESTAMP,
-]  # fmt: skip
-DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {"crc_ok": np.dtype(bool)}
 
 
 def read_copy(task: CopyTask) -> CopyFacts:
@@ -114,7 +107,7 @@ class CopyReader:
             task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
             folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start_known, digests=PackedColumns(DIGEST) if task.digests else {},
+            log_start_known=task.log_start_known, digests=batch_headers.begun(task),
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.facts.log_start = self.bounds.log_start
@@ -208,8 +201,8 @@ class CopyReader:
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
-        if isinstance(facts.digests, PackedColumns) and facts.digests:
-            facts.digests.pack()
+        if not isinstance(facts.digests, dict) and facts.digests:
+            batch_headers.finished(facts.digests, self.task)
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
@@ -322,9 +315,9 @@ class CopyReader:
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk, checks: IndexChecks) -> None:
         self.bytes["bytes_decoded"] += int(chunk.rows[:, walking.SIZE].sum())
-        if isinstance(self.facts.digests, PackedColumns):
-            crc_ok = chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0
-            self.facts.digests.add(np.vstack([chunk.rows[:, DIGESTED].T, crc_ok]))
+        if not isinstance(self.facts.digests, dict):
+            number = len(self.facts.segments) - 1
+            self.facts.digests = batch_headers.added(self.facts.digests, chunk.rows, number, self.task)
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
         found: list[np.ndarray] = []

@@ -1,0 +1,113 @@
+"""What a replica leaves to be compared with the others by: its batches' headers, packed, or their sums where they are
+many ([decision 16](docs/decisions/016-replicas-by-sums.md)).
+
+The headers of a small log are kept, so that nothing is read twice. Those of a long one are summed
+(:mod:`auditor.facts.batch_sums`) and dropped, and :class:`SegmentHeaders` reads the few that are asked for again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from auditor.base.errors import DecodeError
+from auditor.base.limits import Limits
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
+from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.segment import read_segment
+from auditor.connectors.storage import REFUSED, Place, open_file, problem
+from auditor.facts.batch_sums import SUMMED, BatchSums, places_in
+from auditor.facts.packed import PackedColumns
+from auditor.replay.copy_task import CopyTask
+
+MOST_KEPT = 1_000_000  # batches of a replica whose headers are kept, in 10 to 17 MB
+DIGESTED = [
+    walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
+    walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,
+    walking.MAX_TIMESTAMP,
+]  # fmt: skip
+DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {
+    "crc_ok": np.dtype(bool), "segment": np.dtype(np.int32),
+}  # fmt: skip
+AT = places_in(BatchColumns._fields)
+Headers = PackedColumns | BatchSums
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeaders:
+    """Reads headers of a replica again, as :class:`auditor.facts.batch_sums.HeaderFiles`. ``segments``: name, base
+    offset and size in bytes of each as listed."""
+
+    place: Place
+    segments: tuple[tuple[str, int, int], ...]
+    limits: Limits
+
+    def read(
+        self, number: int, start: int, stop: int | None, lowest: int
+    ) -> Iterator[dict[str, np.ndarray] | DecodeError]:
+        """The batches of a segment that begin between two bytes. Cost: a pass over these bytes, checksums included."""
+        name, base, size = self.segments[number]
+        f = open_file(self.place, name)
+        if isinstance(f, DecodeError):
+            yield f._replace(file=name)
+            return
+        behind = self.segments[number + 1 : number + 2]
+        below = offset_range(base, behind[0][1] if behind else -1)[1]
+        with contextlib.closing(f):
+            try:
+                for chunk in read_segment(
+                    f, size, file=name, start=start, stop=stop, limits=self.limits, offsets=(lowest, below)
+                ):
+                    yield columns_of(chunk.rows, number)
+            except REFUSED as error:
+                yield problem(name, error)._replace(file=name)
+
+    def size(self, number: int) -> int:
+        """Bytes of a segment as it was listed."""
+        return self.segments[number][2]
+
+
+def columns_of(rows: np.ndarray, segment: int) -> dict[str, np.ndarray]:
+    """The columns that are kept of a walk's rows."""
+    lines = zip(_lines(rows, segment), DIGEST.items(), strict=True)
+    return {name: line.astype(dtype) for line, (name, dtype) in lines}
+
+
+def _lines(rows: np.ndarray, segment: int) -> np.ndarray:
+    """A line a column of :data:`DIGEST`."""
+    crc_ok = rows[:, walking.FLAWS] & FLAW_CRC == 0
+    return np.vstack([rows[:, DIGESTED].T, crc_ok, np.full(len(rows), segment, np.int64)])
+
+
+def begun(task: CopyTask) -> PackedColumns | dict[str, np.ndarray]:
+    """What is kept of a replica before its first batch; nothing where there is none to compare it with."""
+    return PackedColumns(DIGEST) if task.digests else {}
+
+
+def added(kept: Headers, rows: np.ndarray, segment: int, task: CopyTask) -> Headers:
+    """What is kept once a walk's rows of a segment have come.
+
+    Of a log that is partly in remote storage all headers are kept: to read them again would be a second download.
+    """
+    if isinstance(kept, BatchSums):
+        kept.add(np.ascontiguousarray(rows), AT, FLAW_CRC, segment)
+        return kept
+    kept.add(_lines(rows, segment))
+    if kept.rows <= MOST_KEPT or any(one.place is not None for one in task.copy.segments):
+        return kept
+    sums = BatchSums(task.digests)
+    for number in range(kept.piece_count()):
+        sums.add_columns(kept.piece(number, SUMMED))
+    return sums
+
+
+def finished(kept: Headers, task: CopyTask) -> None:
+    """Puts what is kept to rest when the last batch has come."""
+    kept.pack()
+    if isinstance(kept, BatchSums):
+        segments = tuple((segment.name, segment.base_offset, segment.size) for segment in task.copy.segments)
+        kept.files = SegmentHeaders(task.place, segments, task.limits)
