@@ -6,7 +6,7 @@ cleaned since. Then nothing follows for the batches there, and an error says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,21 +63,20 @@ class HeadersAgain:
         """One of them."""
         self._errors.setdefault((error.file, error.reason), error)
 
-    def between(self, low: int, high: int, *, evidence: bool = False) -> Columns:
-        """All columns of the batches of some ranges, the last one included. Cost: reading what lies there, once more
-        where damage hides where a batch begins. Errors: :class:`Unknown`."""
+    def between(self, low: int, high: int, names: Sequence[str] = (), *, evidence: bool = False) -> Columns:
+        """Columns (all, where none is named) of the batches of some ranges, the last one included. Cost: reading what
+        lies there, once more where damage hides where a batch begins. Errors: :class:`Unknown`."""
         wanted = self.ranges[low : high + 1]
         if wanted["batches"].sum() > MOST_AT_ONCE:
             raise Unknown(limited=True)
         for whole in (False, True):
-            parts = list(self._walk(low, high, evidence, whole=whole))
-            if not parts:
-                continue
-            rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             again = BatchSums(self.sums.key, self.sums.shift)
-            again.add_columns(rows)
+            parts = []
+            for rows in self._walk(low, high, evidence, whole=whole):
+                again.add_columns(rows)
+                parts.append({name: rows[name] for name in names or rows})
             if again.ordered and np.array_equal(again.ranges, wanted):
-                return rows
+                return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         file = self.copy.segments[int(wanted[0]["segment"])]
         detail = "changed while it was read: its batches are not compared with those of other replicas"
         self.note(DecodeError(file, int(wanted[0]["position"]), -1, "vanished", f"{detail} from offset "

@@ -118,7 +118,7 @@ class ReplicaBatches:
             and (first is None or place + 1 == len(self.starts) or self.starts[place + 1] > first)
         ]
         if self.sums is not None and self.again is not None and places:
-            pieces = [self.again.between(places[0], places[-1])]
+            pieces = [self.again.between(places[0], places[-1], NAMES)]
         else:
             pieces = [self._rows(place, NAMES) for place in places]
         found = []

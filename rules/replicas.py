@@ -218,8 +218,8 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         f"below their high watermark {pair.high}: they differ in {', '.join(fields)}"
         if lost is None
         else f"under leader epochs {ours['partition_leader_epoch']} and "
-        f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']} that "
-        "a leader had appended are lost to the cluster"
+        f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']}"
+        f"{' at least' if pair.until is not None else ''} that a leader had appended are lost to the cluster"
         + (", never committed, since every election since was clean" if severity == "warning" else "")
     )
     return log.finding(
