@@ -28,6 +28,7 @@ U64 = np.uint64
 BASE_OFFSET, LAST_OFFSET, CRC, LEADER_EPOCH, PRODUCER, PRODUCER_EPOCH, SEQUENCE, MAGIC, CRC_OK, POSITION = range(10)
 _AT = np.arange(10)
 KEY_BYTES = 16
+MOST_KEPT = 1_000_000  # batches of a replica whose headers are kept, in 10 to 17 MB; more are summed
 SHIFT = 14  # a range is of 2^14 offsets, or of more where a log has many
 MAX_RANGES = 65_536
 MAX_RUNS = 65_536  # of leader epochs

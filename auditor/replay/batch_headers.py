@@ -20,11 +20,10 @@ from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, Batch
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.storage import REFUSED, Place, open_file, problem
-from auditor.facts.batch_sums import SUMMED, BatchSums, places_in
+from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, places_in
 from auditor.facts.packed import PackedColumns
 from auditor.replay.copy_task import CopyTask
 
-MOST_KEPT = 1_000_000  # batches of a replica whose headers are kept, in 10 to 17 MB
 DIGESTED = [
     walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
     walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,

@@ -8,15 +8,17 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from auditor.facts.batch_sums import BatchSums
+from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay import batch_headers
 from auditor.rules import pairs
 from auditor.rules.headers_again import FOR_EVIDENCE, Allowance
 from tests import corpora, segments
-from tests.facts import opened
+from tests.facts import here, opened
 
 NAMES = [*corpora.names(), *corpora.campaigns()]
 COUNT, RECORDS, IN_SEGMENT = 240, 3, 100  # of a log: batches, records of each, batches of a segment
@@ -250,3 +252,17 @@ def test_a_limit_is_named_and_the_audit_incomplete(tmp_path: Path, monkeypatch: 
     (error,) = [e for _, e in audit.unread() if "replicas" in e.detail]
     assert error.reason == "limit"
     assert audit.exit_code() == 3
+
+
+def test_of_a_store_headers_are_read_again_as_of_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 1, sound())
+    write(tmp_path, 2, other_records(150))
+    expected = findings(opened(tmp_path))
+    store = fsspec.filesystem("memory")
+    store.put(str(tmp_path), "/long-replicas", recursive=True)
+    summed(monkeypatch)
+    try:
+        audit = Audit(AuditOptions(("memory://long-replicas",), Path()), here())
+        assert findings(audit) == expected
+    finally:
+        store.rm("/long-replicas", recursive=True)
