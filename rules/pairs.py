@@ -41,7 +41,8 @@ class Pair:
     ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
     ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
     lineage), ``lost_epoch`` the leader epoch under which the copy has batches there. ``until``: where the comparison
-    ended for a limit's sake, None where it did not.
+    ended for a limit's sake, None where it did not; ``undecided``: not all of it was compared, for that or since
+    batches had to be read again and could not.
     """
 
     copy: CopyFacts
@@ -54,6 +55,7 @@ class Pair:
     forked_at: int = -1
     lost_epoch: int = -1
     until: int | None = None
+    undecided: bool = False
     gaps: list[Gap] = field(default_factory=list)
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
@@ -136,9 +138,11 @@ def _compare(log: LogView, copy: CopyFacts) -> Pair:
     pair = Pair(copy, leader, low, min(watermark(leader), watermark(copy)))
     lineage = Lineage(_lineage(leader, batches_of(log, leader)), low)
     try:
-        ours, theirs, pair.until = apart(batches_of(log, copy), batches_of(log, leader), lineage)
-    except Unknown:  # what of is among the errors
+        ours, theirs, pair.until, unread = apart(batches_of(log, copy), batches_of(log, leader), lineage)
+    except Unknown:  # why is among the errors
+        pair.undecided = True
         return pair
+    pair.undecided = unread or pair.until is not None
     _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
     differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
     odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]

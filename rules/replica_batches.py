@@ -10,6 +10,7 @@ offsets is in the pieces or ranges that hold it. A log whose batches overlap or 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 from collections.abc import Iterator
@@ -111,12 +112,8 @@ class ReplicaBatches:
         """NAMES of the batches whose base offset is at or above one offset and below another; None: of all there."""
         if self._unknown:
             raise Unknown
-        places = [
-            place
-            for place, start in enumerate(self.starts)
-            if (until is None or start < until)
-            and (first is None or place + 1 == len(self.starts) or self.starts[place + 1] > first)
-        ]
+        begin = 0 if first is None else self._place(first)
+        places = range(begin, len(self.starts) if until is None else bisect.bisect_left(self.starts, until))
         if self.sums is not None and self.again is not None and places:
             pieces = [self.again.between(places[0], places[-1], NAMES)]
         else:
@@ -139,13 +136,13 @@ class ReplicaBatches:
             yield {name: rows[name][inside] for name in names}
 
     def _ranges(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
-        last = len(self.starts) if until is None else int(np.searchsorted(self.starts, until))
+        last = len(self.starts) if until is None else bisect.bisect_left(self.starts, until)
         with contextlib.suppress(Unknown):
             for place in range(self._place(first), last):
                 yield self._rows(place, names)
 
     def _place(self, offset: int) -> int:
-        return max(0, int(np.searchsorted(self.starts, offset, side="right")) - 1)
+        return max(0, bisect.bisect_right(self.starts, offset) - 1)
 
     def start_of(self, offset: int) -> int | None:
         """The base offset of :meth:`row_of`, where nothing is out of order; None if there is none."""

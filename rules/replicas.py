@@ -116,7 +116,8 @@ def _unclean(log: LogView, election: Election) -> Finding:
     # Only a copy that has not followed the new leader yet can show what there was.
     as_it_was = pair if pair is not None and pair.copy.last_leader_epoch < election.leader_epoch else None
     lost = _lost(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
-    whole = as_it_was is not None and lost is None and begins is not None and as_it_was.copy.log_end <= begins
+    compared = None if as_it_was is None or as_it_was.undecided else as_it_was
+    whole = compared is not None and lost is None and begins is not None and compared.copy.log_end <= begins
     severity, meaning = _harm(election, lost, whole=whole)
     return log.finding(
         "unclean-election",

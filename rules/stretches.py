@@ -65,26 +65,26 @@ class Lineage:
 
 class Apart(NamedTuple):
     """Batches of both; column ``batches`` says for how many a row stands. ``until``: the offset up to which they were
-    compared, None for all."""
+    compared, None for all; ``undecided``: whether some below it were not, since they could not be read again."""
 
     ours: Columns
     theirs: Columns
     until: int | None = None
+    undecided: bool = False
 
 
 def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apart:
     """The batches to compare, all of both where either is out of order. What lies below ``lineage.low`` is not
     compared. Errors: :class:`Unknown` where they would have to be read again and cannot."""
     if not (ours.ordered and theirs.ordered):
-        return Apart(_each(ours.between(None, None)), _each(theirs.between(None, None)))
+        return _whole(ours, theirs)
     key = next((one.sums.key for one in (ours, theirs) if one.sums is not None), b"")
-    starts = [start for one in (ours, theirs) if (start := one.start_of(lineage.low)) is not None]
-    first = min([lineage.low, *starts])
+    first = min(_start(ours, lineage.low), _start(theirs, lineage.low))
     if key:
         a, b = ours.summed(key), theirs.summed(key)
         if a.ordered and b.ordered:
             return _by_sums(ours, theirs, a, b, first, lineage)
-        return Apart(_each(ours.between(None, None)), _each(theirs.between(None, None)))
+        return _whole(ours, theirs)
     cuts = [first, *(start for start in theirs.starts if start > first), None]
     parts = [
         thinned(ours.between(low, high), theirs.between(low, high), lineage) for low, high in itertools.pairwise(cuts)
@@ -92,10 +92,29 @@ def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apa
     return _put_together(parts)
 
 
-def _put_together(parts: list[tuple[Columns, Columns]], until: int | None = None) -> Apart:
+def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> Apart:
+    try:
+        return Apart(_each(ours.between(None, None)), _each(theirs.between(None, None)))
+    except Unknown as why:
+        if why.limited:
+            _limit(ours, theirs, 0)
+        raise
+
+
+def _start(batches: ReplicaBatches, low: int) -> int:
+    """Where the batch begins that holds an offset; that offset where this cannot be known, for then nothing is compared
+    there."""
+    try:
+        start = batches.start_of(low)
+    except Unknown:
+        return low
+    return low if start is None else min(low, start)
+
+
+def _put_together(parts: list[tuple[Columns, Columns]], until: int | None = None, *, undecided: bool = False) -> Apart:
     none = {name: np.empty(0, np.int64) for name in (*NAMES, "batches")}
     parts = [(none, none), *parts]
-    return Apart(joined([here for here, _ in parts]), joined([there for _, there in parts]), until)
+    return Apart(joined([here for here, _ in parts]), joined([there for _, there in parts]), until, undecided)
 
 
 def _each(rows: Columns) -> Columns:
@@ -141,7 +160,7 @@ def _by_sums(
     kinds = _kinds(mine, other, lineage.may_leave(a.runs, mine), first, lineage.low)
     kinds[numbers < first >> shift] = BELOW
     parts: list[tuple[Columns, Columns]] = []
-    held = 0
+    held, undecided = 0, False
     none = _row(0, 0, 0)
     for start, stop in _groups(kinds, mine["batches"] + other["batches"]):
         batches = [int(rows["batches"][start:stop].sum()) for rows in (mine, other)]
@@ -164,10 +183,11 @@ def _by_sums(
             except Unknown as why:
                 if why.limited:
                     _limit(ours, theirs, low)
-                    return _put_together(parts, low)
+                    return _put_together(parts, low, undecided=undecided)
+                undecided = True
                 parting = _row(low, -1, 1)  # it reaches nothing, and what is before and behind it are two
                 parts.append((parting, parting))
-    return _put_together(parts)
+    return _put_together(parts, undecided=undecided)
 
 
 def _limit(ours: ReplicaBatches, theirs: ReplicaBatches, offset: int) -> None:

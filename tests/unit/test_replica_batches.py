@@ -14,10 +14,11 @@ from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
 from auditor.replay.batch_headers import DIGEST
+from auditor.rules import headers_again, stretches
 from auditor.rules import pairs as comparing
-from auditor.rules import stretches
 from auditor.rules.headers_again import FOR_EVIDENCE, Allowance, Columns
 from auditor.rules.pairs import Pair, pairs, row_of, unread_again
+from auditor.rules.repairs import keeps_out
 from auditor.rules.replica_batches import ReplicaBatches
 from tests.facts import log_of
 
@@ -156,7 +157,7 @@ def assert_the_same(found: list[Pair], expected: list[Pair]) -> None:
     for one, other in zip(found, expected, strict=True):
         for field in ("low", "high", "divergent", "first_offset", "last_offset", "forked_at", "lost_epoch", "gaps"):
             assert getattr(one, field) == getattr(other, field), field
-        assert one.until is None
+        assert (one.until, one.undecided) == (None, False)
 
 
 SEEDS = range(150)
@@ -286,7 +287,8 @@ def test_what_is_no_longer_as_it_was_proves_nothing(happens: Callable[[InMemory]
     happens(read_again(copies[which]))
     log = log_of(copies)
     (pair,) = pairs(log)
-    assert (pair.divergent, pair.gaps) == (0, [])
+    assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
+    assert keeps_out(log, pair.copy)  # else a remedy would make it leader
     errors = [error for copy in log.copies for error in unread_again(log, copy)]
     assert [(error.file, error.reason) for error in errors] == [("s", "vanished")]
     assert "compared" in errors[0].detail
@@ -308,6 +310,20 @@ def test_only_so_much_is_read_again_and_where_it_ends_is_named(monkeypatch: pyte
     (error,) = [error for copy in log.copies for error in unread_again(log, copy)]
     assert error.reason == "limit"
     assert f"from offset {pair.until} on" in error.detail
+
+
+def test_a_log_out_of_order_that_is_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    rows = history(rng, 300)
+    for shape in ([rows, [*rows, rows[0]]], [[*rows, rows[0]], rows]):
+        copies = [summed(replica(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
+        for most, allowance in ((100, Allowance()), (10_000, Allowance(FOR_EVIDENCE + 100))):
+            monkeypatch.setattr(headers_again, "MOST_AT_ONCE", most)
+            log = log_of(copies)
+            log.cache["allowance"] = allowance
+            (pair,) = pairs(log)
+            assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
+            assert {e.reason for copy in log.copies for e in unread_again(log, copy)} == {"limit"}
 
 
 def test_only_so_many_that_differ_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
