@@ -77,21 +77,29 @@ class HeadersAgain:
                 parts.append({name: rows[name] for name in names or rows})
             if again.ordered and np.array_equal(again.ranges, wanted):
                 return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        file = self.copy.segments[int(wanted[0]["segment"])]
-        detail = "changed while it was read: its batches are not compared with those of other replicas"
-        self.note(DecodeError(file, int(wanted[0]["position"]), -1, "vanished", f"{detail} from offset "
-                              f"{wanted[0]['first']} to {wanted[-1]['last']}"))  # fmt: skip
+        begin = wanted[0]
+        self._changed(int(begin["segment"]), int(begin["position"]), int(begin["first"]), int(wanted[-1]["last"]))
         raise Unknown
+
+    def _changed(self, segment: int, position: int, first: int, last: int) -> None:
+        detail = "changed while it was read: its batches are not compared with those of other replicas"
+        detail += f" from offset {first} to {last}"
+        self.note(DecodeError(self.copy.segments[segment], position, -1, "vanished", detail))
 
     def everything(self) -> PackedColumns | None:
         """All headers, packed, of a log that is out of order; None where it has none. Errors: :class:`Unknown`."""
         found: PackedColumns | None = None
+        again = BatchSums(self.sums.key)
+        if self.sums.total[0] > MOST_AT_ONCE:
+            raise Unknown(limited=True)
         for number in range(len(self.copy.segments)):
             for rows in self._read(number, 0, None, -1, evidence=False):
                 found = found or PackedColumns({name: column.dtype for name, column in rows.items()})
                 found.add(np.array([*rows.values()], np.int64))
-                if found.rows > MOST_AT_ONCE:
-                    raise Unknown(limited=True)
+                again.add_columns(rows)
+        if again.total != self.sums.total:
+            self._changed(0, 0, 0, self.copy.log_end - 1)
+            raise Unknown
         return found
 
     def limit(self, offset: int, why: str) -> None:

@@ -57,9 +57,10 @@ class ReplicaBatches:
             try:
                 self._kept = self.again.everything() or {}
             except Unknown as why:
-                self._unknown = True
+                self._unknown, self.ordered = True, False
                 if why.limited:
                     self.again.limit(0, "its batches are out of order, and too many to be put in order")
+                return
         else:
             self._kept = copy.digests
         self._order()

@@ -39,7 +39,7 @@ OF_RANGE = ("number", "batches", "first", "last", "digest", "unsound", "segment"
 RANGE = np.dtype([(name, "i8") for name in OF_RANGE])
 OF_RUN = ("epoch", "first", "last")  # a leader epoch, base offsets of its first and last sound batch
 RUN = np.dtype([(name, "i8") for name in OF_RUN])
-RANGES, RUNS, ORDERED, REACH, WIDTH = range(5)  # of a state
+RANGES, RUNS, ORDERED, REACH, WIDTH, ALL, ALL_DIGEST = range(7)  # of a state; ALL: batches, once out of order
 _ROT13, _ROT16, _ROT17, _ROT21, _ROT32 = (U64(n) for n in (13, 16, 17, 21, 32))
 _REST13, _REST16, _REST17, _REST21 = (U64(64 - n) for n in (13, 16, 17, 21))
 _INIT0, _INIT1 = U64(0x736F6D6570736575), U64(0x646F72616E646F6D)
@@ -152,17 +152,28 @@ def _add(
     return len(batches)
 
 
+@kernel
+def _add_all(
+    batches: np.ndarray, at: np.ndarray, wrong: int, key: np.ndarray, begin: int, state: np.ndarray
+) -> None:  # fmt: skip
+    """Adds batches from ``begin`` on to the sum of all of them."""
+    for i in range(begin, len(batches)):
+        ok = np.int64(batches[i, at[CRC_OK]] & wrong == 0)
+        state[ALL] += 1
+        state[ALL_DIGEST] += np.int64(_digest(batches, at, i, ok, key))
+
+
 class BatchSums:
     """The sums of one replica's ranges, in the order of its log, and which leader epochs its sound batches have.
 
-    ``ordered``: the batches follow each other without overlap and their epochs fit; else nothing is summed from there
-    on, and the sums mean nothing. ``files`` reads the headers again where sums differ.
+    ``ordered``: the batches follow each other without overlap and their epochs fit; else only the sum of all of them
+    means something. ``files`` reads the headers again where sums differ.
     """
 
     def __init__(self, key: bytes, shift: int = SHIFT) -> None:
         self.key = key
         self.files: HeaderFiles | None = None
-        self._state = np.array([0, 0, 1, -1, shift], np.int64)
+        self._state = np.array([0, 0, 1, -1, shift, 0, 0], np.int64)
         self._ranges = np.empty((FIRST_ROOM, len(OF_RANGE)), np.int64)
         self._runs = np.empty((FIRST_ROOM, len(OF_RUN)), np.int64)
 
@@ -170,6 +181,13 @@ class BatchSums:
     def ordered(self) -> bool:
         """Whether the sums mean something."""
         return bool(self._state[ORDERED])
+
+    @property
+    def total(self) -> tuple[int, int]:
+        """How many batches there are, and the sum of all of them."""
+        if self.ordered or not self._state[ALL]:
+            return int(self.ranges["batches"].sum()), int(self.ranges["digest"].sum())
+        return int(self._state[ALL]), int(self._state[ALL_DIGEST])
 
     @property
     def shift(self) -> int:
@@ -185,6 +203,9 @@ class BatchSums:
             if begin == len(batches):
                 return
             self._make_room()
+            if not self.ordered:
+                self._state[[ALL, ALL_DIGEST]] = self.total
+        _add_all(batches, at, wrong, key, begin, self._state)
 
     def add_columns(self, columns: dict[str, np.ndarray]) -> None:
         """The same by column, :data:`SUMMED`."""

@@ -128,7 +128,12 @@ def test_runs_of_leader_epochs_are_of_sound_batches(monkeypatch: pytest.MonkeyPa
 def test_what_is_out_of_order_has_no_sums(change: tuple[str, int]) -> None:
     rows = log(100, random.Random(5))
     rows[change[0]][60] = change[1]
-    assert not sums_of(rows).ordered
+    sums = sums_of(rows, at_a_time=13)
+    assert not sums.ordered
+    assert sums.total == sums_of(rows).total
+    assert sums.total[0] == 100
+    rows["crc"][np.flatnonzero(rows["magic"] == 2)[-1]] ^= 1
+    assert sums.total != sums_of(rows).total
 
 
 def test_put_to_rest_it_is_small_and_the_same() -> None:

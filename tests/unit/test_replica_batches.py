@@ -312,6 +312,21 @@ def test_only_so_much_is_read_again_and_where_it_ends_is_named(monkeypatch: pyte
     assert f"from offset {pair.until} on" in error.detail
 
 
+@pytest.mark.parametrize("happens", [vanished, changed, cut])
+def test_a_log_out_of_order_proves_nothing_where_it_is_no_longer_as_it_was(happens: Callable[[InMemory], None]) -> None:
+    rng = random.Random(5)
+    rows = history(rng, 300)
+    for which in (0, 1):
+        shape = [rows, rows]
+        shape[which] = [*rows[:200], rows[0], *rows[200:]]
+        copies = [summed(replica(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
+        happens(read_again(copies[which]))
+        log = log_of(copies)
+        (pair,) = pairs(log)
+        assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
+        assert {e.reason for copy in log.copies for e in unread_again(log, copy)} == {"vanished"}
+
+
 def test_a_log_out_of_order_that_is_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     rows = history(rng, 300)
