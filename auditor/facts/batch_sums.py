@@ -5,7 +5,7 @@ is that, modulo 2^64, of SipHash-1-3 of each batch's columns, under a key that t
 that is in no output: who writes a log cannot look for batches that are different and sum up to the same (Aumasson and
 Bernstein, "SipHash: a fast short-input PRF", 2012), and what differs by accident does so to 1 in 2^64. Because it is a
 sum, two ranges side by side become one of twice the width when there are too many: memory is bounded by
-:data:`MAX_RANGES`, 4 MiB, whatever the log.
+:data:`MAX_RANGES` and :data:`MAX_RUNS`, 6 MiB, whatever the log.
 """
 
 from __future__ import annotations
