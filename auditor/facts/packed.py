@@ -163,10 +163,12 @@ class PackedColumns:
         self.pieces: list[list[Packed]] = []
         self.waiting: list[np.ndarray] = []
         self.size = 0  # bytes of the pieces
+        self.rows = 0
 
     def add(self, rows: np.ndarray) -> None:
         """More rows: an array with a column to each line."""
         self.waiting.append(rows)
+        self.rows += rows.shape[1]
         if self._waiting_rows() >= PIECE:
             self.pack()
 
@@ -186,6 +188,7 @@ class PackedColumns:
             self.pack()
             self.pieces += more.pieces
             self.size += more.size
+        self.rows += more.rows - rest.shape[1]
         if more.waiting:
             self.add(rest)
 

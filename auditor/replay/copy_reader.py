@@ -33,10 +33,10 @@ from auditor.connectors.names import QUORUM_STATE
 from auditor.connectors.storage import read_file
 from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
-from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
+from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.transaction_rows import ABORTED
+from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
-from auditor.replay import resume_point
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import PackedChunk, read_checked
@@ -45,7 +45,7 @@ from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
 from auditor.replay.plain_stretch import Stretch
 from auditor.replay.policy_replay import PolicyReplay
-from auditor.replay.segment_checks import DIGEST, SegmentOutcome, read_again
+from auditor.replay.segment_checks import SegmentOutcome, read_again
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 from auditor.replay.snapshot_chain import Stored
 
@@ -93,7 +93,7 @@ class CopyReader:
             task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
             folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start_known, digests=PackedColumns(DIGEST) if task.digests else {},
+            log_start_known=task.log_start_known, digests=batch_headers.begun(task),
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.facts.log_start = self.bounds.log_start
@@ -187,8 +187,8 @@ class CopyReader:
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
-        if isinstance(facts.digests, PackedColumns) and facts.digests:
-            facts.digests.pack()
+        if not isinstance(facts.digests, dict) and facts.digests:
+            batch_headers.finished(facts.digests, self.task)
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
@@ -256,8 +256,8 @@ class CopyReader:
         """Ends a segment; ``before``: errors noted before it, behind which those of its indexes stand."""
         self.facts.scans.append(outcome.scan)
         self.facts.errors[before:before] = outcome.errors
-        if isinstance(self.facts.digests, PackedColumns) and outcome.digests is not None:
-            self.facts.digests.append(outcome.digests)
+        if outcome.digests is not None and not isinstance(self.facts.digests, dict):
+            self.facts.digests = batch_headers.followed(self.facts.digests, outcome.digests, self.task)
         for name, count in outcome.bytes.items():
             self.bytes[name] += count
         if outcome.unopened is not None:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
 from auditor.facts.segment_scans import SegmentScan
@@ -62,7 +63,7 @@ class SegmentsRead(NamedTuple):
     scans: list[SegmentScan]
     lost_at: int
     dropped_events: dict[int, int]
-    digests: dict[str, np.ndarray] | PackedColumns
+    digests: dict[str, np.ndarray] | PackedColumns | BatchSums
     errors: list[DecodeError]
     bytes: dict[str, int]
     refusals: Counter[str]

@@ -11,16 +11,14 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.index import decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.storage import read_head
-from auditor.facts.packed import PackedColumns
 from auditor.facts.segment_scans import SegmentScan
+from auditor.replay import batch_headers
+from auditor.replay.batch_headers import Headers
 from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import FaultyEntries, OffsetCheck, TimeCheck
@@ -28,21 +26,14 @@ from auditor.replay.record_checks import largest_times
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 
-DIGESTED = [
-    walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
-    walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,
-    walking.MAX_TIMESTAMP,
-]  # fmt: skip
-DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {"crc_ok": np.dtype(bool)}
-
 
 @dataclass(slots=True)
 class SegmentOutcome:
     """What a segment came to by itself, when all of its chunks were read. Plain data, to be pickled.
 
     ``errors`` are those of its indexes, ``bytes`` those of the segment that are no batch's and of its indexes
-    (:data:`auditor.replay.small_files.BYTES`); ``unopened`` says why its file could not be opened. ``digests``: the
-    columns DIGEST of its batches, None where replicas are not compared.
+    (:data:`auditor.replay.small_files.BYTES`); ``unopened`` says why its file could not be opened. ``digests``: what
+    its batches are compared by, None where replicas are not.
     """
 
     scan: SegmentScan
@@ -50,7 +41,7 @@ class SegmentOutcome:
     errors: list[DecodeError] = field(default_factory=list)
     bytes: dict[str, int] = field(default_factory=no_bytes)
     unopened: DecodeError | None = None
-    digests: PackedColumns | None = None
+    digests: Headers | None = None
 
 
 def read_again(task: CopyTask, number: int, position: int, length: int) -> bytes | None:
@@ -86,7 +77,9 @@ class _SegmentChecks:
         self.segment = segment = task.copy.segments[number]
         again = functools.partial(read_again, task, number)
         self.scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
-        self.outcome = SegmentOutcome(self.scan.scan, digests=PackedColumns(DIGEST) if task.digests else None)
+        self.task, self.number = task, number
+        kept = batch_headers.begun(task)
+        self.outcome = SegmentOutcome(self.scan.scan, digests=None if isinstance(kept, dict) else kept)
         self.bounds = log_start_of(task), intact_from(task)
         self.end, self.accounted = 0, segment.size
         self.unread: list[tuple[int, int]] = []  # first byte, byte behind the last one
@@ -113,8 +106,7 @@ class _SegmentChecks:
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
         self.scan.take(chunk)
         if self.outcome.digests is not None:
-            crc_ok = chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0
-            self.outcome.digests.add(np.vstack([chunk.rows[:, DIGESTED].T, crc_ok]))
+            self.outcome.digests = batch_headers.added(self.outcome.digests, chunk.rows, self.number, self.task)
         if self.offsets is not None:
             self.offsets.take(chunk.rows)
         if self.times is not None:

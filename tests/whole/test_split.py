@@ -20,12 +20,14 @@ from auditor.connectors.internal_rows import TABLES
 from auditor.connectors.inventory import discover
 from auditor.connectors.storage import Place
 from auditor.facts import packed as facts_packed
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
+from auditor.replay import batch_headers
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_row
 from auditor.replay.copy_reader import read_copy
@@ -56,7 +58,7 @@ def same(one: object, other: object) -> bool:
 def plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
-    if isinstance(value, PackedColumns):
+    if isinstance(value, PackedColumns | BatchSums):
         return plain(vars(value))
     if isinstance(value, dict):
         return [(k, plain(v)) for k, v in value.items()]
@@ -89,6 +91,15 @@ def test_packed_chunks_replay_as_files_do(name: str, records: bool, monkeypatch:
     assert whole
     for ours, theirs in zip(in_parts(tasks), whole, strict=True):
         assert same(ours, theirs), (theirs.log_dir, theirs.topic, theirs.partition)
+
+
+def test_sums_of_long_replicas_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "ROWS", 7)
+    monkeypatch.setattr(batch_headers, "MOST_KEPT", 50)
+    tasks = tasks_below(corpora.unpack("replicas-41"))
+    whole = [read_copy(task) for task in tasks]
+    assert any(isinstance(facts.digests, BatchSums) for facts in whole)
+    assert all(map(same, in_parts(tasks), whole))
 
 
 def test_every_chunk_comes_out_as_it_went_in() -> None:
