@@ -307,7 +307,7 @@ class CopyReader:
         count = sum(map(len, self.aborted))
         if count <= PACK_ABOVE:
             return np.concatenate([np.empty(0, ABORTED), *self.aborted])
-        return PackedRows(ABORTED, count, lambda name: np.concatenate([rows[name] for rows in self.aborted]))
+        return PackedRows(ABORTED, self.aborted)
 
     def _txn_index(self, number: int, segment: SegmentFile) -> None:
         data = self.files.content(segment.txnindex)
