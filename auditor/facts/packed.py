@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.facts.packed_table import packed_table, unpacked_table
+
 PACK_ABOVE = 50_000  # rows; fewer are kept as they are
 PIECE = 65_536  # rows that are packed together
 WIDTHS = tuple((np.iinfo(t).min, np.iinfo(t).max, np.dtype(t)) for t in (np.int8, np.int16, np.int32, np.int64))
@@ -161,11 +163,13 @@ class PackedColumns:
         self.pieces: list[list[Packed]] = []
         self.waiting: list[np.ndarray] = []
         self.size = 0  # bytes of the pieces
+        self.rows = 0
 
     def add(self, rows: np.ndarray) -> None:
         """More rows: an array with a column to each line."""
         self.waiting.append(rows)
-        if sum(r.shape[1] for r in self.waiting) >= PIECE:
+        self.rows += rows.shape[1]
+        if self._waiting_rows() >= PIECE:
             self.pack()
 
     def pack(self) -> None:
@@ -176,6 +180,29 @@ class PackedColumns:
         self.pieces.append([packed_column(c.astype(np.uint32) if t == np.uint32 else c) for c, t in columns])
         self.size += sum(len(data) for *_, data in self.pieces[-1])
         self.waiting = []
+
+    def append(self, more: PackedColumns) -> None:
+        """The rows of another one of the same columns behind those of this one, few of them with these in a piece."""
+        rest = np.concatenate([np.empty((len(self.dtypes), 0), np.int64), *more.waiting], axis=1)
+        if more.pieces or self._waiting_rows() + rest.shape[1] > PIECE:
+            self.pack()
+            self.pieces += more.pieces
+            self.size += more.size
+        self.rows += more.rows - rest.shape[1]
+        if more.waiting:
+            self.add(rest)
+
+    def _waiting_rows(self) -> int:
+        return sum(rows.shape[1] for rows in self.waiting)
+
+    def __getstate__(self) -> dict[str, Any]:
+        waiting = packed_table(np.concatenate(self.waiting, axis=1).T.copy()) if self.waiting else None
+        return vars(self) | {"waiting": waiting}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        waiting = state["waiting"]
+        vars(self).update(state)
+        self.waiting = [] if waiting is None else [np.ascontiguousarray(unpacked_table(waiting).T)]
 
     def __len__(self) -> int:
         """Columns; none where nothing was added, not even no rows."""
