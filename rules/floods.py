@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
-from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.finding import SEVERITIES, Finding, in_order
 from auditor.rules.registry import Rule, judge
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Kept:
         return [*self._kept, *sums]
 
     def _fold(self) -> None:
-        self._kept.sort(key=Finding.sort_key)
+        self._kept = in_order(self._kept)
         for f in self._kept[self.limit :]:
             self._sum(f)
         del self._kept[self.limit :]
