@@ -70,8 +70,12 @@ check: setup ## style, types and the rules of the house
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
-bench: setup ## beside Kafka's DumpLogSegments, into docs/lab-book.md (about 10 minutes; BENCH_FULL=1: all sizes)
+bench: .venv/.bench ## beside Kafka's DumpLogSegments, into docs/lab-book.md (BENCH_FULL=1: all sizes)
 	@$(WITH_JAVA) $(BIN)/python -m bench
+
+.venv/.bench: requirements-bench.lock | setup
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes -r requirements-bench.lock
+	touch .venv/.bench
 
 nightly: setup ## the tests with many more random cases (DIFFERENTIAL_HISTORIES=1000000: an hour more; DIFFERENTIAL_FROM: go on)
 	@$(WITH_JAVA) DIFFERENTIAL_HISTORIES=$${DIFFERENTIAL_HISTORIES:-100000} HYPOTHESIS_PROFILE=nightly \
@@ -108,6 +112,7 @@ lock: ## choose the pinned versions again (needs uv)
 	$(LOCK) --constraint requirements.lock --no-annotate pyproject.toml --output-file requirements-run.lock
 	$(LOCK) --group build --output-file requirements-build.lock
 	$(LOCK) --constraint requirements.lock --group docs --output-file requirements-docs.lock
+	$(LOCK) --constraint requirements.lock --group bench --output-file requirements-bench.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-header --quiet \
 	  airflow_dags/requirements.in --output-file requirements-airflow.lock
 	uv pip compile --universal --generate-hashes --python-version 3.11 --constraint requirements.lock \

@@ -15,7 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from bench import audit_times, coordinators, growth, input_shapes, java, model, record_decoding, table, where
+from bench import (
+    audit_times,
+    coordinators,
+    growth,
+    input_shapes,
+    java,
+    model,
+    pictures,
+    quiet,
+    record_decoding,
+    table,
+    where,
+)
 from bench.inputs import Kind
 from bench.sizes import Plan, from_environment
 
@@ -43,6 +55,7 @@ def main(words: list[str]) -> int:
     wanted = parser.parse_args(words).groups or [*GROUPS, "where"]
     try:
         java.require()
+        pictures.require()
         run(wanted, from_environment(), KEPT)
     except AuditInputError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -58,7 +71,7 @@ def run(wanted: list[str], plan: Plan, kept: Path) -> None:
         if group == "where":
             table.write("where", where.measure(plan))
         else:
-            rows[group] = [list(row) for row in GROUPS[group](plan)]
+            rows[group] = [list(row) for row in _marked(GROUPS[group](plan))]
             print("\n".join(table.Row(*row).line() for row in rows[group]))  # type: ignore[arg-type]
             kept.write_text(json.dumps(rows))
             measured = [table.Row(*row) for name in GROUPS for row in rows.get(name, [])]  # type: ignore[arg-type]
@@ -66,6 +79,13 @@ def run(wanted: list[str], plan: Plan, kept: Path) -> None:
             head = f"{table.machine()} {sizes}, medians of {plan.runs} runs, the sides in turn.\n\n"
             table.write("figures", head + table.table(measured))
         print(f"== {group}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _marked(rows: list[table.Row]) -> list[table.Row]:
+    """Rows whose notes name the sides beside which others were at work."""
+    disturbed = ", ".join(quiet.marks())
+    return [row._replace(note="; ".join(filter(None, (row.note, f"**disturbed**: {disturbed}")))) for row in rows] if (
+        disturbed) else rows  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,24 +1,25 @@
-"""``python -m bench.growth``: many small things of one kind, twice as many, and how the time of an audit grows.
+"""How time and memory of an audit grow: many small things of one kind, and bytes; each as one run of the command.
 
-Twice the input may take little more than twice the time; a pass over all for each of them would take four times.
+``python -m bench.growth [--kind KIND] [--count N]`` prints a line a run; the group ``growth`` of ``make bench`` makes
+rows of them, and the pictures of docs/performance.md (:mod:`bench.pictures`). Twice the input may take little more than
+twice the time; a pass over all for each of them would take four times.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import struct
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from auditor.outputs.publish import publish
+from bench import pictures, quiet, sides
+from bench.inputs import GIB, Kind, make, space
+from bench.pictures import Point
 from bench.sizes import Plan
 from bench.table import Row, at_most
 from tests import segments
-from tests.facts import opened
 
 NOW = 1_800_000_000_000
 
@@ -79,54 +80,112 @@ def folders(root: Path, count: int) -> None:
         _partition(root, f"orders-{n}", data)
 
 
-KINDS: dict[str, Callable[[Path, int], None]] = {
-    "open transactions": open_transactions, "transactional ids": transactional_ids, "open and known": open_and_known,
-    "groups": groups, "folders": folders,
-}  # fmt: skip
+def producers(root: Path, count: int) -> None:
+    """Producer ids in one partition, three batches of each."""
+    made = make(root / "made", Kind("400", 1, count), 3 * count * BATCH)
+    for path in made.folder.iterdir():
+        path.rename(root / path.name)
 
 
-def measured(kind: str, count: int) -> dict[str, float]:
-    """Seconds of each step of an audit of ``count`` of a kind, in this process, report included, and of the whole in
-    processor time, which what else runs leaves as it is."""
-    with tempfile.TemporaryDirectory() as folder:
-        root, out = Path(folder, "broker-1"), Path(folder, "out")
+def small_batches(root: Path, mib: int) -> None:
+    """A log directory of four partitions with batches of 400 bytes."""
+    _whole(root, "400", mib)
+
+
+def large_batches(root: Path, mib: int) -> None:
+    """A log directory of four partitions with batches of 64 KiB."""
+    _whole(root, "64k", mib)
+
+
+def _whole(root: Path, batches: str, mib: int) -> None:
+    made = make(root / "made", Kind(batches), mib << 20)
+    for path in made.folder.iterdir():
+        path.rename(root / path.name)
+
+
+class Shape(NamedTuple):
+    """One kind: how it is made, how many at most in quick and in full sizes, the shares of that which are measured,
+    the ways to run, the picture it stands in, bytes of disk each takes, about."""
+
+    make: Callable[[Path, int], None]
+    quick: int
+    full: int
+    masters: tuple[str, ...]
+    picture: str
+    disk: int
+    shares: tuple[float, ...] = (0.01, 0.1, 0.5, 1)
+
+
+PICTURES = {"partitions": "partitions", "many": "of one kind, in one partition", "bytes": "MiB of log"}
+TWICE = 2.3  # times the time that twice as many may take
+VARIES = 0.3  # seconds that one start takes more than another
+BATCH = 410  # bytes of a small batch, about
+INLINE, SPARK = "inline", ("local[1]", "local[2]")
+SHAPES: dict[str, Shape] = {
+    "partitions": Shape(folders, 10_000, 100_000, (INLINE, "local[2]"), "partitions", 4_200),
+    "open transactions": Shape(open_transactions, 50_000, 500_000, (INLINE,), "many", 100),
+    "transactional ids": Shape(transactional_ids, 100_000, 1_000_000, (INLINE,), "many", 150),
+    "open and known": Shape(open_and_known, 50_000, 500_000, (INLINE,), "many", 250),
+    "groups": Shape(groups, 100_000, 1_000_000, (INLINE,), "many", 130),
+    "producers": Shape(producers, 100_000, 1_000_000, (INLINE,), "many", 3 * BATCH),
+    "MiB of 400-byte batches": Shape(small_batches, 1024, 16384, SPARK, "bytes", 1 << 20, (1 / 16, 0.25, 0.5, 1)),
+    "MiB of 64 KiB batches": Shape(large_batches, 1024, 16384, SPARK, "bytes", 1 << 20, (1 / 16, 0.25, 0.5, 1)),
+}
+
+
+def points(kind: str, count: int, masters: tuple[str, ...], parent: Path | None = None) -> list[Point]:
+    """Runs of the command over ``count`` of a kind by several ways to run, on a quiet machine."""
+    with space(parent, SHAPES[kind].disk * count + GIB) as folder:
+        root = folder / "broker-1"
         root.mkdir()
-        out.mkdir()
         (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
-        KINDS[kind](root, count)
-        began = time.process_time()
-        audit = opened(root)
-        with audit.step("publish"):
-            publish(audit, out)
-        took = {"whole": time.process_time() - began} | audit.timings
-        shutil.rmtree(out)
-        return took
+        SHAPES[kind].make(root, count)
+        return [_run(kind, count, master, root) for master in masters]
+
+
+def _run(kind: str, count: int, master: str, root: Path) -> Point:
+    ran = quiet.undisturbed(f"{count:,} {kind}", lambda: sides.audit([root], master=master, statuses=(0, 1)))
+    seconds = ran.cpu if master == INLINE else ran.seconds
+    return Point(kind, count, master, seconds, {name: most >> 20 for name, most in ran.memory.items()})
 
 
 def measure(plan: Plan) -> list[Row]:
-    """A row a kind: twice as many may take little more than twice as long (n log n). Transactions are half a million
-    in full sizes, all else a hundred thousand."""
-    rows = []
-    for kind in KINDS:
-        measured(kind, 10)  # compiles
-        count = 20_000 if not plan.full else 500_000 if kind == "open transactions" else 100_000
-        half, full = (measured(kind, number)["whole"] for number in (count // 2, count))
-        note = f"{full:.1f} against {half:.1f} s, one process, processor time"
-        rows.append(at_most(f"{count:,} {kind}: time against half as many", 2.3, full / half, " times", note))
-    return rows
+    """A row for each kind and way to run: twice as many may take little more than twice as long (n log n), what the
+    smallest of all takes put aside. Draws the pictures."""
+    found: dict[tuple[str, str], list[Point]] = {}
+    for kind, shape in SHAPES.items():
+        most = shape.full if plan.full else shape.quick
+        for share in shape.shares:
+            for one in points(kind, int(most * share), shape.masters, plan.root):
+                found.setdefault((kind, one.master), []).append(one)
+                print(one.line(), flush=True)
+    for name, counted in PICTURES.items():
+        drawn = [one for (kind, _), series in found.items() if SHAPES[kind].picture == name for one in series]
+        pictures.draw(name, counted, drawn)
+    return [_row(series) for series in found.values()]
+
+
+def _row(series: list[Point]) -> Row:
+    least, half, full = series[0], series[-2], series[-1]
+    what = f"{full.count:,} {full.kind}, {full.master}: time against half as many, start aside"
+    unit = "processor time" if full.master == INLINE else "seconds"
+    memory = ", ".join(f"{name} {mib} MiB" for name, mib in full.memory.items() if name != "all")
+    note = f"{full.seconds:.1f} against {half.seconds:.1f} s of {unit}, start {least.seconds:.1f}; {memory}"
+    if half.seconds - least.seconds < VARIES:
+        return Row(what, f"at most {TWICE:g} times", "not measured: less than a start varies by", None, note)
+    return at_most(what, TWICE, (full.seconds - least.seconds) / (half.seconds - least.seconds), " times", note)
 
 
 def main() -> int:
-    """Prints a line a kind."""
+    """Prints a line a run."""
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
-    parser.add_argument("--kind", choices=sorted(KINDS), action="append")
+    parser.add_argument("--kind", choices=sorted(SHAPES), action="append")
     parser.add_argument("--count", type=int, default=50_000)
     args = parser.parse_args()
-    for kind in args.kind or KINDS:
-        measured(kind, 10)  # compiles
-        half, full = (measured(kind, count) for count in (args.count // 2, args.count))
-        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in full.items() if seconds >= 0.1)
-        print(f"{kind}: {args.count} in {full['whole']:.1f} s, {full['whole'] / half['whole']:.1f} times half: {steps}")
+    for kind in args.kind or SHAPES:
+        for count in (args.count // 2, args.count):
+            for one in points(kind, count, SHAPES[kind].masters):
+                print(one.line(), flush=True)
     return 0
 
 

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,13 +22,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bench import hostile_inputs
+from bench.anonymous import Anonymous
 from bench.hostile_inputs import INPUTS, WHY
-from bench.sides import ROOT, below
+from bench.sides import ROOT
 from tests import corpora
 
 BESIDE, HANGING = "hanging-36", 4
 MOST = 1 << 30  # bytes of anonymous memory that a process may have
-SAMPLED_EVERY = 0.02  # seconds
 TOGETHER = "together"  # all that the issue was opened with, in one run
 
 
@@ -53,46 +52,6 @@ class Ran(NamedTuple):
             if one.named and not any(one.named in name for name in self.named):
                 found.append(f"nothing names {one.named}")
         return found + [f"{kind} above a GiB" for kind, most in self.memory.items() if most > MOST and kind != "all"]
-
-
-class Anonymous(threading.Thread):
-    """Watches the anonymous memory (RssAnon) of a process and all below it, by what they are."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self.pid, self.most, self.over = pid, dict[str, int](), threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        """Samples until it is ended."""
-        while not self.over.wait(SAMPLED_EVERY):
-            now = [(self._kind(pid), anonymous(pid)) for pid in (self.pid, *below(self.pid))]
-            now.append(("all", sum(size for _, size in now)))
-            for kind, size in now:
-                self.most[kind] = max(self.most.get(kind, 0), size)
-
-    def _kind(self, pid: int) -> str:
-        if pid == self.pid:
-            return "driver"
-        try:
-            return "JVM" if Path(f"/proc/{pid}/comm").read_text().startswith("java") else "worker"
-        except OSError:
-            return "worker"
-
-    def end(self) -> dict[str, int]:
-        """The most bytes that one process of each kind had, and that all had together."""
-        self.over.set()
-        self.join()
-        return self.most
-
-
-def anonymous(pid: int) -> int:
-    """Bytes of anonymous memory of a process, 0 where it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")), 0)
 
 
 def audited(paths: Sequence[Path], out: Path, master: str, *options: str) -> Ran:

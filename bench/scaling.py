@@ -27,8 +27,8 @@ from auditor.pipeline.read_step import read_task
 from auditor.pipeline.whole_audit import Audit
 from auditor.spark import session
 from bench import inputs
+from bench.anonymous import Anonymous
 from bench.inputs import GIB, PROPERTIES, Kind, make, space
-from bench.sides import Memory
 
 TIB = 1 << 40
 KINDS = {"400-byte batches": Kind("400", partitions=1), "64 KiB batches": Kind("64k", partitions=1)}
@@ -71,10 +71,10 @@ def audited(paths: list[Path], out: Path, *, parts: bool) -> Run:
            "spark.eventLog.rolling.enabled": "false"}  # fmt: skip
     out.mkdir()
     spark = session.start("local[2]", log)
-    began, memory = time.perf_counter(), Memory(os.getpid())
+    began, memory = time.perf_counter(), Anonymous(os.getpid())
     running.audit(AuditOptions(tuple(map(str, paths)), out / "results"), lambda _: None, spark)
     seconds = time.perf_counter() - began
-    private = memory.end()
+    private = memory.end().get("worker", 0)
     spark.stop()
     return Run(stages(next(p for p in out.iterdir() if p.is_file())), seconds, private)
 

@@ -9,29 +9,36 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench import quiet
+from bench.anonymous import Anonymous
 from bench.inputs import GIB, Made
 from bench.java import dump_command
 
 ROOT = Path(__file__).parents[1]
-SAMPLED_EVERY = 0.05  # seconds
 WARM = 0.01  # of the input's bytes may come from the disk before a run counts as not warm
 DISK = "from disk"
 Times = dict[str, list[float]]
 
 
 class Audited(NamedTuple):
-    """One run of ``auditor audit``: seconds, its summary, most private bytes of one Python worker."""
+    """One run of ``auditor audit``: seconds, those of processor time (without a JVM and what it starts), its summary,
+    the most anonymous bytes of one process of each kind."""
 
     seconds: float
+    cpu: float
     summary: dict[str, Any]
-    private: int
+    memory: Mapping[str, int]
     tables: dict[str, int]  # rows, with --tables
+
+    @property
+    def private(self) -> int:
+        """The most bytes that one Python worker had."""
+        return self.memory.get("worker", 0)
 
     @property
     def work(self) -> float:
@@ -40,23 +47,32 @@ class Audited(NamedTuple):
         return timings["read and replay"] + timings["judge"]
 
 
-def audit(paths: Sequence[Path], *options: str, master: str = "local[2]", env: dict[str, str] | None = None) -> Audited:
-    """The whole command as a user would run it. Raises where it fails or finds anything worse than info."""
+def audit(
+    paths: Sequence[Path],
+    *options: str,
+    master: str = "local[2]",
+    env: dict[str, str] | None = None,
+    statuses: Collection[int] = (0,),
+) -> Audited:
+    """The whole command as a user would run it. Raises where it ends with another status: it failed, or found anything
+    worse than info."""
     with tempfile.TemporaryDirectory(prefix="bench-out-") as out:
         command = [sys.executable, "-m", "auditor.cli", "audit", *map(str, paths), "--out", out, "--master", master]
         began = time.perf_counter()
         process = subprocess.Popen(
             [*command, "--quiet", *options], cwd=ROOT, env=os.environ | (env or {}), stdout=subprocess.PIPE
         )
-        memory = Memory(process.pid)
-        status = process.wait()
+        memory = Anonymous(process.pid)
+        _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
-        private = memory.end()
+        most = memory.end()
+        process.returncode = os.waitstatus_to_exitcode(status)
         process.communicate()  # until the JVM has ended too, which must not disturb what runs next
-        if status:
-            raise RuntimeError(f"auditor audit ended with {status}")
+        if process.returncode not in statuses:
+            raise RuntimeError(f"auditor audit ended with {process.returncode}")
         summary = json.loads(Path(out, "summary.json").read_text())
-        return Audited(seconds, summary, private, _rows(Path(out, "tables")) if "--tables" in options else {})
+        tables = _rows(Path(out, "tables")) if "--tables" in options else {}
+        return Audited(seconds, used.ru_utime + used.ru_stime, summary, most, tables)
 
 
 def auditing(
@@ -78,50 +94,6 @@ def _rows(folder: Path) -> dict[str, int]:
         table.name: sum(pq.read_metadata(part).num_rows for part in table.glob("*.parquet"))
         for table in folder.iterdir()
     }
-
-
-class Memory(threading.Thread):
-    """Watches the private memory (RssAnon) of the Python workers below a process."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__(daemon=True)
-        self.pid, self.most, self.over = pid, 0, threading.Event()
-        self.start()
-
-    def run(self) -> None:
-        """Samples until it is ended."""
-        while not self.over.wait(SAMPLED_EVERY):
-            for pid in below(self.pid):
-                self.most = max(self.most, _worker_bytes(pid))
-
-    def end(self) -> int:
-        """The most bytes that one worker had."""
-        self.over.set()
-        self.join()
-        return self.most
-
-
-def below(pid: int) -> Iterable[int]:
-    """All processes that a process started, and those that they did."""
-    waiting = [pid]
-    while waiting:
-        try:
-            children = Path(f"/proc/{waiting[0]}/task").glob("*/children")
-            found = [int(word) for file in children for word in file.read_text().split()]
-        except OSError:
-            found = []
-        waiting = waiting[1:] + found
-        yield from found
-
-
-def _worker_bytes(pid: int) -> int:
-    try:
-        if b"pyspark" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0-m\0")[-1][:8]:
-            return 0
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")), 0)
 
 
 def dump(logs: Sequence[Path], *options: str, processes: int = 1, nowhere: bool = False) -> float:
@@ -170,20 +142,28 @@ def dumped(logs: Sequence[Path], *options: str) -> tuple[int, int]:
 
 
 def in_turn(sides: dict[str, Callable[[], float]], runs: int, files: Sequence[Path] = ()) -> Times:
-    """Seconds of each side, one run of each after the other, ``files`` read before each so that they are in memory.
+    """Seconds of each side, one run of each after the other on a quiet machine (:mod:`bench.quiet`), ``files`` read
+    before each so that they are in memory.
 
     With files, ``from disk`` has the bytes that the machine read from its disks during each run all the same.
     """
     times: Times = {name: [] for name in (*sides, *([DISK] if files else []))}
     for _ in range(runs):
         for name, side in sides.items():
+            seconds, read = quiet.undisturbed(name, lambda side=side: _once(side, files))  # type: ignore[misc]
+            times[name].append(seconds)
             if files:
-                cat(files)
-            before = from_disk()
-            times[name].append(side())
-            if files:
-                times[DISK].append(from_disk() - before)
+                times[DISK].append(read)
     return times
+
+
+def _once(side: Callable[[], float], files: Sequence[Path]) -> tuple[float, int]:
+    """Seconds of a side, and bytes that came from the disks meanwhile."""
+    if files:
+        cat(files)
+    before = from_disk()
+    seconds = side()
+    return seconds, from_disk() - before
 
 
 def medians(times: Times) -> dict[str, float]:

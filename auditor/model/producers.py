@@ -29,32 +29,88 @@ MAX_SEQUENCE = 2_147_483_647
 LOW_31 = 0x7FFF_FFFF
 
 
-class Producers(NamedTuple):
-    """Columns of one partition's producers, one row each, and the hash table that finds them.
+# What is known of a producer. ``timestamp`` is its newest batch's; ``cached`` of its batches are in its ring, the
+# newest at ``newest``. np.record, so that fields are attributes in plain Python too.
+ENTRY = np.dtype(
+    (
+        np.record,
+        [
+            ("producer_id", "i8"), ("last_timestamp", "i8"), ("txn_first_offset", "i8"), ("timestamp", "i8"),
+            ("epoch", "i4"), ("coordinator_epoch", "i4"), ("cached", "i4"), ("newest", "i4"),
+        ],
+    )
+)  # fmt: skip
+CACHED = np.dtype((np.record, [("last_offset", "i8"), ("last_sequence", "i4"), ("offset_delta", "i4")]))
 
+
+class Producers(NamedTuple):
+    """One partition's producers, and the hash table that finds them.
+
+    What is known of one producer lies together: with many of them, most of a batch's time is waiting for memory.
     ``slots`` is an open-addressing table of rows. ``meta`` is [rows used, two random hash factors]: they decide places
     in ``slots`` only, so results never depend on them, but crafted ids cannot make look-ups slow.
-    The last three columns are rings of the newest batches, ``cached`` of them, the newest at ``newest``; of their
-    timestamps only the newest batch's is ever asked for.
-    Offsets of records; timestamps in ms; -1 means none.
+    Offsets of records; timestamps in ms; -1 means none. Outside of kernels, each field is there as a column.
     """
 
     slots: np.ndarray  # int32
     meta: np.ndarray  # int64
-    producer_id: np.ndarray  # int64
-    epoch: np.ndarray  # int32
-    coordinator_epoch: np.ndarray  # int32
-    last_timestamp: np.ndarray  # int64
-    txn_first_offset: np.ndarray  # int64
-    timestamp: np.ndarray  # int64, of the newest batch
-    cached: np.ndarray  # int32
-    newest: np.ndarray  # int32
-    last_sequence: np.ndarray  # int32[rows, cache size]
-    last_offset: np.ndarray  # int64[rows, cache size]
-    offset_delta: np.ndarray  # int32[rows, cache size]
+    entries: np.ndarray  # ENTRY, by row
+    rings: np.ndarray  # CACHED[rows, cache size], the newest batches of each
 
+    @property
+    def producer_id(self) -> np.ndarray:
+        """int64."""
+        return self.entries["producer_id"]
 
-FIRST_COLUMN = Producers._fields.index("producer_id")
+    @property
+    def epoch(self) -> np.ndarray:
+        """int32."""
+        return self.entries["epoch"]
+
+    @property
+    def coordinator_epoch(self) -> np.ndarray:
+        """int32."""
+        return self.entries["coordinator_epoch"]
+
+    @property
+    def last_timestamp(self) -> np.ndarray:
+        """int64."""
+        return self.entries["last_timestamp"]
+
+    @property
+    def txn_first_offset(self) -> np.ndarray:
+        """int64."""
+        return self.entries["txn_first_offset"]
+
+    @property
+    def timestamp(self) -> np.ndarray:
+        """int64, of the newest batch."""
+        return self.entries["timestamp"]
+
+    @property
+    def cached(self) -> np.ndarray:
+        """int32, batches in the ring."""
+        return self.entries["cached"]
+
+    @property
+    def newest(self) -> np.ndarray:
+        """int32, the newest one's place there."""
+        return self.entries["newest"]
+
+    @property
+    def last_sequence(self) -> np.ndarray:
+        """int32[rows, cache size]."""
+        return self.rings["last_sequence"]
+
+    @property
+    def last_offset(self) -> np.ndarray:
+        """int64[rows, cache size]."""
+        return self.rings["last_offset"]
+
+    @property
+    def offset_delta(self) -> np.ndarray:
+        """int32[rows, cache size]."""
+        return self.rings["offset_delta"]
 
 
 def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
@@ -66,30 +122,20 @@ def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
     random = secrets.randbits(60)
     slots = np.empty(size, np.int32)
     slots.fill(NONE)
-    longs = [np.empty(capacity, np.int64) for _ in range(4)]
-    ints = [np.empty(capacity, np.int32) for _ in range(4)]
-    rings = [np.empty((capacity, cached_batches), t) for t in (np.int32, np.int64, np.int32)]
     return Producers(
         slots,
         np.array([0, random >> 30 | 1, random & (1 << 30) - 1 | 1], np.int64),
-        longs[0],
-        ints[0],
-        ints[1],
-        longs[1],
-        longs[2],
-        longs[3],
-        ints[2],
-        ints[3],
-        *rings,
+        np.empty(capacity, ENTRY),
+        np.empty((capacity, cached_batches), CACHED),
     )
 
 
 def grow(p: Producers, capacity: int = 0) -> Producers:
     """The same producers in the same rows with at least twice the room; called when :func:`insert` answers -1."""
     rows = int(p.meta[0])
-    bigger = new_producers(max(2 * len(p.producer_id), capacity, 16), p.last_sequence.shape[1])
-    for old, new in zip(p[FIRST_COLUMN:], bigger[FIRST_COLUMN:], strict=True):
-        new[:rows] = old[:rows]
+    bigger = new_producers(max(2 * len(p.entries), capacity, 16), p.rings.shape[1])
+    bigger.entries[:rows] = p.entries[:rows]
+    bigger.rings[:rows] = p.rings[:rows]
     bigger.meta[0] = rows
     index_rows(bigger)
     return bigger
@@ -99,8 +145,8 @@ def keep(p: Producers, wanted: np.ndarray) -> None:
     """Forget the producers whose row is False in ``wanted`` (bool, rows used long); the others move up, in order."""
     rows = int(p.meta[0])
     kept = int(np.count_nonzero(wanted))
-    for column in p[FIRST_COLUMN:]:
-        column[:kept] = column[:rows][wanted]
+    for table in (p.entries, p.rings):
+        table[:kept] = table[:rows][wanted]
     p.meta[0] = kept
     index_rows(p)
 
@@ -112,12 +158,16 @@ def clear(p: Producers) -> None:
 
 @kernel
 def find_slot(p: Producers, producer_id: int) -> int:
-    """The slot that holds ``producer_id``, or the free one where it belongs."""
-    mask = len(p.slots) - 1
-    mixed = (producer_id & LOW_31) * p.meta[1] + ((producer_id >> 31) & LOW_31) * p.meta[2]
-    slot = (((mixed ^ (mixed >> 29)) & LOW_31) * p.meta[1] >> 20) & mask
-    while p.slots[slot] >= 0 and p.producer_id[p.slots[slot]] != producer_id:
-        slot = (slot + 1) & mask
+    """The slot that holds ``producer_id``, or the free one where it belongs.
+
+    Brokers give ids out one after the other. Sixteen such lie in 64 bytes, one line of the processor's cache; where
+    another sixteen are there first, all of them go on to the next line, each past one slot.
+    """
+    mask, sixteen = len(p.slots) - 1, producer_id >> 4
+    mixed = (sixteen & LOW_31) * p.meta[1] + ((sixteen >> 31) & LOW_31) * p.meta[2]
+    slot = ((((mixed ^ (mixed >> 29)) & LOW_31) * p.meta[1] >> 20) ^ (producer_id & 15)) & mask
+    while p.slots[slot] >= 0 and p.entries[p.slots[slot]].producer_id != producer_id:
+        slot = (slot + 17) & mask  # odd, so that it comes to every slot
     return slot
 
 
@@ -128,11 +178,21 @@ def find(p: Producers, producer_id: int) -> int:
 
 
 @kernel
+def find_many(p: Producers, batches: np.ndarray, rows: np.ndarray) -> None:
+    """Fills ``rows`` with those of the producers of batches; -1 where unknown.
+
+    No look-up waits for the one before: the processor fetches what several of them need from memory at once.
+    """
+    for k in range(len(batches)):
+        rows[k] = find(p, batches[k].producer_id)
+
+
+@kernel
 def index_rows(p: Producers) -> None:
     """Fill ``slots`` anew from the rows in use."""
     p.slots[:] = NONE
     for row in range(p.meta[0]):
-        p.slots[find_slot(p, p.producer_id[row])] = row
+        p.slots[find_slot(p, p.entries[row].producer_id)] = row
 
 
 @kernel
@@ -142,18 +202,19 @@ def insert(p: Producers, producer_id: int) -> int:
     if p.slots[slot] >= 0:
         return p.slots[slot]
     row = p.meta[0]
-    if row == len(p.producer_id):
+    if row == len(p.entries):
         return NONE
     p.meta[0] = row + 1
     p.slots[slot] = row
-    p.producer_id[row] = producer_id
-    p.epoch[row] = NONE
-    p.coordinator_epoch[row] = NONE
-    p.last_timestamp[row] = NONE
-    p.txn_first_offset[row] = NONE
-    p.timestamp[row] = NONE
-    p.cached[row] = 0
-    p.newest[row] = 0
+    entry = p.entries[row]
+    entry.producer_id = producer_id
+    entry.epoch = NONE
+    entry.coordinator_epoch = NONE
+    entry.last_timestamp = NONE
+    entry.txn_first_offset = NONE
+    entry.timestamp = NONE
+    entry.cached = 0
+    entry.newest = 0
     return row
 
 
@@ -188,40 +249,41 @@ def next_sequence(last: int) -> int:
 @kernel
 def cached_slot(p: Producers, row: int, age: int) -> int:
     """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
-    at = p.newest[row] - age
-    return at if at >= 0 else at + p.last_sequence.shape[1]  # no division: this is asked for every batch
+    at = p.entries[row].newest - age
+    return at if at >= 0 else at + p.rings.shape[1]  # no division: this is asked for every batch
 
 
 @kernel
 def newest_sequence(p: Producers, row: int) -> int:
     """Last sequence of the newest batch known, -1 without one."""
-    if row < 0 or p.cached[row] == 0:
+    if row < 0 or p.entries[row].cached == 0:
         return NONE
-    return p.last_sequence[row, p.newest[row]]
+    return p.rings[row, p.entries[row].newest].last_sequence
 
 
 @kernel
 def newest_offset(p: Producers, row: int) -> int:
     """Last offset of the newest batch known, -1 without one."""
-    if row < 0 or p.cached[row] == 0:
+    if row < 0 or p.entries[row].cached == 0:
         return NONE
-    return p.last_offset[row, p.newest[row]]
+    return p.rings[row, p.entries[row].newest].last_offset
 
 
 @kernel
 def idle_since(p: Producers, row: int, policy: Policy) -> int:
     """The timestamp (ms) that expiration counts from: the newest batch's alone where markers do not refresh."""
+    entry = p.entries[row]
     if policy.marker_refreshes:
-        return p.last_timestamp[row]
-    if p.cached[row] == 0:
+        return entry.last_timestamp
+    if entry.cached == 0:
         return NONE
-    return p.timestamp[row]
+    return entry.timestamp
 
 
 @kernel
 def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: int) -> bool:
     """Whether the producer is forgotten at ``now`` (ms): no open transaction, and idle for the limit or longer."""
-    return p.txn_first_offset[row] == NONE and now - idle_since(p, row, policy) >= expiration_ms
+    return p.entries[row].txn_first_offset == NONE and now - idle_since(p, row, policy) >= expiration_ms
 
 
 # --- what a leader answers ---------------------------------------------------------------------------------------
@@ -230,12 +292,13 @@ def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: 
 @kernel
 def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> int:
     """Ring place of the cached batch with exactly this epoch and range, the oldest if several; -1 if none."""
-    if row < 0 or p.epoch[row] != epoch:
+    if row < 0 or p.entries[row].epoch != epoch:
         return NONE
-    for age in range(p.cached[row] - 1, -1, -1):
+    for age in range(p.entries[row].cached - 1, -1, -1):
         place = cached_slot(p, row, age)
-        last = p.last_sequence[row, place]
-        if last == last_sequence and subtract_sequence(last, p.offset_delta[row, place]) == first_sequence:
+        batch = p.rings[row, place]
+        last = batch.last_sequence
+        if last == last_sequence and subtract_sequence(last, batch.offset_delta) == first_sequence:
             return place
     return NONE
 
@@ -243,7 +306,7 @@ def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last
 @kernel
 def check_epoch(p: Producers, row: int, epoch: int) -> int:
     """Data and markers alike: an epoch below the stored one is fenced."""
-    if row >= 0 and epoch < p.epoch[row]:
+    if row >= 0 and epoch < p.entries[row].epoch:
         return INVALID_PRODUCER_EPOCH
     return OK
 
@@ -251,7 +314,7 @@ def check_epoch(p: Producers, row: int, epoch: int) -> int:
 @kernel
 def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> int:
     """A marker of a coordinator that has been replaced is fenced."""
-    if row >= 0 and coordinator_epoch < p.coordinator_epoch[row]:
+    if row >= 0 and coordinator_epoch < p.entries[row].coordinator_epoch:
         return TRANSACTION_COORDINATOR_FENCED
     return OK
 
@@ -259,7 +322,7 @@ def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> i
 @kernel
 def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int) -> int:
     """Whether a client's batch may come next, it being the only one of its append."""
-    stored_epoch = p.epoch[row] if row >= 0 else NONE
+    stored_epoch = p.entries[row].epoch if row >= 0 else NONE
     last = newest_sequence(p, row) if stored_epoch == epoch else NONE
     return sequence_answer(policy, epoch, first_sequence, stored_epoch, stored_epoch, last)
 
@@ -307,9 +370,10 @@ def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_seque
 @kernel
 def set_epoch(p: Producers, row: int, epoch: int) -> None:
     """Another epoch, higher or lower, forgets the cached batches."""
-    if p.epoch[row] != epoch:
-        p.epoch[row] = epoch
-        p.cached[row] = 0
+    entry = p.entries[row]
+    if entry.epoch != epoch:
+        entry.epoch = epoch
+        entry.cached = 0
 
 
 @kernel
@@ -317,17 +381,18 @@ def remember_batch(
     p: Producers, row: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
 ) -> None:
     """Cache one batch, in the place of the oldest when the ring is full."""
-    width = p.last_sequence.shape[1]
-    place = p.newest[row] + 1
+    entry, width = p.entries[row], p.rings.shape[1]
+    place = entry.newest + 1
     if place == width:
         place = 0
-    p.newest[row] = place
-    p.last_sequence[row, place] = last_sequence
-    p.last_offset[row, place] = last_offset
-    p.offset_delta[row, place] = offset_delta
-    p.timestamp[row] = timestamp
-    if p.cached[row] < width:
-        p.cached[row] += 1
+    entry.newest = place
+    newest = p.rings[row, place]
+    newest.last_sequence = last_sequence
+    newest.last_offset = last_offset
+    newest.offset_delta = offset_delta
+    entry.timestamp = timestamp
+    if entry.cached < width:
+        entry.cached += 1
 
 
 @kernel
@@ -346,12 +411,13 @@ def apply_data(
     Answers INVALID_TXN_STATE for plain data inside the producer's own open transaction, which every broker refuses; the
     batch is remembered all the same, so that a replay can report it once and go on.
     """
+    entry = p.entries[row]
     set_epoch(p, row, epoch)
     remember_batch(p, row, last_sequence, last_offset, last_offset - first_offset, max_timestamp)
-    p.last_timestamp[row] = max_timestamp
-    if p.txn_first_offset[row] == NONE:
+    entry.last_timestamp = max_timestamp
+    if entry.txn_first_offset == NONE:
         if transactional:
-            p.txn_first_offset[row] = first_offset
+            entry.txn_first_offset = first_offset
     elif not transactional:
         return INVALID_TXN_STATE
     return OK
@@ -360,11 +426,12 @@ def apply_data(
 @kernel
 def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
     """Take in an end marker of any origin: first offset of the transaction it closed, -1 if none was open."""
-    first_offset = p.txn_first_offset[row]
+    entry = p.entries[row]
+    first_offset = entry.txn_first_offset
     set_epoch(p, row, epoch)
-    p.txn_first_offset[row] = NONE
-    p.coordinator_epoch[row] = coordinator_epoch
-    p.last_timestamp[row] = timestamp
+    entry.txn_first_offset = NONE
+    entry.coordinator_epoch = coordinator_epoch
+    entry.last_timestamp = timestamp
     return first_offset
 
 
@@ -379,27 +446,22 @@ def begin(p: Producers, pending: Producers, producer_id: int) -> int:
         return row
     row, known = insert(pending, producer_id), find(p, producer_id)
     if row >= 0 and known >= 0:
-        pending.epoch[row] = p.epoch[known]
-        pending.coordinator_epoch[row] = p.coordinator_epoch[known]
-        pending.last_timestamp[row] = p.last_timestamp[known]
-        pending.txn_first_offset[row] = p.txn_first_offset[known]
+        entry, stored = pending.entries[row], p.entries[known]
+        entry.epoch = stored.epoch
+        entry.coordinator_epoch = stored.coordinator_epoch
+        entry.last_timestamp = stored.last_timestamp
+        entry.txn_first_offset = stored.txn_first_offset
     return row
 
 
 @kernel
 def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
     """Apply what an append left pending: epoch, its batches in order, and the rest (ProducerStateEntry.update)."""
-    set_epoch(p, row, pending.epoch[pending_row])
-    for age in range(pending.cached[pending_row] - 1, -1, -1):
-        at = cached_slot(pending, pending_row, age)
-        remember_batch(
-            p,
-            row,
-            pending.last_sequence[pending_row, at],
-            pending.last_offset[pending_row, at],
-            pending.offset_delta[pending_row, at],
-            pending.timestamp[pending_row],
-        )
-    p.coordinator_epoch[row] = pending.coordinator_epoch[pending_row]
-    p.last_timestamp[row] = pending.last_timestamp[pending_row]
-    p.txn_first_offset[row] = pending.txn_first_offset[pending_row]
+    entry, left = p.entries[row], pending.entries[pending_row]
+    set_epoch(p, row, left.epoch)
+    for age in range(left.cached - 1, -1, -1):
+        batch = pending.rings[pending_row, cached_slot(pending, pending_row, age)]
+        remember_batch(p, row, batch.last_sequence, batch.last_offset, batch.offset_delta, left.timestamp)
+    entry.coordinator_epoch = left.coordinator_epoch
+    entry.last_timestamp = left.last_timestamp
+    entry.txn_first_offset = left.txn_first_offset

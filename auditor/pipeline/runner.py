@@ -113,10 +113,12 @@ class Runner(ABC):
     """A way to run. ``pool``: processes of the driver's machine for what is read before all else.
 
     ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
-    ``progress``: hears, while copies are read, which part of their bytes has been read, from 0 to 1.
+    ``progress``: hears, while copies are read, which part of their bytes has been read, from 0 to 1. ``slow_start``:
+    whether its start takes so long that other work is worth doing beside it.
     """
 
     name: str
+    slow_start = False
     input_bytes = 0
     progress: Callable[[float], None] | None = None
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import fnmatch
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +58,20 @@ KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: tr
 Say = Callable[[str], None]
 
 
+def beside(work: Callable[..., Any], *given: Any) -> Future[Any]:
+    """What ``work`` comes to, in a thread that the end of the program does not wait for."""
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work(*given))
+        except BaseException as error:  # noqa: BLE001
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found
+
+
 def nobody(text: str) -> None:
     """Notifies nobody."""
 
@@ -74,6 +90,7 @@ class Audit:
         self.timings: dict[str, float] = {}
         self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
+        self._opening: Future[Any] | None = None  # the settings, while they are read beside the runner's start
         self._steps: list[str] = []
         self._since = 0.0
 
@@ -101,6 +118,8 @@ class Audit:
     def _opened(self) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
         inventory = self._found
         with self.step("open"):
+            if self._opening is not None:
+                return self._opening.result()
             return cluster_settings.read_settings(inventory, self.options.limits, self.runner.pool)
 
     @property
@@ -123,6 +142,9 @@ class Audit:
     @cached_property
     def copies(self) -> Copies:
         """The facts of every copy, where the runner has them."""
+        if self.runner.slow_start and not self._found.remote and "_opened" not in self.__dict__:
+            self._opening = beside(cluster_settings.read_settings, self._found, self.options.limits, self.runner.pool)
+            self.ready()
         tasks = self.tasks
         self.ready()
         self.runner.progress = None if self.say is nobody else self._say_read

@@ -187,7 +187,8 @@ def _broken(log: Log, batch: np.record) -> None:
 
 
 @kernel
-def _batch(replay: Replay, batch: np.record) -> None:
+def _batch(replay: Replay, batch: np.record, found: int) -> None:
+    """Replays a batch. ``found``: the row of its producer, -1 if it was unknown a few batches ago."""
     log, progress = replay.log, replay.log.progress[0]
     progress.first_event = progress.events
     if batch.flaws & FLAW_CRC:
@@ -206,9 +207,9 @@ def _batch(replay: Replay, batch: np.record) -> None:
     progress.records += max(batch.record_count, 0)
     if batch.magic == 2 and batch.producer_id >= 0:
         if marker:
-            _marker(replay, batch, producer_row(replay, batch.producer_id), judged, time)
+            _marker(replay, batch, producer_row(replay, batch.producer_id, found), judged, time)
         elif not control and not is_foreign(batch, log.params[0].has_sequences != 0):
-            _data(replay, batch, producer_row(replay, batch.producer_id), judged, time)
+            _data(replay, batch, producer_row(replay, batch.producer_id, found), judged, time)
     progress.ordinal += 1
 
 
@@ -219,10 +220,13 @@ def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
     ``ensure_room`` must have made room for ``stop - start`` producers.
     """
-    progress = replay.log.progress[0]
-    for at in range(start, stop):
-        no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
-        if no_event or progress.transactions >= len(replay.transactions):
-            return at
-        _batch(replay, batches[at])
+    progress, found = replay.log.progress[0], replay.found
+    for at in range(start, stop, len(found)):
+        next_ones = batches[at : min(at + len(found), stop)]
+        model.find_many(replay.producers, next_ones, found)
+        for k in range(len(next_ones)):
+            no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
+            if no_event or progress.transactions >= len(replay.transactions):
+                return at + k
+            _batch(replay, next_ones[k], found[k])
     return stop

@@ -64,12 +64,18 @@ def new_event(log: Log, kind: int, batch: np.record, timestamp: int, time: int) 
 
 
 @kernel
-def producer_row(replay: Replay, producer_id: int) -> int:
-    """The row of a producer, a new one if it was unknown."""
-    row = model.find(replay.producers, producer_id)
-    if row >= 0:
+def producer_row(replay: Replay, producer_id: int, found: int) -> int:
+    """The row of a producer, a new one if it was unknown. ``found``: where it was when its batch was first seen, or -1.
+
+    LOW_31 changes no row. It shows the compiler that none is negative, or it would look at every use whether to count
+    from the end of a table.
+    """
+    if found >= 0:
+        return found & model.LOW_31
+    known = replay.producers.meta[0]
+    row = model.insert(replay.producers, producer_id) & model.LOW_31
+    if row < known:
         return row
-    row = model.insert(replay.producers, producer_id)
     live = replay.live[row]
     live.batches = 0
     live.records = 0

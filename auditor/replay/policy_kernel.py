@@ -71,9 +71,9 @@ def new_world(policy: Policy, rules: Rules) -> World:
 def with_room(w: World, rows: int) -> World:
     """The same with room for ``rows`` more producers and verdicts, and one more segment."""
     table, verdict_of, verdicts, segments = w.producers, w.verdict_of, w.verdicts, w.segments
-    if int(table.meta[0]) + rows > len(table.producer_id):
+    if int(table.meta[0]) + rows > len(table.entries):
         table = model.grow(table, int(table.meta[0]) + rows)
-        verdict_of = longer(verdict_of, len(table.producer_id))
+        verdict_of = longer(verdict_of, len(table.entries))
     wanted = min(int(w.totals["verdicts"][0]) + rows, MAX_VERDICTS)
     if wanted > len(verdicts):
         verdicts = longer(verdicts, min(max(wanted, 2 * len(verdicts)), MAX_VERDICTS))
@@ -102,18 +102,19 @@ def load_entries(w, policy, entries, rows):  # type: ignore[no-untyped-def]
     for k in range(len(rows)):
         row = rows[k]
         _enter(w, row, entries.producer_id[k])
-        t.live += p.epoch[row] < 0
-        cached = p.cached[row]
+        entry = p.entries[row]
+        t.live += entry.epoch < 0
+        cached = entry.cached
         model.set_epoch(p, row, entries.producer_epoch[k])
-        p.coordinator_epoch[row] = entries.coordinator_epoch[k]
-        p.last_timestamp[row] = entries.last_timestamp[k]
-        p.txn_first_offset[row] = entries.current_txn_first_offset[k]
+        entry.coordinator_epoch = entries.coordinator_epoch[k]
+        entry.last_timestamp = entries.last_timestamp[k]
+        entry.txn_first_offset = entries.current_txn_first_offset[k]
         if entries.last_sequence[k] >= 0 or policy.snapshot_batch_always:
             model.remember_batch(
                 p, row, entries.last_sequence[k], entries.last_offset[k], entries.offset_delta[k],
                 entries.last_timestamp[k],
             )  # fmt: skip
-        t.cached += p.cached[row] - cached
+        t.cached += entry.cached - cached
         t.segment_newest = max(t.segment_newest, entries.last_timestamp[k])
     _weigh(t)
 
@@ -136,16 +137,16 @@ def _weigh(t):  # type: ignore[no-untyped-def]
 @kernel
 def _forget(w, row):  # type: ignore[no-untyped-def]
     """The broker loses this producer; its row stays, empty, for when it comes back."""
-    p = w.producers
-    if p.epoch[row] < 0:
+    entry = w.producers.entries[row]
+    if entry.epoch < 0:
         return
     w.totals[0].live -= 1
-    w.totals[0].cached -= p.cached[row]
-    p.epoch[row] = -1
-    p.coordinator_epoch[row] = -1
-    p.last_timestamp[row] = -1
-    p.txn_first_offset[row] = -1
-    p.cached[row] = 0
+    w.totals[0].cached -= entry.cached
+    entry.epoch = -1
+    entry.coordinator_epoch = -1
+    entry.last_timestamp = -1
+    entry.txn_first_offset = -1
+    entry.cached = 0
 
 
 @kernel
@@ -156,7 +157,8 @@ def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
         return
     if t.swept >= 0:
         for row in range(w.producers.meta[0]):
-            if w.producers.epoch[row] >= 0 and model.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
+            known = w.producers.entries[row].epoch >= 0
+            if known and model.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
                 _forget(w, row)
     t.swept = now
 
@@ -192,7 +194,7 @@ def _answer(w, policy, batch, step):  # type: ignore[no-untyped-def]
         return model.check_epoch(p, row, epoch)
     answer = model.check_append(p, row, policy, epoch, first, last)
     transactional = batch.attributes & ATTR_TRANSACTIONAL
-    nothing_known = p.cached[row] == 0 or p.epoch[row] != epoch
+    nothing_known = p.entries[row].cached == 0 or p.entries[row].epoch != epoch
     if policy.strict_first_sequence and transactional and answer == OK and nothing_known and first != 0:
         answer = OUT_OF_ORDER_SEQUENCE_NUMBER
     if answer != OK and not step.provable and answer != model.check_epoch(p, row, epoch):
@@ -227,7 +229,7 @@ def _verdict(w, batch, step, error):  # type: ignore[no-untyped-def]
     v.run_last_offset = batch.last_offset
     v.base_sequence = batch.base_sequence
     v.last_sequence = step.last_sequence
-    v.known_epoch = p.epoch[row]
+    v.known_epoch = p.entries[row].epoch
     v.known_last_sequence = model.newest_sequence(p, row)
     v.max_timestamp = batch.max_timestamp
     v.transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
@@ -240,20 +242,21 @@ def _verdict(w, batch, step, error):  # type: ignore[no-untyped-def]
 @kernel
 def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
+    entry = p.entries[row]
     transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
     if step.judged and step.below and policy.evicts_below_log_start and batch.base_sequence == 0:
         _forget(w, row)  # it began again because this had happened
-    if p.epoch[row] < 0:
+    if entry.epoch < 0:
         t.late += step.seen
         t.live += 1
     answer = _answer(w, policy, batch, step) if step.judged else OK
-    if answer == OK and step.judged and p.txn_first_offset[row] >= 0 and not transactional:
+    if answer == OK and step.judged and entry.txn_first_offset >= 0 and not transactional:
         answer = INVALID_TXN_STATE
     if answer != OK:
         _verdict(w, batch, step, answer)
     else:
         w.verdict_of[row] = -1
-    t.cached -= p.cached[row]
+    t.cached -= entry.cached
     model.apply_data(
         p,
         row,
@@ -264,22 +267,23 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
         batch.max_timestamp,
         transactional,
     )
-    t.cached += p.cached[row]
+    t.cached += entry.cached
 
 
 @kernel
 def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
+    entry = p.entries[row]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
     answer = model.check_epoch(p, row, epoch)
     if answer == OK:
         answer = model.check_coordinator_epoch(p, row, coordinator_epoch)
     if answer != OK and step.judged:
         _verdict(w, batch, step, answer)
-    t.live += p.epoch[row] < 0
-    t.cached -= p.cached[row]
+    t.live += entry.epoch < 0
+    t.cached -= entry.cached
     model.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
-    t.cached += p.cached[row]
+    t.cached += entry.cached
 
 
 @kernel

@@ -61,15 +61,15 @@ def _fill(
     out: np.ndarray, p: Producers, live: np.ndarray, born: np.ndarray, marked: np.ndarray, below: np.ndarray
 ) -> None:  # fmt: skip
     for row in range(len(out)):
-        o, known = out[row], live[row]
-        o["producer_id"], o["producer_epoch"] = p.producer_id[row], p.epoch[row]
-        o["coordinator_epoch"], o["last_timestamp"] = p.coordinator_epoch[row], p.last_timestamp[row]
-        o["txn_first_offset"] = p.txn_first_offset[row]
+        o, known, entry = out[row], live[row], p.entries[row]
+        o["producer_id"], o["producer_epoch"] = entry.producer_id, entry.epoch
+        o["coordinator_epoch"], o["last_timestamp"] = entry.coordinator_epoch, entry.last_timestamp
+        o["txn_first_offset"] = entry.txn_first_offset
         o["last_sequence"], o["last_offset"], o["offset_delta"] = -1, -1, 0
-        if p.cached[row] > 0:
-            at = p.newest[row]
-            o["last_sequence"], o["last_offset"] = p.last_sequence[row, at], p.last_offset[row, at]
-            o["offset_delta"] = p.offset_delta[row, at]
+        if entry.cached > 0:
+            newest = p.rings[row, entry.newest]
+            o["last_sequence"], o["last_offset"] = newest.last_sequence, newest.last_offset
+            o["offset_delta"] = newest.offset_delta
         o["batches"] = known["batches"]
         o["records"] = known["records"]
         o["max_epoch"] = known["max_epoch"]

@@ -86,9 +86,9 @@ def new_history(
 def with_room(h: History, rows: int) -> History:
     """The same with room for ``rows`` more producers and runs."""
     ids, past, lengths, runs = h.ids, h.past, h.lengths, h.runs
-    if int(ids.meta[0]) + rows > len(ids.producer_id):
+    if int(ids.meta[0]) + rows > len(ids.entries):
         ids = model.grow(ids, int(ids.meta[0]) + rows)
-        past, lengths = longer(past, len(ids.producer_id)), longer(lengths, len(ids.producer_id))
+        past, lengths = longer(past, len(ids.entries)), longer(lengths, len(ids.entries))
     if (used := int(h.place["runs"][0])) + rows > len(runs):
         runs = longer(runs, max(used + rows, 2 * len(runs)))
     return h._replace(ids=ids, past=past, lengths=lengths, runs=runs)

@@ -177,10 +177,11 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, time: i
     """A batch of the epoch that the producer's batch before had, with ``length`` sequences."""
     live, events, first, epoch = replay.live[row], replay.log.events, batch.base_sequence, batch.producer_epoch
     run_next = (live.run_start + live.run_length) % SEQUENCES
-    expected = model.next_sequence(live.data_last_sequence)
     if first == run_next and live.run_length + length < SEQUENCES:
         live.run_length += length
-    elif first == 0 and live.data_last_sequence != MAX_SEQUENCE:
+        return
+    expected = model.next_sequence(live.data_last_sequence)
+    if first == 0 and live.data_last_sequence != MAX_SEQUENCE:
         if _same_bytes(batch, replay.born[row]):
             event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
             event.stored_base_offset = replay.born[row].zero_base_offset
@@ -207,11 +208,10 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, time: i
 def _cached_offset(producers: model.Producers, producer_id: int, first: int) -> int:
     """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
     row = model.find(producers, producer_id)
-    for age in range(producers.cached[row]):
-        at = model.cached_slot(producers, row, age)
-        delta = producers.offset_delta[row, at]
-        if (producers.last_sequence[row, at] - first) % SEQUENCES <= delta:
-            return producers.last_offset[row, at] - delta
+    for age in range(producers.entries[row].cached):
+        cached = producers.rings[row, model.cached_slot(producers, row, age)]
+        if (cached.last_sequence - first) % SEQUENCES <= cached.offset_delta:
+            return cached.last_offset - cached.offset_delta
     return -1
 
 

@@ -128,6 +128,7 @@ class Replay(NamedTuple):
     open: np.ndarray  # TRANSACTION, by slot
     queue: np.ndarray  # QUEUE
     runs: np.ndarray  # RUN
+    found: np.ndarray  # int32, rows of the producers of the batches that come next
 
     @property
     def progress(self) -> np.void:
@@ -140,6 +141,7 @@ EVENTS_OF_A_BATCH = len(Kind)  # the most that one batch can raise: new_event gi
 EVENTS_AT_ONCE = 512
 TRANSACTIONS_AT_ONCE = 1024
 SLOTS = 256
+FOUND_AT_ONCE = 64  # producers that are looked up before their batches are replayed
 
 
 def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray) -> Replay:
@@ -162,6 +164,7 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
         open=np.zeros(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
+        found=np.empty(FOUND_AT_ONCE, np.int32),
     )  # fmt: skip
 
 
@@ -177,9 +180,9 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
     table, progress = replay.producers, replay.progress
     if _has_room(replay, progress, rows):
         return replay
-    if int(table.meta[0]) + rows > len(table.producer_id):
+    if int(table.meta[0]) + rows > len(table.entries):
         table = model.grow(table, _capacity(int(table.meta[0]) + rows))
-    capacity = len(table.producer_id)
+    capacity = len(table.entries)
     replay = replay._replace(
         producers=table,
         live=_longer(replay.live, capacity),
@@ -197,7 +200,7 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
 
 def _has_room(replay: Replay, progress: np.void, rows: int) -> bool:
     """Whether nothing has to grow, as for nearly every chunk."""
-    capacity = len(replay.producers.producer_id)
+    capacity = len(replay.producers.entries)
     return (
         int(replay.producers.meta[0]) + rows <= capacity
         and len(replay.live) >= capacity

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +26,16 @@ if TYPE_CHECKING:
     from auditor.pipeline.table_tasks import Part, Wanted
 
 
+# Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
+# (NumpyScalarConverter). Nothing of pyspark's own, whose modules the start loads at the same time.
+AHEAD = ("auditor.spark.scan", "pandas")
 COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
+
+
+def _load_ahead() -> None:
+    for name in AHEAD:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 class SparkCopies(Copies):
@@ -56,6 +68,8 @@ class SparkCopies(Copies):
 class SparkRunner(Runner):
     """Runs on a session: the caller's, or one that is started, for an input of so many bytes, when it is needed."""
 
+    slow_start = True
+
     def __init__(self, start: Callable[[int], SparkSession]) -> None:
         super().__init__(Pool(1))
         self._start = start
@@ -68,6 +82,7 @@ class SparkRunner(Runner):
     @cached_property
     def spark(self) -> SparkSession:
         """The session."""
+        threading.Thread(target=_load_ahead, daemon=True).start()
         return self._start(self.input_bytes)
 
     def read(self, tasks: list[CopyTask | TextTask]) -> SparkCopies:

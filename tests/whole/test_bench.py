@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from auditor.base.errors import AuditInputError
-from bench import inputs, sides, table
+from bench import growth, inputs, pictures, quiet, sides, table
 from bench.freeze import batches
 from bench.inputs import Kind, make, space
+from bench.pictures import Point
 from tests.facts import logs_of, opened
+
+OTHERS = quiet.others
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,65 @@ def test_room_is_given_back(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture(autouse=True)
+def _waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "PATIENCE", 0.0)
+    monkeypatch.setattr(quiet, "others", lambda: 0.0)
+
+
+def _process(proc: Path, pid: int, parent: int, seconds: int, environ: str = "") -> None:
+    """As /proc shows one: half of its time in the kernel; the name has all that names may have."""
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    ticks = seconds * os.sysconf("SC_CLK_TCK") // 2
+    fields = ["S", str(parent), *["0"] * 9, str(ticks), str(ticks), "7000", "7000"]
+    (folder / "stat").write_text(f"{pid} (a) b (c) {' '.join(fields)}\n")
+    (folder / "environ").write_bytes(environ.encode())
+
+
+def test_what_others_take_is_all_but_the_bench_itself_and_the_kernel(tmp_path: Path) -> None:
+    stolen = 3 * os.sysconf("SC_CLK_TCK")
+    (tmp_path / "stat").write_text(f"cpu  9 9 9 9 9 9 9 {stolen} 0 0\ncpu0 1 1\n")
+    _process(tmp_path, 1, 0, 10)
+    _process(tmp_path, 40, 1, 20, "HOME=/\0BENCH_OF=12345678")  # of another bench
+    _process(tmp_path, 41, 1, 400, f"A=b\0{quiet.MARK}={os.environ[quiet.MARK]}\0C=d")
+    _process(tmp_path, os.getpid() + 100_000_000, os.getpid(), 0)
+    _process(tmp_path, os.getpid(), 1, 800)
+    _process(tmp_path, quiet.KTHREADD, 0, 1600)
+    _process(tmp_path, 77, quiet.KTHREADD, 3200)
+    assert OTHERS(tmp_path) == 10 + 20 + 3
+
+
+def test_what_the_bench_starts_is_its_own(tmp_path: Path) -> None:
+    shown = subprocess.run(["cat", "/proc/self/environ"], capture_output=True, check=True).stdout
+    assert f"{quiet.MARK}={os.environ[quiet.MARK]}".encode() in shown.split(b"\0")
+
+
+@pytest.mark.parametrize(
+    ("taken", "result", "marked"),
+    [
+        ([0.0], 1, []),
+        ([5.0, 0.0], 2, []),
+        ([5.0, 3.0, 4.0], 2, ["side (others took 3.0 of a core)"]),
+    ],
+)
+def test_a_disturbed_side_is_run_again_and_marked(
+    taken: list[float], result: int, marked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, ran = [0.0], list[int]()
+    monkeypatch.setattr(quiet, "others", lambda: clock[0])
+
+    def side() -> int:
+        clock[0] += taken[len(ran)]  # within a second, the least that counts
+        ran.append(len(ran) + 1)
+        return ran[-1]
+
+    assert quiet.undisturbed("side", side) == result
+    assert len(ran) == len(taken)
+    assert quiet.marks() == marked
+    assert quiet.marks() == []
+
+
 def test_sides_run_in_turn() -> None:
     order: list[str] = []
 
@@ -67,6 +131,24 @@ def test_a_target_that_is_missed_is_said_to_be() -> None:
     assert "| **no** |" in table.ratio("x", 4, 3.99, "").line()
     assert "| yes |" in table.ratio("x", 4, 4.0, "").line()
     assert "| **no** |" in table.at_most("x", 1.1, 1.11, "").line()
+
+
+def test_growth_leaves_the_start_aside() -> None:
+    """5 s for half, 9 for all, of which 1 is the start: twice. Where half takes little more than the start: nothing."""
+    points = [
+        Point("groups", count, "inline", seconds, {"driver": 7}) for count, seconds in ((1, 1), (50, 5), (100, 9))
+    ]
+    assert "**2 times** | yes |" in growth._row(points).line()
+    early = [points[0], points[1]._replace(seconds=1.2), points[2]]
+    assert "not measured" in growth._row(early).line()
+
+
+def test_a_picture_is_the_same_bytes_again(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="only make bench installs it")
+    points = [Point("groups", count, "inline", count / 9, {"driver": 7, "worker": count}) for count in (10, 100, 1000)]
+    first = pictures.draw("many", "groups", points, tmp_path).read_bytes()
+    assert pictures.draw("many", "groups", points, tmp_path).read_bytes() == first
+    assert b"groups, inline" in first
 
 
 def test_only_its_section_of_the_page_is_replaced(tmp_path: Path) -> None:

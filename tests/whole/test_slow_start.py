@@ -1,0 +1,59 @@
+"""What an audit does while its way to run starts: it reads the clusters' settings, once, and nothing changes by it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from auditor.inline.inline_runner import InlineRunner
+from auditor.pipeline import cluster_settings
+from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.whole_audit import Audit, beside
+from tests import corpora
+from tests.facts import here, opened
+
+
+class _Slow(InlineRunner):
+    """Has started when the settings have been read, and not before."""
+
+    slow_start = True
+    settings_read = threading.Event()
+
+    def ready(self) -> None:
+        assert self.settings_read.wait(60), "nobody reads the settings while this starts"
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The threads in which settings were read."""
+    read, threads = cluster_settings.read_settings, list[str]()
+
+    def heard(*given: object) -> object:
+        threads.append(threading.current_thread().name)
+        found = read(*given)  # type: ignore[arg-type]
+        _Slow.settings_read.set()
+        return found
+
+    monkeypatch.setattr(cluster_settings, "read_settings", heard)
+    _Slow.settings_read.clear()
+    return threads
+
+
+def test_settings_are_read_while_it_starts(reading: list[str]) -> None:
+    path = corpora.unpack("hanging-36")
+    audit = Audit(AuditOptions((str(path),), Path()), _Slow(here().pool))
+    found = audit.findings
+    assert len(reading) == 1
+    assert reading[0] != threading.main_thread().name
+    assert found == opened(path).findings
+    assert audit.settings.keys() == opened(path).settings.keys()
+
+
+def test_what_goes_wrong_beside_is_for_who_asks() -> None:
+    def fails() -> None:
+        raise MemoryError("too little")
+
+    with pytest.raises(MemoryError, match="too little"):
+        beside(fails).result(60)
