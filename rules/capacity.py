@@ -42,25 +42,31 @@ class Peak(NamedTuple):
     bytes: int
 
 
-def known_peak(copy: CopyFacts, expiration_ms: int, cached: int = CACHED_BATCHES) -> Peak:
-    """The peak of a copy's producer state, each producer counted from its first batch to its expiry.
+def known_peaks(copy: CopyFacts, expiration_ms: int) -> list[Peak]:
+    """The peak of a copy's producer state, each producer counted from its first batch to its expiry: with
+    CACHED_BATCHES kept of each, and with the latest alone.
 
-    ``cached``: batches kept a producer. Producers that expired and came back count in between too: an upper bound.
+    Producers that expired and came back count in between too: an upper bound.
     """
     p = copy.producers
     if not len(p):
-        return Peak(0, 0)
-    stamps = [np.where(p[name] >= 0, p[name], 1 << 62) for name in ("first_time", "marker_time", "below_timestamp")]
+        return [Peak(0, 0), Peak(0, 0)]
+    marker_time, below_time = p["marker_time"], p["below_timestamp"]
+    stamps = [np.where(times >= 0, times, 1 << 62) for times in (p["first_time"], marker_time, below_time)]
     begin = np.min(stamps, axis=0)
     begin = np.where(begin == 1 << 62, 0, begin)
-    end = np.max([p[name] for name in ("data_time", "marker_time", "below_timestamp", "last_timestamp")], axis=0)
-    cost = BYTES_A_PRODUCER + BYTES_A_BATCH * np.clip(p["batches"] + p["below_batches"], 0, cached)
+    end = np.max([p["data_time"], marker_time, below_time, p["last_timestamp"]], axis=0)
     end = np.where(p["txn_first_offset"] >= 0, 1 << 62, end + max(expiration_ms, 0))
-    moments = np.concatenate([begin, end])
-    order = np.lexsort((np.repeat([1, 0], len(p)), moments))  # what ends at a moment goes before what begins
-    alive = np.cumsum(np.concatenate([np.ones(len(p), np.int64), -np.ones(len(p), np.int64)])[order])
-    held = np.cumsum(np.concatenate([cost, -cost])[order])
-    return Peak(int(alive.max()), int(held.max()))
+    first, last = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
+    gone = np.searchsorted(end[last], begin[first], side="right")  # what ends when one begins goes before it
+    alive = np.arange(1, len(p) + 1) - gone
+    batches = p["batches"] + p["below_batches"]
+    peaks = []
+    for cached in (CACHED_BATCHES, 1):
+        cost = BYTES_A_PRODUCER + BYTES_A_BATCH * np.clip(batches, 0, cached)
+        left = np.concatenate([[0], np.cumsum(cost[last])])
+        peaks.append(Peak(int(alive.max()), int((np.cumsum(cost[first]) - left[gone]).max())))
+    return peaks
 
 
 @rule("producer-state-memory", family=FAMILY, severity="warning above 100,000 producers or 256 MiB, else info")
@@ -77,10 +83,11 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     Source: KIP draft on keeping only the latest batch
     """
     expiration = log.cluster.expiration_ms(log.leader.broker_id)
-    peak = known_peak(log.leader, expiration)
+    if len(log.leader.producers) < WORTH_KNOWING:  # as of nearly all
+        return
+    peak, drafted = known_peaks(log.leader, expiration)
     if peak.producers < WORTH_KNOWING:
         return
-    drafted = known_peak(log.leader, expiration, 1)
     yield log.finding(
         "producer-state-memory",
         "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",

@@ -2,20 +2,22 @@
 
 Compared is only what replication makes alike: at or above both log starts, and where neither copy was cleaned (a
 cleaner rewrites batches, on each replica at its own pace). Cost: some passes over both copies' batches, a piece at a
-time; held are the batches of stretches in which the two differ, at 70 bytes each.
+time, or over the sums of their ranges (:mod:`auditor.rules.stretches`); held are batches that differ, at 80 bytes each.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.errors import DecodeError
 from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import index_entries
-from auditor.rules.replica_batches import COMPARED, NAMES, Columns, ReplicaBatches, joined
+from auditor.rules.headers_again import Allowance, Columns, Unknown
+from auditor.rules.replica_batches import COMPARED, ReplicaBatches
+from auditor.rules.stretches import Lineage, apart, overlaps
 from auditor.rules.view import LogView
 
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
@@ -38,7 +40,9 @@ class Pair:
 
     ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
     ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
-    lineage), ``lost_epoch`` the leader epoch under which the copy has batches there.
+    lineage), ``lost_epoch`` the leader epoch under which the copy has batches there. ``until``: where the comparison
+    ended for a limit's sake, None where it did not; ``undecided``: not all of it was compared, for that or since
+    batches had to be read again and could not.
     """
 
     copy: CopyFacts
@@ -50,6 +54,8 @@ class Pair:
     last_offset: int = -1
     forked_at: int = -1
     lost_epoch: int = -1
+    until: int | None = None
+    undecided: bool = False
     gaps: list[Gap] = field(default_factory=list)
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
@@ -103,33 +109,48 @@ def pairs(log: LogView) -> list[Pair]:
 
 
 def row_of(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
-    """The batch of a copy that holds ``offset``, else the next one, else the last; empty if there is none."""
-    return _batches(log, copy).row_of(offset)
+    """The batch of a copy that holds ``offset``, else the next one, else the last; empty if there is none, or it had to
+    be read again and cannot."""
+    try:
+        return batches_of(log, copy).row_of(offset)
+    except Unknown:
+        return {}
 
 
-def _batches(log: LogView, copy: CopyFacts) -> ReplicaBatches:
+def batches_of(log: LogView, copy: CopyFacts) -> ReplicaBatches:
     """The batches of a copy. Made once for a copy."""
-    key = f"batches of {copy.log_dir}"
-    if key not in log.cache:
-        log.cache[key] = ReplicaBatches(copy)
-    found: ReplicaBatches = log.cache[key]
-    return found
+    kept: dict[str, ReplicaBatches] = log.cache.setdefault("batches", {})
+    if copy.log_dir not in kept:
+        kept[copy.log_dir] = ReplicaBatches(copy, log.cache.setdefault("allowance", Allowance()))
+    return kept[copy.log_dir]
+
+
+def unread_again(log: LogView, copy: CopyFacts) -> list[DecodeError]:
+    """Why batches of a copy were not compared with those of the others: files that vanished or changed since they were
+    read, or a limit."""
+    kept: dict[str, ReplicaBatches] = log.cache.get("batches", {})
+    return kept[copy.log_dir].errors if copy.log_dir in kept else []
 
 
 def _compare(log: LogView, copy: CopyFacts) -> Pair:
     leader = log.leader
     low = max(leader.log_start, copy.log_start, log.intact_from(leader), log.intact_from(copy))
     pair = Pair(copy, leader, low, min(watermark(leader), watermark(copy)))
-    lineage = _lineage(leader, _batches(log, leader))
-    ours, theirs = _apart(pair, _batches(log, copy), _batches(log, leader), lineage)
+    lineage = Lineage(_lineage(leader, batches_of(log, leader)), low)
+    try:
+        ours, theirs, pair.until, unread = apart(batches_of(log, copy), batches_of(log, leader), lineage)
+    except Unknown:  # why is among the errors
+        pair.undecided = True
+        return pair
+    pair.undecided = unread or pair.until is not None
     _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
     differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
     odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
     for rows, others, in_leader, without in ((ours, theirs, True, leader), (theirs, ours, False, copy)):
         alone = ~np.isin(rows["base_offset"], others["base_offset"]) & (rows["crc_ok"] != 0)
-        touching = _overlaps(rows, others) & alone & _within(pair, rows)
+        touching = overlaps(rows, others) & alone & _within(pair, rows)
         odd.append((rows["base_offset"][touching], rows["last_offset"][touching]))
-        lone = alone & ~_overlaps(rows, others) & (rows["base_offset"] >= low)
+        lone = alone & ~overlaps(rows, others) & (rows["base_offset"] >= low)
         pair.gaps += _gaps(rows, others, lone, in_leader, _undecidable(without))
     odd.append(_forked(pair, ours, lineage))
     first, last = (np.concatenate(columns) for columns in zip(*odd, strict=True))
@@ -137,30 +158,6 @@ def _compare(log: LogView, copy: CopyFacts) -> Pair:
         pair.divergent = len(np.unique(first))
         pair.first_offset, pair.last_offset = int(first.min()), int(last.max())
     return pair
-
-
-def _apart(
-    pair: Pair, ours: ReplicaBatches, theirs: ReplicaBatches, lineage: dict[int, int]
-) -> tuple[Columns, Columns]:
-    """The batches of both that have to be compared one by one, all of both where either is out of order.
-
-    Of a stretch in which both are the same, and within the lineage, the first batch stands for all: it parts what lies
-    before from what lies behind. Since the batches of neither overlap, no batch reaches from one stretch into another
-    that is the same in both. What lies below ``pair.low`` is not compared.
-    """
-    if not (ours.ordered and theirs.ordered):
-        return ours.between(None, None), theirs.between(None, None)
-    first = min([pair.low, *(row["base_offset"] for row in (ours.row_of(pair.low), theirs.row_of(pair.low)) if row)])
-    cuts = [first, *(start for start in theirs.starts if start > first), None]
-    kept: list[tuple[Columns, Columns]] = []
-    for low, high in itertools.pairwise(cuts):
-        here, there = ours.between(low, high), theirs.between(low, high)
-        same = (
-            all(np.array_equal(here[name], there[name]) for name in NAMES) and not _outside(pair, here, lineage).any()
-        )
-        stop = 1 if same else None
-        kept.append(({n: c[:stop].copy() for n, c in here.items()}, {n: c[:stop].copy() for n, c in there.items()}))
-    return joined([here for here, _ in kept]), joined([there for _, there in kept])
 
 
 def _differ(ours: Columns, theirs: Columns, at: np.ndarray, there: np.ndarray) -> np.ndarray:
@@ -172,32 +169,13 @@ def _differ(ours: Columns, theirs: Columns, at: np.ndarray, there: np.ndarray) -
     return differ & (ours["crc_ok"][at] != 0) & (theirs["crc_ok"][there] != 0)
 
 
-def _forked(pair: Pair, ours: Columns, lineage: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np.ndarray]:
     """First and last offsets of the copy's batches outside the leader replica's lineage, whatever checkpoints say."""
-    outside = _outside(pair, ours, lineage)
+    outside = lineage.outside(ours)
     if np.any(outside):
         pair.forked_at = int(ours["base_offset"][outside].min())
         pair.lost_epoch = int(ours["partition_leader_epoch"][outside].max())
     return ours["base_offset"][outside], ours["last_offset"][outside]
-
-
-def _outside(pair: Pair, rows: Columns, lineage: dict[int, int]) -> np.ndarray:
-    """Which batches of the copy are outside the leader replica's lineage.
-
-    A batch of epoch E is not where the leader replica has a later epoch from that offset or an earlier one on, or none
-    of E at all. Epochs never come back, so this is proof. Source: KIP-101.
-    """
-    epochs = rows["partition_leader_epoch"]
-    if not lineage:
-        return np.zeros(len(epochs), bool)
-    known = np.array(sorted(lineage), np.int64)
-    starts = np.minimum.accumulate(np.array([lineage[e] for e in known], np.int64)[::-1])[::-1]
-    later = np.searchsorted(known, epochs, side="right")
-    ends = np.append(starts, np.iinfo(np.int64).max)[later]
-    foreign = ~np.isin(epochs, known) & (epochs < known[-1]) & (epochs > known[0])
-    sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (rows["base_offset"] >= pair.low)
-    found: np.ndarray = sound & (epochs >= 0) & ((rows["base_offset"] >= ends) | foreign)
-    return found
 
 
 def _lineage(copy: CopyFacts, batches: ReplicaBatches) -> dict[int, int]:
@@ -217,16 +195,6 @@ def _within(pair: Pair, rows: Columns) -> np.ndarray:
     return within
 
 
-def _overlaps(rows: Columns, others: Columns) -> np.ndarray:
-    """Whether some batch of the other copy holds one of a batch's offsets."""
-    if not len(others["base_offset"]):
-        return np.zeros(len(rows["base_offset"]), bool)
-    near = np.searchsorted(others["base_offset"], rows["last_offset"], side="right") - 1
-    reach = np.maximum.accumulate(others["last_offset"])
-    touches: np.ndarray = (near >= 0) & (reach[np.maximum(near, 0)] >= rows["base_offset"])
-    return touches
-
-
 def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:
     """Batches that the other copy lacks, together those with no batch of either copy between them."""
     numbers = np.flatnonzero(lone)
@@ -235,10 +203,11 @@ def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, und
     below = np.searchsorted(others["base_offset"], rows["base_offset"][numbers])
     cuts = np.flatnonzero((np.diff(numbers) > 1) | (np.diff(below) > 0))
     starts, ends = np.concatenate([[0], cuts + 1]), np.concatenate([cuts, [len(numbers) - 1]])
+    counts = np.add.reduceat(rows["batches"][numbers], starts)
     return [
         Gap(in_leader, int(first), int(last), int(batches), undecidable)
         for first, last, batches in zip(
-            rows["base_offset"][numbers[starts]], rows["last_offset"][numbers[ends]], ends - starts + 1, strict=True
+            rows["base_offset"][numbers[starts]], rows["last_offset"][numbers[ends]], counts, strict=True
         )
     ]
 

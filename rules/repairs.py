@@ -24,6 +24,8 @@ def keeps_out(log: LogView, copy: CopyFacts) -> str | None:
         )
     if lacks := [gap for gap in pair.gaps if not gap.in_leader]:
         return f"it lacks offsets {lacks[0].first_offset} to {lacks[-1].last_offset}, which would be lost"
+    if pair.undecided:
+        return "not all of it could be compared with the leader's replica"
     in_sync = log.cluster.in_sync.get((log.topic, log.partition))
     if in_sync is not None and copy.broker_id not in in_sync:
         return f"it is not in sync (in sync: {_some(in_sync)}), and what it has not fetched would be lost"

@@ -11,7 +11,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
-from auditor.rules.pairs import Gap, Pair, row_of
+from auditor.rules.pairs import Gap, Pair, batches_of, row_of
 from auditor.rules.pairs import pairs as replica_pairs
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -21,7 +21,7 @@ from auditor.rules.relations import (
     of_unread_bytes,
     same_batch_on_another_broker,
 )
-from auditor.rules.replica_batches import COMPARED, pieces
+from auditor.rules.replica_batches import COMPARED
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.view import LogView, arrived
 
@@ -70,7 +70,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
     """
     for pair in replica_pairs(log):
-        if pair.divergent:
+        if pair.divergent and row_of(log, pair.copy, pair.first_offset):
             yield _diverging(log, pair)
 
 
@@ -116,7 +116,8 @@ def _unclean(log: LogView, election: Election) -> Finding:
     # Only a copy that has not followed the new leader yet can show what there was.
     as_it_was = pair if pair is not None and pair.copy.last_leader_epoch < election.leader_epoch else None
     lost = _lost(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
-    whole = as_it_was is not None and lost is None and begins is not None and as_it_was.copy.log_end <= begins
+    compared = None if as_it_was is None or as_it_was.undecided else as_it_was
+    whole = compared is not None and lost is None and begins is not None and compared.copy.log_end <= begins
     severity, meaning = _harm(election, lost, whole=whole)
     return log.finding(
         "unclean-election",
@@ -162,13 +163,13 @@ def _harm(election: Election, lost: dict[str, Any] | None, *, whole: bool) -> tu
     return "critical", "what only the replicas before it had is lost"
 
 
-def _lost(log: LogView, pair: Pair) -> dict[str, Any]:
-    """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions."""
+def _lost(log: LogView, pair: Pair) -> dict[str, Any] | None:
+    """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions. None
+    where it had to be read again and cannot."""
     names = ("base_offset", "producer_id", "max_timestamp", "last_offset")
-    gone = [
-        {name: column[rows["base_offset"] >= pair.forked_at] for name, column in rows.items()}
-        for rows in pieces(pair.copy, names)
-    ]
+    gone = list(batches_of(log, pair.copy).above(pair.forked_at, pair.until, names))
+    if not any(len(rows["base_offset"]) for rows in gone):
+        return None
     producers = np.unique(np.concatenate([rows["producer_id"] for rows in gone]))
     times = np.concatenate([rows["max_timestamp"] for rows in gone])
     last = int(np.concatenate([rows["last_offset"] for rows in gone]).max())
@@ -218,8 +219,8 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         f"below their high watermark {pair.high}: they differ in {', '.join(fields)}"
         if lost is None
         else f"under leader epochs {ours['partition_leader_epoch']} and "
-        f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']} that "
-        "a leader had appended are lost to the cluster"
+        f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']}"
+        f"{' at least' if pair.until is not None else ''} that a leader had appended are lost to the cluster"
         + (", never committed, since every election since was clean" if severity == "warning" else "")
     )
     return log.finding(
@@ -251,6 +252,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "high_watermark": pair.high,
             "lost": lost,
             "compared_from": pair.low,
+            **({} if pair.until is None else {"compared_until": pair.until}),
             "leader_epochs": {"this_copy": _lineage(copy), "leader_copy": _lineage(leader)},
             "topic_ids": [copy.topic_id, leader.topic_id] if copy.topic_id != leader.topic_id else None,
         },
@@ -304,7 +306,8 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     for pair in replica_pairs(log):
         for gap in pair.gaps:
             key = (gap.first_offset, gap.last_offset)
-            if not gap.in_leader or key not in reported:
+            shown = row_of(log, pair.copy if gap.in_leader else pair.leader, gap.first_offset)
+            if shown and (not gap.in_leader or key not in reported):
                 yield _missing(log, pair, gap)
             if gap.in_leader:
                 reported.add(key)

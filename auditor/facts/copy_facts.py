@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.coordinator_log import CoordinatorLog
@@ -59,7 +60,9 @@ class CopyFacts:
     ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` is what those of
     ``__consumer_offsets`` came to, ``share_offsets`` those of ``__share_group_state``. ``unreadable_records`` are
     records of an internal topic as (offset, position, error), ``unknown_records`` the errors of those of a type that
-    nobody knows yet. ``snapshot_producers`` are the producer ids by a snapshot's offset, where replicas are compared.
+    nobody knows yet. ``digests`` is what its batches are compared with those of other replicas by: the headers of all,
+    or of a long log their sums; empty where there is no other replica. ``snapshot_producers`` are the producer ids by a
+    snapshot's offset, where replicas are compared.
     ``live``: from a running cluster.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
     print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain. ``resume_point``: from where a
@@ -112,7 +115,7 @@ class CopyFacts:
     coordinator_log: CoordinatorLog | None = None
     watched_offsets: WatchedOffsets | None = None
     share_offsets: list[ShareOffset] = field(default_factory=list)
-    digests: dict[str, np.ndarray] | PackedColumns = field(default_factory=dict)
+    digests: dict[str, np.ndarray] | PackedColumns | BatchSums = field(default_factory=dict)
     snapshot_producers: dict[int, np.ndarray] = field(default_factory=dict)
     unreadable_records: list[tuple[int, int, DecodeError]] = field(default_factory=list)
     unknown_records: list[DecodeError] = field(default_factory=list)

@@ -4,13 +4,14 @@ and columns of a row a batch, packed as they grow.
 
 from __future__ import annotations
 
-import itertools
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from auditor.facts.packed_table import packed_table, unpacked_table
 
 PACK_ABOVE = 50_000  # rows; fewer are kept as they are
 PIECE = 65_536  # rows that are packed together
@@ -24,29 +25,27 @@ Compressed = tuple[str, int, int, bytes]
 
 
 class PackedRows:
-    """A structured array kept compressed, column by column, that is read as one.
+    """A structured array kept compressed, column by column, that is read as one. ``parts``: its rows, some at a time.
 
     ``rows["name"]`` is a column, ``rows[mask]`` (or indexes, or a slice) a structured array of those rows; each reading
-    costs a decompression of the columns it takes (some ms a million rows).
+    costs a decompression of the columns it takes (1 or 2 ms a million rows).
     """
 
-    def __init__(self, dtype: np.dtype, length: int, column: Callable[[str], np.ndarray]) -> None:
+    def __init__(self, dtype: np.dtype, parts: Iterable[np.ndarray]) -> None:
         self.dtype = dtype
-        self.length = length
-        self.columns = {name: self._packed(name, column(name)) for name in dtype.names or ()}
-
-    def _packed(self, name: str, column: np.ndarray) -> bytes:
-        plain = np.ascontiguousarray(column, self.dtype[name])
-        return bytes(_CODEC.compress(plain.data.cast("B"), asbytes=True))
+        self.length = 0
+        self.columns: dict[str, list[Packed]] = {name: [] for name in dtype.names or ()}
+        for rows in parts:
+            self.length += len(rows)
+            for name, packed in self.columns.items():
+                packed.append(packed_column(rows[name]))
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, key: Any) -> np.ndarray:
         if isinstance(key, str):
-            dtype = self.dtype[key]
-            size = self.length * dtype.itemsize
-            return np.frombuffer(_CODEC.decompress(self.columns[key], size, asbytes=True), dtype)
+            return _joined(self.columns[key], self.dtype[key])
         first, *others = self.dtype.names or ()
         head = self[first][key]
         out = np.empty(head.shape, self.dtype)
@@ -65,14 +64,15 @@ def _steps(column: np.ndarray) -> np.ndarray:
     Steps that overflow do so again where they are added up. Those of uint32 are within 32 bits: checksums, which
     nothing compresses, would take 33.
     """
+    column = np.ascontiguousarray(column)  # a field of many rows is far apart, and is read several times here
+    if not len(column) or (column[0] == column[-1] and (column == column[0]).all()):
+        return np.empty(0, np.int64)
     steps = np.zeros(len(column), np.int64)
     if column.dtype == np.uint32:
         steps[1:] = (column[1:] - column[:-1]).view(np.int32)
     else:
         np.subtract(column[1:], column[:-1], out=steps[1:], dtype=np.int64)
-    low, high = steps.min(initial=0), steps.max(initial=0)
-    if low == high:
-        return steps[:0]
+    low, high = steps.min(), steps.max()
     return steps.astype(next(t for least, most, t in WIDTHS if least <= low and high <= most))
 
 
@@ -96,6 +96,18 @@ def unpacked_column(packed: Packed, out: np.ndarray) -> None:
     np.cumsum(steps, dtype=np.int64, out=out)
     if first:
         out += first
+
+
+def _joined(parts: list[Packed], dtype: np.dtype) -> np.ndarray:
+    """A column whose parts were packed one by one."""
+    out, end = np.empty(sum(length for _, _, length, _ in parts), dtype), 0
+    for part in parts:
+        place = out[end : end + part[2]]
+        plain = place if dtype == np.int64 else np.empty(len(place), np.int64)
+        unpacked_column(part, plain)
+        place[:] = plain
+        end += len(place)
+    return out
 
 
 def _turned(lines: np.ndarray) -> np.ndarray:
@@ -151,11 +163,13 @@ class PackedColumns:
         self.pieces: list[list[Packed]] = []
         self.waiting: list[np.ndarray] = []
         self.size = 0  # bytes of the pieces
+        self.rows = 0
 
     def add(self, rows: np.ndarray) -> None:
         """More rows: an array with a column to each line."""
         self.waiting.append(rows)
-        if sum(r.shape[1] for r in self.waiting) >= PIECE:
+        self.rows += rows.shape[1]
+        if self._waiting_rows() >= PIECE:
             self.pack()
 
     def pack(self) -> None:
@@ -166,6 +180,29 @@ class PackedColumns:
         self.pieces.append([packed_column(c.astype(np.uint32) if t == np.uint32 else c) for c, t in columns])
         self.size += sum(len(data) for *_, data in self.pieces[-1])
         self.waiting = []
+
+    def append(self, more: PackedColumns) -> None:
+        """The rows of another one of the same columns behind those of this one, few of them with these in a piece."""
+        rest = np.concatenate([np.empty((len(self.dtypes), 0), np.int64), *more.waiting], axis=1)
+        if more.pieces or self._waiting_rows() + rest.shape[1] > PIECE:
+            self.pack()
+            self.pieces += more.pieces
+            self.size += more.size
+        self.rows += more.rows - rest.shape[1]
+        if more.waiting:
+            self.add(rest)
+
+    def _waiting_rows(self) -> int:
+        return sum(rows.shape[1] for rows in self.waiting)
+
+    def __getstate__(self) -> dict[str, Any]:
+        waiting = packed_table(np.concatenate(self.waiting, axis=1).T.copy()) if self.waiting else None
+        return vars(self) | {"waiting": waiting}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        waiting = state["waiting"]
+        vars(self).update(state)
+        self.waiting = [] if waiting is None else [np.ascontiguousarray(unpacked_table(waiting).T)]
 
     def __len__(self) -> int:
         """Columns; none where nothing was added, not even no rows."""
@@ -179,24 +216,12 @@ class PackedColumns:
     def piece(self, number: int, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Some columns of one piece, of about PIECE rows."""
         at = {name: place for place, name in enumerate(self.dtypes)}
-        return {name: self._unpacked(self.pieces[number][at[name]]).astype(self.dtypes[name]) for name in names}
+        return {name: _joined([self.pieces[number][at[name]]], self.dtypes[name]) for name in names}
 
     def __getitem__(self, name: str) -> np.ndarray:
         at, dtype = list(self.dtypes).index(name), self.dtypes[name]
-        parts = itertools.chain(
-            (self._unpacked(piece[at]) for piece in self.pieces), (rows[at] for rows in self.waiting)
-        )
-        out = np.empty(sum(piece[at][2] for piece in self.pieces) + sum(len(rows[at]) for rows in self.waiting), dtype)
-        end = 0
-        for part in parts:
-            out[end : end + len(part)] = part
-            end += len(part)
-        return out
-
-    def _unpacked(self, packed: Packed) -> np.ndarray:
-        out = np.empty(packed[2], np.int64)
-        unpacked_column(packed, out)
-        return out
+        packed = _joined([piece[at] for piece in self.pieces], dtype)
+        return np.concatenate([packed, *(rows[at].astype(dtype) for rows in self.waiting)]) if self.waiting else packed
 
     def items(self) -> Iterator[tuple[str, np.ndarray]]:
         """Each column with its name."""

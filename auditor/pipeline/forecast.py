@@ -16,6 +16,7 @@ from auditor.base.limits import MIB
 from auditor.connectors.files import Copy, Inventory, LogDir
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
 from auditor.connectors.names import METADATA_TOPIC
+from auditor.facts.batch_sums import MOST_KEPT
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.copy_task import CopyTask, TextTask
@@ -186,12 +187,19 @@ def _estimate(tasks: list[CopyTask | TextTask], options: AuditOptions, slots: Sl
     }
 
 
+def _headers(task: CopyTask, batch_bytes: int) -> int:
+    """How many headers of a replica are kept to compare it: all, but of a long log on its broker's own disk."""
+    batches = _bytes(task) // batch_bytes
+    return batches if any(s.place is not None for s in task.copy.segments) else min(batches, MOST_KEPT)
+
+
 def _memory(tasks: list[CopyTask | TextTask]) -> dict[str, Any]:
     """Of the driver, of a worker that reads, and of the worker that compares the replicas of the largest partition."""
-    copies: dict[tuple[str, str | None, int | None], list[int]] = {}
+    copies: dict[tuple[str, str | None, int | None], list[CopyTask]] = {}
     for task in tasks:
         if isinstance(task, CopyTask):
-            copies.setdefault((task.join_key, task.copy.topic, task.copy.partition), []).append(_bytes(task))
-    most = max((sum(sizes) for sizes in copies.values() if len(sizes) > 1), default=0)
-    comparing = [WORKER_BYTES + COMPARED_BYTES * (most // size) for size in BATCH_BYTES] if most else None
+            copies.setdefault((task.join_key, task.copy.topic, task.copy.partition), []).append(task)
+    compared = [of_log for of_log in copies.values() if len(of_log) > 1]
+    most = [max((sum(_headers(t, size) for t in of_log) for of_log in compared), default=0) for size in BATCH_BYTES]
+    comparing = [WORKER_BYTES + COMPARED_BYTES * count for count in most] if any(most) else None
     return {"driver": DRIVER_BYTES + REPLICA_BYTES * len(tasks), "worker": WORKER_BYTES, "comparing": comparing}

@@ -17,6 +17,7 @@ from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
 from auditor.rules.floods import judge_bounded
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.pairs import unread_again
 from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView
 
@@ -76,7 +77,7 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
         "dropped_events": copy.dropped_events or None,
         "producers": copy.sums.get("producers", 0),
         "sums": copy.sums,
-        "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy)])],
+        "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy), *unread_again(log, copy)])],
         "recovery": crash_recovery.both_runs(copy),
         "notes": [*_notes(copy), *_left_out(log, len(opened))],
         "open_transactions": Counter(blocking.counted_as(log, t) for t in opened),

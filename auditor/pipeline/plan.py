@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import secrets
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
 from auditor.connectors.internal_rows import PACKED
+from auditor.facts.batch_sums import KEY_BYTES
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.bounds import INTERNAL_TOPICS
@@ -23,6 +25,8 @@ from auditor.rules.view import is_compacted
 AnyTask = CopyTask | SharingTask | TextTask | SegmentTask
 Spread = TypeVar("Spread", bound=AnyTask)
 MIN_SPLIT_BYTES = 512 << 20  # of a copy: below, reading it in parts would cost more than it gives
+# Drawn by each process that plans: whoever writes logs cannot know it, and what a watch kept stays comparable.
+KEY = secrets.token_bytes(KEY_BYTES)
 OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
 
 
@@ -89,7 +93,7 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         expiration_ms=cluster.expiration_ms(d.broker_id),
         before_ms=timestamp_limit(cluster, "before", topic, d.broker_id),
         records=options.records and topic != METADATA_TOPIC,
-        digests=replicated,
+        digests=KEY if replicated else b"",
         limits=options.limits,
     )
 

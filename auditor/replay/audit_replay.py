@@ -12,6 +12,7 @@ from auditor.replay import state as st
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds
 from auditor.replay.kernel import replay_batches
+from auditor.replay.plain_stretch import Stretch, take_stretch
 from auditor.replay.snapshot_chain import Chain, Stored
 
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
@@ -90,6 +91,12 @@ class AuditReplay:
             self.replay = st.ensure_room(self.replay, stop - at)
             at = int(replay_batches(self.replay, batches, at, stop))
             self._drain()
+
+    def take_stretch(self, stretch: Stretch) -> bool:
+        """Replays many batches at once; False, and nothing has changed, where each has to be looked at."""
+        if self.chain.undated or self.chain.next_offset() <= int(stretch.sums["last_offset"][0]):
+            return False
+        return bool(take_stretch(self.replay, stretch))
 
     def _drain(self) -> None:
         events, transactions = st.take_rows(self.replay)

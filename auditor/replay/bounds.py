@@ -51,7 +51,7 @@ class Inherited(NamedTuple):
 def bounds_of(task: CopyTask) -> CopyBounds:
     """The bounds of a copy, by its segments' names, its checkpoints and its topic."""
     bases, topic = [s.base_offset for s in task.copy.segments], task.copy.topic or ""
-    log_start = max([task.log_start or 0, *bases[:1]])
+    log_start = log_start_of(task)
     start = [number for number, base in enumerate(bases) if base <= log_start]
     return CopyBounds(
         log_start,
@@ -62,6 +62,11 @@ def bounds_of(task: CopyTask) -> CopyBounds:
         topic == METADATA,
         task.expiration_ms,
     )
+
+
+def log_start_of(task: CopyTask) -> int:
+    """Where a copy's log starts, by its checkpoint and its first segment."""
+    return max([task.log_start or 0, *(s.base_offset for s in task.copy.segments[:1])])
 
 
 def intact_from(task: CopyTask) -> int:

@@ -1,7 +1,7 @@
 """The chunks of a segment, read from its file, or packed so that one process may read them and another replay them.
 
-Packed are compressed differences from batch to batch (:mod:`auditor.facts.packed`): about 9 bytes a batch of a few
-producers, some 23 of many, where a row as the replay reads it has 136. Payload is never in it.
+Packed (:mod:`auditor.facts.packed_table`) a batch of a few producers takes a byte or less, where a row as the replay
+reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ import contextlib
 import pickle
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, RecordSummary
+from auditor.connectors.codec.batch_columns import FLAW_CRC, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, before, read_segment
 from auditor.connectors.codec.summary import DTYPES
 from auditor.connectors.internal_rows import PACKED
-from auditor.connectors.storage import BinaryFile, open_file
-from auditor.facts.packed import packed_column, unpacked_column
+from auditor.connectors.storage import BinaryFile, open_file, read_file
+from auditor.facts.packed_table import packed_table, unpacked_table
+from auditor.replay.batch_records import as_records
+from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.plain_stretch import Stretch, summed_up
+from auditor.replay.segment_checks import SegmentOutcome, checked
 
-PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the chunk, and what unpacked() takes
+PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the row in it, and what unpacked_row() takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +52,18 @@ class SegmentTask:
 
 
 def shared_key(task: CopyTask, number: int) -> Hashable | None:
-    """What a segment's chunks depend on, where other replicas may have the same one: it lies in remote storage.
+    """What is in a segment depends on it, where other replicas may have the same one: it lies in remote storage.
 
-    The chunks end where the replica's next segment begins, and none of them carries records as they are stored.
+    The chunks end where the replica's next segment begins, and none of them carries records as they are stored. Its
+    indexes are compared with the records that are judged.
     """
     segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
     if segment.place is None or task.has_internal_rows:
         return None
-    return segment.place, segment.name, behind[0].base_offset if behind else -1, task.records, task.limits
+    judged = (log_start_of(task), intact_from(task)) if task.records else None
+    until = behind[0].base_offset if behind else -1
+    wanted = task.records, task.digests, task.limits
+    return segment.place, segment.name, segment.index, segment.timeindex, until, judged, *wanted
 
 
 def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
@@ -61,6 +71,11 @@ def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
     segment = task.copy.segments[number]
     f = open_file(segment.place or task.place, segment.name)
     return f if isinstance(f, DecodeError) else _chunks(f, task, number)
+
+
+def read_checked(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome]:
+    """What is in a copy's segment: its chunks, and what it comes to by itself."""
+    return checked(task, number, read_chunks(task, number), read_file)
 
 
 def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
@@ -76,34 +91,66 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
         yield from before(chunks, behind[0].base_offset) if remote else chunks
 
 
+class PackedChunk(NamedTuple):
+    """A chunk that another process read: :func:`packed`, and its batches as a stretch where they are plain."""
+
+    stretch: Stretch | None
+    data: bytes
+
+    def chunk(self) -> Chunk:
+        """The chunk itself."""
+        return unpacked(self.data)
+
+
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
-    """A row a chunk of a segment, one after the other."""
-    chunks = read_chunks(part.task, part.number)
-    packs = [packed(chunks)] if isinstance(chunks, DecodeError) else map(packed, chunks)
-    for number, pack in enumerate(packs):
+    """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
+    task = part.task
+    headers_wanted = task.records or bool(task.policies)
+    for number, item in enumerate(read_checked(task, part.number)):
+        if isinstance(item, Chunk):
+            _forget_checksums(as_records(item.rows))
+        row = packed_row(item, summed=not headers_wanted)
         for copy, segment in ((part.copy, part.number), *part.also):
-            yield copy, segment, number, pack
+            yield copy, segment, number, row
 
 
-def packed(chunk: Chunk | DecodeError) -> bytes:
-    """A chunk without raw bytes, or the error of a file that could not be opened. Cost: some 40 ns a batch."""
-    if isinstance(chunk, DecodeError):
-        return pickle.dumps(chunk, 5)
-    columns = [*np.ascontiguousarray(chunk.rows.T), *(chunk.summary or ())]
+def packed_row(item: Chunk | SegmentOutcome, *, summed: bool) -> bytes:
+    """What is in a segment on its way to who replays it; ``summed``: whether a plain stretch is of use there."""
+    if isinstance(item, SegmentOutcome):
+        return pickle.dumps(item, 5)
+    plain = summed and not item.errors and not item.body_errors
+    return pickle.dumps(PackedChunk(summed_up(item.rows) if plain else None, packed(item)), 5)
+
+
+def unpacked_row(data: bytes | pa.Buffer) -> PackedChunk | SegmentOutcome:
+    """What was given to :func:`packed_row`, which nobody but this program does: it is a pickle."""
+    row: PackedChunk | SegmentOutcome = pickle.loads(data)
+    return row
+
+
+def packed(chunk: Chunk) -> bytes:
+    """A chunk without raw bytes. Cost: some 40 ns a batch."""
+    summary = None if chunk.summary is None else packed_table(np.stack(chunk.summary, axis=1, dtype=np.int64))
     return pickle.dumps(
-        ([packed_column(c) for c in columns], chunk.errors, chunk.body_errors, chunk.end, chunk.next_offset), 5
+        (packed_table(chunk.rows), chunk.errors, chunk.body_errors, summary, chunk.end, chunk.next_offset), 5
     )
 
 
-def unpacked(data: bytes | pa.Buffer) -> Chunk | DecodeError:
+def unpacked(data: bytes) -> Chunk:
     """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
-    content = pickle.loads(data)
-    if isinstance(content, DecodeError):
-        return content
-    found, errors, body_errors, end, following = content
-    columns = np.empty((len(found), found[0][2]), np.int64)
-    for column, of_column in zip(columns, found, strict=True):
-        unpacked_column(of_column, column)
-    rows, rest = columns[: len(BATCH_DTYPES)], columns[len(BATCH_DTYPES) :]
-    summary = RecordSummary(*(c.astype(t) for c, t in zip(rest, DTYPES, strict=True))) if len(rest) else None
-    return Chunk(np.ascontiguousarray(rows.T), errors, body_errors, summary, None, end, next_offset=following)
+    rows, errors, body_errors, found, end, following = pickle.loads(data)
+    summary = None
+    if found is not None:
+        columns = zip(unpacked_table(found).T, DTYPES, strict=True)
+        summary = RecordSummary(*(np.ascontiguousarray(column, dtype) for column, dtype in columns))
+    return Chunk(unpacked_table(rows), errors, body_errors, summary, None, end, next_offset=following)
+
+
+@kernel
+def _forget_checksums(batches: np.ndarray) -> None:
+    """Leaves those that the replay asks for: of batches that are broken, or that begin at sequence 0 and may be there
+    twice (:mod:`auditor.replay.sequences`). Nothing compresses the others."""
+    for at in range(len(batches)):
+        batch = batches[at]
+        if not batch.flaws & FLAW_CRC and batch.base_sequence != 0:
+            batch.crc = 0

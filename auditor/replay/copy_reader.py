@@ -19,43 +19,35 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.checkpoint import (
     EpochStart,
     decode_leader_epochs,
     decode_partition_metadata,
     decode_quorum_state,
 )
-from auditor.connectors.codec.index import decode_offset_index, decode_time_index, decode_txn_index
+from auditor.connectors.codec.index import decode_txn_index
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.names import QUORUM_STATE
-from auditor.connectors.storage import Place, read_file, read_head
+from auditor.connectors.storage import read_file
 from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
-from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
+from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.transaction_rows import ABORTED
+from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
-from auditor.replay import resume_point
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
-from auditor.replay.chunks import read_chunks
+from auditor.replay.chunks import PackedChunk, read_checked
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.culprit_reader import culprits_of
-from auditor.replay.index_checks import IndexChecks, OffsetCheck, TimeCheck
 from auditor.replay.internal_readers import reader_of
+from auditor.replay.plain_stretch import Stretch
 from auditor.replay.policy_replay import PolicyReplay
-from auditor.replay.recovery_scan import RecoveryScan
+from auditor.replay.segment_checks import SegmentOutcome, read_again
+from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 from auditor.replay.snapshot_chain import Stored
-
-SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
-DIGESTED = [
-    walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
-    walking.PRODUCER_EPOCH, walking.BASE_SEQUENCE, walking.MAGIC, walking.POSITION, walking.ATTRIBUTES,
-    walking.MAX_TIMESTAMP,
-]  # fmt: skip
-DIGEST = {BatchColumns._fields[k]: BATCH_DTYPES[k] for k in DIGESTED} | {"crc_ok": np.dtype(bool)}
 
 
 def read_copy(task: CopyTask) -> CopyFacts:
@@ -63,21 +55,7 @@ def read_copy(task: CopyTask) -> CopyFacts:
     return CopyReader(task).run()
 
 
-def _broke_off(file: DataFile, data: bytes) -> bool:
-    """Whether a binary file was being cut or rewritten while it was read: then nothing in it counts.
-
-    Brokers shorten the indexes of a segment that they close, to whole entries; text files they replace at once.
-    """
-    if len(data) >= file.size or file.kind not in ("snapshot", "index", "timeindex", "txnindex"):
-        return False
-    return len(data) % SHORTENED_TO[file.kind] != 0 if file.kind in SHORTENED_TO else True
-
-
-class ReadsSmall(Protocol):
-    """Reads a small file, as :func:`auditor.connectors.storage.read_file`."""
-
-    def __call__(self, where: Place, name: str, /, *, limit: int) -> bytes | DecodeError:
-        """The whole content of ``name`` below ``where``, or why it cannot be had."""
+Part = Chunk | PackedChunk | SegmentOutcome  # of a segment
 
 
 class Listener(Protocol):
@@ -99,32 +77,33 @@ class Listener(Protocol):
 class CopyReader:
     """The state of reading one copy; :mod:`auditor.replay.text_copy` feeds it from text dumps instead of files.
 
-    ``chunks`` gives those of a segment by its number, once each and in order, or why its file could not be opened, and
-    ``small`` the content of a file that is read as a whole; the defaults read them here.
+    ``segments`` gives what is in a segment by its number, once each and in order
+    (:func:`auditor.replay.segment_checks.checked`), and ``small`` the content of a file that is read as a whole; the
+    defaults read them here.
     """
 
     def __init__(
-        self, task: CopyTask, chunks: Callable[[int], Iterator[Chunk] | DecodeError] | None = None,
+        self, task: CopyTask, segments: Callable[[int], Iterator[Part]] | None = None,
         small: ReadsSmall = read_file,
     ) -> None:  # fmt: skip
         copy = task.copy
         self.task = task
-        self.chunks, self.small = chunks or functools.partial(read_chunks, task), small
+        self.segments = segments or functools.partial(read_checked, task)
         self.facts = CopyFacts(
             task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
             folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
-            log_start_known=task.log_start_known, digests=PackedColumns(DIGEST) if task.digests else {},
+            log_start_known=task.log_start_known, digests=batch_headers.begun(task),
         )  # fmt: skip
         self.bounds = bounds_of(task)
         self.facts.log_start = self.bounds.log_start
         self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
         self.facts.local_start = copy.local_start
-        self.bytes = dict.fromkeys(("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error"), 0)
+        self.bytes = no_bytes()
+        self.files = SmallFiles(task, small, self.facts.errors, self.bytes)
         self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.aborted: list[np.ndarray] = []
         self.aborted_rows = 0
-        self.unread: list[tuple[str, int, int]] = []  # file, first byte, byte behind the last one
         if copy.segments:
             indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.indexed_segments = indexed
@@ -208,8 +187,8 @@ class CopyReader:
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
-        if isinstance(facts.digests, PackedColumns) and facts.digests:
-            facts.digests.pack()
+        if not isinstance(facts.digests, dict) and facts.digests:
+            batch_headers.finished(facts.digests, self.task)
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
@@ -220,42 +199,13 @@ class CopyReader:
         self.bytes["bytes_decoded"] -= size
         self.bytes["bytes_error"] += size
 
-    def _small(self, file: DataFile | None) -> bytes | None:
-        """The bytes of a small file, None (and an error noted) when it could not be read."""
-        if file is None:
-            return None
-        data = self.small(file.place or self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
-        if isinstance(data, DecodeError):
-            self._error(data._replace(file=file.name), file.size)
-            self.bytes["bytes_total"] += file.size
-            return None
-        if _broke_off(file, data):
-            detail = f"the file is {file.size - len(data)} bytes shorter than when it was listed"
-            self._error(DecodeError(file.name, 0, file.size, "vanished", detail))
-            self.bytes["bytes_total"] += file.size
-            return None
-        self.bytes["bytes_total"] += len(data)
-        return data
-
-    def _error(self, error: DecodeError, length: int = 0) -> None:
-        self.facts.errors.append(error)
-        self.bytes["bytes_error"] += length if error.length < 0 else error.length
-
-    def _account(self, size: int, errors: list[DecodeError], skipped: int = 0) -> None:
-        """Books a small file of ``size`` bytes: what its errors do not cover was decoded."""
-        bad = min(size, sum(e.length if e.length >= 0 else size - e.position for e in errors))
-        self.facts.errors += errors
-        self.bytes["bytes_error"] += bad
-        self.bytes["bytes_skipped"] += min(skipped, size - bad)
-        self.bytes["bytes_decoded"] += size - bad - min(skipped, size - bad)
-
     def _leader_epochs(self) -> tuple[np.ndarray, np.ndarray]:
         file = self.task.copy.leader_epochs
-        data = self._small(file)
+        data = self.files.content(file)
         entries: list[EpochStart] = []
         if data is not None and file is not None:
             entries, errors = decode_leader_epochs(data, file.name)
-            self._account(len(data), errors)
+            self.files.account(len(data), errors)
             entries = [] if errors else entries  # of a part nothing follows for any batch
         self.facts.leader_epochs = [(e.epoch, e.start_offset) for e in entries]
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
@@ -263,85 +213,79 @@ class CopyReader:
     def _others(self) -> None:
         """What was read with the inventory, or apart: here its bytes are booked, and what is wrong with small files."""
         said = self.task.copy.partition_metadata
-        if said is not None and (data := self._small(said)) is not None:
-            self._account(len(data), decode_partition_metadata(data, said.name)[1])
+        if said is not None and (data := self.files.content(said)) is not None:
+            self.files.account(len(data), decode_partition_metadata(data, said.name)[1])
         for other in self.task.copy.others:
             if other.kind != QUORUM_STATE:
                 self.bytes["bytes_total"] += other.size
                 self.bytes["bytes_skipped"] += other.size
-            elif (data := self._small(other)) is not None:
-                self._account(len(data), decode_quorum_state(data, other.name)[1])
+            elif (data := self.files.content(other)) is not None:
+                self.files.account(len(data), decode_quorum_state(data, other.name)[1])
 
     def _snapshot(self, file: DataFile) -> Stored | None:
-        data = self._small(file)
+        data = self.files.content(file)
         if data is None:
             return None
         entries, errors = decode_snapshot(data, file.name)
-        self._account(len(data), errors)
+        self.files.account(len(data), errors)
         return Stored(file.name, file.offset, entries, not errors)
 
     def _segment(self, number: int, segment: SegmentFile, after: int) -> None:
+        """Reads a segment. ``after``: where the next one begins."""
         self.begin_segment(number, segment.name, segment.base_offset, after)
-        checks = self._index_checks(segment)
-        end = self._log(number, segment, after, checks)
-        self.end_segment(after)
-        unread = [(first, last) for file, first, last in self.unread if file == segment.name]
-        self.audit.keep(checks.events(number, end, self.audit.expected, unread))
+        self.bytes["bytes_total"] += segment.size
+        before = len(self.facts.errors)
+        for part in self.segments(number):
+            if isinstance(part, SegmentOutcome):
+                self._outcome(number, part, before, after)
+            elif isinstance(part, Chunk):
+                self._chunk(segment, part)
+            elif not self._takes(part.stretch):
+                self._chunk(segment, part.chunk())
         self._txn_index(number, segment)
 
-    def _log(self, number: int, segment: SegmentFile, after: int, checks: IndexChecks) -> int:
-        """The segment's batches; returns the byte after the last whole one. ``after``: where the next one begins."""
-        self.bytes["bytes_total"] += segment.size
-        chunks = self.chunks(number)
-        again = functools.partial(self._read_again, number)
-        scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
-        self.facts.scans.append(scan.scan)
-        if isinstance(chunks, DecodeError):
-            scan.scan.undecided = "the file could not be opened"
-            self._error(chunks._replace(file=segment.name, position=0, length=segment.size))
-            self._note_unreadable(lost=True, until=after - 1 if after >= 0 else segment.base_offset)
-            return 0
-        end, accounted = 0, segment.size
-        for chunk in chunks:
-            accounted = chunk.end
-            if len(chunk.rows):
-                end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
-            scan.take(chunk)
-            self._chunk(segment, chunk, checks)
-        scan.finish()
-        self.bytes["bytes_skipped"] += segment.size - accounted  # of a remote segment, what the next one has too
-        return end
+    def _takes(self, stretch: Stretch | None) -> bool:
+        """Takes the batches of a chunk all at once; False where nobody may: somebody looks at each."""
+        each = len(self.listeners) > 1 or self.internal is not None
+        if stretch is None or each or not self.audit.take_stretch(stretch):
+            return False
+        self.bytes["bytes_decoded"] += int(stretch.sums["bytes"][0])
+        return True
+
+    def _outcome(self, number: int, outcome: SegmentOutcome, before: int, after: int) -> None:
+        """Ends a segment; ``before``: errors noted before it, behind which those of its indexes stand."""
+        self.facts.scans.append(outcome.scan)
+        self.facts.errors[before:before] = outcome.errors
+        if outcome.digests is not None and not isinstance(self.facts.digests, dict):
+            self.facts.digests = batch_headers.followed(self.facts.digests, outcome.digests, self.task)
+        for name, count in outcome.bytes.items():
+            self.bytes[name] += count
+        if outcome.unopened is not None:
+            self.files.error(outcome.unopened)
+            self._note_unreadable(lost=True, until=after - 1 if after >= 0 else outcome.scan.base_offset)
+        self.end_segment(after)
+        for faults in outcome.faults:
+            self.audit.keep(faults.events(number, self.audit.expected))
 
     def _read_again(self, number: int, position: int, length: int) -> bytes | None:
-        """Reads a stretch of a segment once more, no more than the largest batch."""
-        if length > self.task.limits.max_batch_bytes:
-            return None
-        segment = self.task.copy.segments[number]
-        data = read_head(segment.place or self.task.place, segment.name, length, start=position)
-        return None if isinstance(data, DecodeError) else data
+        """Reads a stretch of a segment once more."""
+        return read_again(self.task, number, position, length)
 
-    def _chunk(self, segment: SegmentFile, chunk: Chunk, checks: IndexChecks) -> None:
+    def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
         self.bytes["bytes_decoded"] += int(chunk.rows[:, walking.SIZE].sum())
-        if isinstance(self.facts.digests, PackedColumns):
-            crc_ok = chunk.rows[:, walking.FLAWS] & FLAW_CRC == 0
-            self.facts.digests.add(np.vstack([chunk.rows[:, DIGESTED].T, crc_ok]))
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
-        found: list[np.ndarray] = []
         at = records.Bounds(
             self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment, bool(self.bounds.sequences)
         )
         if chunk.summary is not None or chunk.rows[:, walking.FLAWS].any():
             self.refusals += records.refusals(chunk.batches, chunk.summary, at, compacted=self.task.compacted)
         if chunk.summary is not None:
-            found = records.check(chunk.batches, chunk.summary, at, self.task)
-            self.audit.keep(found)
-        checks.take(chunk.rows, [events for events in found if events["kind"][0] == Kind.BATCH_TIMESTAMP])
+            self.audit.keep(records.check(chunk.batches, chunk.summary, at, self.task))
         if self.internal is not None:
             self.facts.errors += self.internal.take(segment.name, chunk)
         for error in chunk.errors:
-            self._error(error)
-            self.unread.append((error.file, error.position, error.position + error.length))
+            self.files.error(error)
         self.facts.errors += chunk.body_errors
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
@@ -358,32 +302,20 @@ class CopyReader:
                 at = stop
         self.replay_batches(b[at:])
 
-    def _index_checks(self, segment: SegmentFile) -> IndexChecks:
-        checks = IndexChecks()
-        if (data := self._small(segment.index)) is not None and segment.index is not None:
-            index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
-            self._account(len(data), errors, index.zero_tail_bytes)
-            checks.offsets = OffsetCheck(index)
-        if (data := self._small(segment.timeindex)) is not None and segment.timeindex is not None:
-            times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
-            self._account(len(data), errors, times.zero_tail_bytes)
-            checks.times = TimeCheck(times)
-        return checks
-
     def _all_aborted(self) -> np.ndarray | PackedRows:
         """The entries of all transaction indexes. Many are packed: they travel as one."""
         count = sum(map(len, self.aborted))
         if count <= PACK_ABOVE:
             return np.concatenate([np.empty(0, ABORTED), *self.aborted])
-        return PackedRows(ABORTED, count, lambda name: np.concatenate([rows[name] for rows in self.aborted]))
+        return PackedRows(ABORTED, self.aborted)
 
     def _txn_index(self, number: int, segment: SegmentFile) -> None:
-        data = self._small(segment.txnindex)
+        data = self.files.content(segment.txnindex)
         if data is None or segment.txnindex is None:
             return
         left = self.task.limits.max_producer_entries - self.aborted_rows  # all are in memory together
         entries, errors = decode_txn_index(data, segment.txnindex.name, left)
-        self._account(len(data), errors)
+        self.files.account(len(data), errors)
         rows = np.zeros(len(entries.position), ABORTED)
         rows["segment"] = number
         for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):

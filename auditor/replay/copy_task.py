@@ -36,9 +36,10 @@ class CopyTask:
     storage. ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else,
     for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
     say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
-    a row a batch, to compare replicas; ``policies`` are those to replay the copy under beside the audit, and
-    ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part of what all copies of
-    internal topics may leave that this one may, since the driver holds what they leave all together.
+    what replicas are compared by, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policies`` are those
+    to replay the copy under beside the audit, and ``newest_time`` (ms) is what no producer's clock is believed beyond
+    there. ``share``: the part of what all copies of internal topics may leave that this one may, since the driver holds
+    what they leave all together.
     ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
     (:mod:`auditor.replay.resume_point`).
     """
@@ -60,7 +61,7 @@ class CopyTask:
     expiration_ms: int = DAY_MS
     before_ms: int | None = None
     records: bool = False
-    digests: bool = False
+    digests: bytes = b""
     policies: tuple[PolicySettings, ...] = ()
     newest_time: int = FAR
     share: float = 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from auditor.facts.copy_facts import Ahead, CopyFacts
@@ -16,6 +18,7 @@ from auditor.replay.snapshot_chain import Known, Stored
 from auditor.replay.state import Replay
 
 _NOBODY = blank_producers(0)
+AT_ONCE = 16_384  # producers that stay in the processor's cache until each of their columns is packed
 
 
 def open_rows(replay: Replay) -> np.ndarray:
@@ -68,15 +71,18 @@ def _producers(replay: Replay, below: dict[str, np.ndarray], others: np.ndarray)
     """The producers of the log with what snapshots say of some, and behind them ``others``. Many are packed."""
     used = int(replay.producers.meta[0])
     if used + len(others) > PACK_ABOVE:
-        return PackedRows(
-            PRODUCER,
-            used + len(others),
-            lambda name: np.concatenate([below.get(name, column(replay, name)), others[name]]),
-        )
-    rows = rows_of_producers(replay)
-    for name, said in below.items():
-        rows[name] = said
+        parts = (_of_the_log(replay, below, slice(at, at + AT_ONCE)) for at in range(0, used, AT_ONCE))
+        return PackedRows(PRODUCER, itertools.chain(parts, [others]))
+    rows = _of_the_log(replay, below)
     return np.concatenate([rows, others]) if len(others) else rows
+
+
+def _of_the_log(replay: Replay, below: dict[str, np.ndarray], wanted: slice = slice(None)) -> np.ndarray:
+    """The producers of the log, or some."""
+    rows = rows_of_producers(replay, wanted)
+    for name, said in below.items():
+        rows[name] = said[wanted]
+    return rows
 
 
 def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:

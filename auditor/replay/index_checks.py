@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from auditor.replay.batch_records import as_records
 
 NO_BATCH_THERE, OFFSET_ELSEWHERE, NOT_INCREASING, EARLIER_IS_LARGER = range(4)
 HIGHEST = np.iinfo(np.int64).max
-AT_A_TIME = 1 << 15  # events
+AT_A_TIME = 1 << 14  # events
 
 # How many entries have met their batch, how many their end, and the last offset of the batches that came (``seen``).
 PLACES = np.dtype([("met", "i8"), ("ended", "i8"), ("last_offset", "i8"), ("seen", "i8")])
@@ -95,6 +94,32 @@ def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> Non
             state.last_offset = last
 
 
+class FaultyEntries(NamedTuple):
+    """The entries of an index that are wrong: the events' ``kind``, and ``columns`` of these beside ``fault``."""
+
+    kind: Kind
+    faults: np.ndarray
+    columns: dict[str, np.ndarray]
+
+    def events(self, segment: int, log_end: int) -> Iterator[np.ndarray]:
+        """A row for each, some at a time: an event is forty times an entry.
+
+        A larger time before an entry contradicts it only where its offset is below ``log_end``: it need not be of this
+        log else.
+        """
+        if not len(self.faults):
+            return
+        there = (self.faults != EARLIER_IS_LARGER) | (self.columns["entry_offset"] < log_end)
+        odd = np.flatnonzero(there)
+        for at in range(0, len(odd), AT_A_TIME):
+            some = odd[at : at + AT_A_TIME]
+            events = blank_events(len(some))
+            events["kind"], events["segment"], events["fault"] = int(self.kind), segment, self.faults[some]
+            for name, column in self.columns.items():
+                events[name] = column[some]
+            yield events
+
+
 class OffsetCheck:
     """An offset index, to be compared with the batches of its segment. Memory: 70 bytes an entry.
 
@@ -115,8 +140,8 @@ class OffsetCheck:
         """The next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
         _follow_places(as_records(rows), self.places)
 
-    def events(self, segment: int, end: int, unread: Sequence[tuple[int, int]] = ()) -> Iterator[np.ndarray]:
-        """Events for entries that no append of this segment explains, when all its batches have come.
+    def faults(self, end: int, unread: Sequence[tuple[int, int]] = ()) -> FaultyEntries:
+        """Entries that no append of this segment explains, when all its batches have come.
 
         Not judged are entries at or beyond byte ``end`` and in the stretches ``unread`` (first byte, byte behind the
         last).
@@ -136,8 +161,8 @@ class OffsetCheck:
         found = [backwards, judged & ~there, elsewhere]
         faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
         fits = there & (offset >= self.places.least) & (offset <= most)
-        return _events(
-            Kind.INDEX_ENTRY, segment, faults, position=self.index.position, entry_offset=offset, entry_position=at,
+        return _faulty(
+            Kind.INDEX_ENTRY, faults, position=self.index.position, entry_offset=offset, entry_position=at,
             maybe_cut_off=_maybe_cut_off(fits, self.index.zero_tail_bytes),
         )  # fmt: skip
 
@@ -153,50 +178,25 @@ class TimeCheck:
         )
         self.times.state[0] = (0, -HIGHEST, -1)
 
-    def take(self, rows: np.ndarray, wrong_times: Sequence[np.ndarray] = ()) -> None:
-        """The next batches; ``wrong_times``: BATCH_TIMESTAMP events of those whose header is not true."""
+    def take(self, rows: np.ndarray, largest: np.ndarray | None = None) -> None:
+        """The next batches; ``largest``: the largest time (ms) of each where that is not what all headers say."""
         batches = as_records(rows)
-        largest = batches["max_timestamp"].copy()
-        for events in wrong_times:
-            largest[np.searchsorted(batches["position"], events["position"])] = events["found_max_timestamp"]
-        _follow_times(batches, largest, self.times)
+        _follow_times(batches, batches["max_timestamp"].copy() if largest is None else largest, self.times)
 
-    def events(self, segment: int, log_end: int) -> Iterator[np.ndarray]:
-        """Events for entries that do not increase, or that an earlier record's larger timestamp contradicts."""
+    def faults(self) -> FaultyEntries:
+        """Entries that do not increase, or that an earlier record's larger timestamp contradicts."""
         stamp, offset, times, state = self.index.timestamp, self.index.offset, self.times, self.times.state[0]
         rest = times.offsets.order[state["met"] :]
         times.largest[rest], times.culprit[rest] = state["time"], state["last_offset"]
         backwards = _backwards(stamp <= np.roll(stamp, 1)) | _backwards(offset < np.roll(offset, 1))
-        contradicted = ~backwards & (offset < log_end) & (times.largest > stamp)
+        contradicted = ~backwards & (times.largest > stamp)
         faults = np.select([backwards, contradicted], [NOT_INCREASING, EARLIER_IS_LARGER], -1)
         culprit = np.where(faults == EARLIER_IS_LARGER, times.culprit, -1)
-        return _events(
-            Kind.TIME_INDEX_ENTRY, segment, faults, position=self.index.position, entry_offset=offset,
+        return _faulty(
+            Kind.TIME_INDEX_ENTRY, faults, position=self.index.position, entry_offset=offset,
             entry_timestamp=stamp, larger_last_offset=culprit,
             maybe_cut_off=_maybe_cut_off(times.largest == stamp, self.index.zero_tail_bytes),
         )  # fmt: skip
-
-
-@dataclass
-class IndexChecks:
-    """Those of one segment, as far as it has such indexes."""
-
-    offsets: OffsetCheck | None = None
-    times: TimeCheck | None = None
-
-    def take(self, rows: np.ndarray, wrong_times: Sequence[np.ndarray]) -> None:
-        """The next batches, as :meth:`TimeCheck.take` wants them."""
-        if self.offsets is not None:
-            self.offsets.take(rows)
-        if self.times is not None:
-            self.times.take(rows, wrong_times)
-
-    def events(self, segment: int, end: int, log_end: int, unread: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
-        """What both say, when all batches have come."""
-        if self.offsets is not None:
-            yield from self.offsets.events(segment, end, unread)
-        if self.times is not None:
-            yield from self.times.events(segment, log_end)
 
 
 def _backwards(than_before: np.ndarray) -> np.ndarray:
@@ -216,14 +216,9 @@ def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
     return (np.arange(len(fits)) > after) & (zeros > 0)
 
 
-def _events(kind: Kind, segment: int, faults: np.ndarray, **columns: np.ndarray) -> Iterator[np.ndarray]:
-    """A row for each entry with a fault, some at a time: an event is forty times an entry. ``columns`` have a value an
-    entry."""
+def _faulty(kind: Kind, faults: np.ndarray, **columns: np.ndarray) -> FaultyEntries:
+    """Those entries that have a fault. ``faults`` (-1 for none) and ``columns`` have a value an entry."""
     odd = np.flatnonzero(faults >= 0)
-    for at in range(0, len(odd), AT_A_TIME):
-        some = odd[at : at + AT_A_TIME]
-        events = blank_events(len(some))
-        events["kind"], events["segment"], events["fault"] = int(kind), segment, faults[some]
-        for name, column in columns.items():
-            events[name] = column[some]
-        yield events
+    if not len(odd):
+        return FaultyEntries(kind, odd, {})
+    return FaultyEntries(kind, faults[odd].astype(np.int8), {name: column[odd] for name, column in columns.items()})

@@ -24,7 +24,6 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.model.releases import DAY_MS
 from auditor.replay.copy_reader import CopyReader
 from auditor.replay.copy_task import CopyTask
-from auditor.replay.index_checks import IndexChecks
 
 OVERHEAD = 12  # bytes of a batch before those that its size counts
 NOWHERE = Place("", "")
@@ -100,7 +99,7 @@ class LiveReader(CopyReader):
         ):  # fmt: skip
             placed = self._placed(chunk)
             self._note_holes(placed.batches)
-            self._chunk(self.segment, placed, IndexChecks())
+            self._chunk(self.segment, placed)
             if self.watch is not None:
                 self.watch(placed)
         self.size += len(whole)

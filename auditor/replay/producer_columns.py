@@ -48,20 +48,22 @@ def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
     return out
 
 
-def rows_of_producers(replay: Replay) -> np.ndarray:
+def rows_of_producers(replay: Replay, wanted: slice = slice(None)) -> np.ndarray:
     """All columns of PRODUCER as rows: what :func:`column` gives, in one pass. Few producers cost no more than one."""
-    out = np.empty(int(replay.producers.meta[0]), PRODUCER)
+    chosen = range(int(replay.producers.meta[0]))[wanted]
+    out = np.empty(len(chosen), PRODUCER)
     if len(out):
-        _fill(out, replay.producers, replay.live, replay.born, replay.marked, replay.below)
+        _fill(out, chosen.start, replay.producers, replay.live, replay.born, replay.marked, replay.below)
     return out
 
 
 @kernel
 def _fill(
-    out: np.ndarray, p: Producers, live: np.ndarray, born: np.ndarray, marked: np.ndarray, below: np.ndarray
+    out: np.ndarray, first: int, p: Producers, live: np.ndarray, born: np.ndarray, marked: np.ndarray, below: np.ndarray
 ) -> None:  # fmt: skip
-    for row in range(len(out)):
-        o, known, entry = out[row], live[row], p.entries[row]
+    for at in range(len(out)):
+        row = first + at
+        o, known, entry = out[at], live[row], p.entries[row]
         o["producer_id"], o["producer_epoch"] = entry.producer_id, entry.epoch
         o["coordinator_epoch"], o["last_timestamp"] = entry.coordinator_epoch, entry.last_timestamp
         o["txn_first_offset"] = entry.txn_first_offset

@@ -47,7 +47,6 @@ def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list
     judged = (b.last_offset >= at.log_start) & (b.flaws & FLAW_CRC == 0)
     data = (b.attributes & CONTROL == 0) | (b.magic < 2)
     create_time = (b.attributes & APPEND_TIME == 0) & (b.magic == 2)
-    intact = b.last_offset >= at.intact_from
     flawed = _events(Kind.RECORD_FLAW, judged & (s.flaws != 0), b, at.segment, {
         "flaws": s.flaws, "record_index": s.first_flaw, "records_present": s.present,
         "records_declared": b.record_count,
@@ -57,9 +56,7 @@ def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list
         null = judged & data & (s.null_keys > 0)
         columns = {"null_keys": s.null_keys, "record_index": s.first_null_key}
         out.append(_events(Kind.NULL_KEY, null, b, at.segment, columns))
-    whole = judged & create_time & intact & (b.attributes & HORIZON == 0) & (s.present > 0) & (s.flaws == 0)
-    wrong = whole & (s.max_timestamp != b.max_timestamp)
-    out.append(_events(Kind.BATCH_TIMESTAMP, wrong, b, at.segment, {
+    out.append(_events(Kind.BATCH_TIMESTAMP, _wrong_times(b, s, at.log_start, at.intact_from), b, at.segment, {
         "found_max_timestamp": s.max_timestamp, "found_base_timestamp": s.first_timestamp,
         "base_timestamp": b.base_timestamp,
     }))  # fmt: skip
@@ -74,6 +71,19 @@ def check(b: BatchColumns, s: RecordSummary, at: Bounds, task: CopyTask) -> list
         "broker_time": before,
     }))  # fmt: skip
     return [events for events in out if len(events)]
+
+
+def _wrong_times(b: BatchColumns, s: RecordSummary, log_start: int, intact_from: int) -> np.ndarray:
+    """Of which batches the header's largest time is not that of the records."""
+    judged = (b.last_offset >= max(log_start, intact_from)) & (b.flaws & FLAW_CRC == 0)
+    create_time = (b.attributes & APPEND_TIME == 0) & (b.magic == 2)
+    whole = judged & create_time & (b.attributes & HORIZON == 0) & (s.present > 0) & (s.flaws == 0)
+    return whole & (s.max_timestamp != b.max_timestamp)
+
+
+def largest_times(b: BatchColumns, s: RecordSummary, log_start: int, intact_from: int) -> np.ndarray:
+    """The largest time (ms) of each batch: its records' where its header's is not true."""
+    return np.where(_wrong_times(b, s, log_start, intact_from), s.max_timestamp, b.max_timestamp)
 
 
 def oldest(broker_time: IntOrArray, before_ms: int) -> IntOrArray:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
 from auditor.facts.segment_scans import SegmentScan
@@ -48,7 +49,6 @@ class Reading(Protocol):
     refusals: Counter[str]
     aborted: list[np.ndarray]
     aborted_rows: int
-    unread: list[tuple[str, int, int]]
 
 
 class SegmentsRead(NamedTuple):
@@ -63,12 +63,11 @@ class SegmentsRead(NamedTuple):
     scans: list[SegmentScan]
     lost_at: int
     dropped_events: dict[int, int]
-    digests: dict[str, np.ndarray] | PackedColumns
+    digests: dict[str, np.ndarray] | PackedColumns | BatchSums
     errors: list[DecodeError]
     bytes: dict[str, int]
     refusals: Counter[str]
     aborted: list[np.ndarray]
-    unread: list[tuple[str, int, int]]
     internal: InternalReader | None
     kept: dict[int, int]
     events: list[np.ndarray]
@@ -133,7 +132,7 @@ def _taken(reader: Reading, before: Before) -> SegmentsRead:
         facts.segments, facts.segment_bases, facts.segment_times, facts.scans, facts.lost_at, facts.dropped_events,
         facts.digests, facts.errors[before.errors :],
         {name: count - before.bytes[name] for name, count in reader.bytes.items()}, reader.refusals, reader.aborted,
-        reader.unread, reader.internal, audit.kept, audit.events, audit.transactions, audit.chain, audit.replay,
+        reader.internal, audit.kept, audit.events, audit.transactions, audit.chain, audit.replay,
     )  # fmt: skip
 
 
@@ -144,7 +143,7 @@ def _put_back(reader: Reading, read: SegmentsRead) -> None:
     facts.errors += read.errors
     for name, count in read.bytes.items():
         reader.bytes[name] += count
-    reader.refusals, reader.aborted, reader.unread = read.refusals, read.aborted, read.unread
+    reader.refusals, reader.aborted = read.refusals, read.aborted
     reader.aborted_rows = sum(map(len, read.aborted))
     reader.internal = read.internal
     audit.kept, audit.events, audit.transactions = read.kept, read.events, read.transactions

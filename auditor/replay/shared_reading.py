@@ -18,6 +18,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.replay.chunks import packed, read_chunks, shared_key, unpacked
 from auditor.replay.copy_reader import CopyReader
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.segment_checks import SegmentOutcome, checked
 
 KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next replica
 
@@ -25,7 +26,11 @@ KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next re
 def read_sharing(tasks: Sequence[CopyTask]) -> list[CopyFacts]:
     """The facts of each, as reading it alone would give them."""
     shared, small = _SharedChunks(), _SharedFiles(tasks)
-    readers = [CopyReader(task, functools.partial(shared.chunks, task), small.read) for task in tasks]
+
+    def read(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome]:
+        return checked(task, number, shared.chunks(task, number), small.read)
+
+    readers = [CopyReader(task, functools.partial(read, task), small.read) for task in tasks]
     stored = [reader.open() for reader in readers]
     at = [reader.resume() for reader in readers]
     while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.copy.segments)]:
@@ -68,10 +73,7 @@ class _SharedChunks:
         self.key = key  # now that all of them are here
 
     def _again(self) -> Iterator[Chunk]:
-        for pack in self.packs:
-            chunk = unpacked(pack)
-            assert not isinstance(chunk, DecodeError)
-            yield chunk
+        return map(unpacked, self.packs)
 
 
 class _SharedFiles:

@@ -114,17 +114,18 @@ def _indexes(reader: CopyReader, copy: TextCopy, number: int) -> None:
     b = segment.batches
     rows = rows_of(b)
     end = int(b.position[-1] + b.size[-1]) if len(b.position) else 0
+    log_end = int(b.last_offset[-1]) + 1 if end else 0
     for index in (i for i in copy.indexes if i.base_offset == segment.base_offset):
         if isinstance(index.entries, AbortedTransactions):
             _aborted(reader, index, number)
         elif isinstance(index.entries, OffsetIndex):
             offsets = OffsetCheck(index.entries)
             offsets.take(rows)
-            reader.audit.keep(offsets.events(number, end))
+            reader.audit.keep(offsets.faults(end).events(number, log_end))
         else:
             times = TimeCheck(index.entries)
             times.take(rows)
-            reader.audit.keep(times.events(number, int(b.last_offset[-1]) + 1 if end else 0))
+            reader.audit.keep(times.faults().events(number, log_end))
 
 
 def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:

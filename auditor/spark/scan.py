@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from auditor.connectors import gate
+from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.plan import divide, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
 from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
-from auditor.spark.retries import read_each
+from auditor.spark.retries import died_before, read_each
 from auditor.spark.split import read_parts, replay_parts
 from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
 
@@ -106,8 +108,11 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
         known, of_log = pickle.loads(shipped)
 
         def rows() -> Iterator[Row]:
-            for (join_key, *_), copies in logs(batches):
-                yield from judged_texts((found for (found,) in copies), known[join_key], of_log)
+            # Of long logs headers are read again to compare replicas: not where workers died over it before.
+            refused = {gate.ALL: f"{KILLS}ends the process"} if died_before() else {}
+            with gate.guarded(refused):
+                for (join_key, *_), copies in logs(batches):
+                    yield from judged_texts((found for (found,) in copies), known[join_key], of_log)
 
         yield from in_batches(rows(), JUDGED_ARROW)
 

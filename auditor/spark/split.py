@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError
 from auditor.connectors import gate
-from auditor.connectors.codec.segment import Chunk
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.plan import segment_tasks, spread
-from auditor.replay.chunks import PackedRow, SegmentTask, read_packed, unpacked
+from auditor.replay.chunks import PackedChunk, PackedRow, SegmentTask, read_packed, unpacked_row
 from auditor.replay.copy_reader import CopyReader, read_copy
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.segment_checks import SegmentOutcome
 from auditor.spark.retries import died_before, read_each
 from auditor.spark.streams import in_batches
 
@@ -82,23 +81,19 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
             yield copies[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
 
 
-def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[Chunk] | DecodeError]:
-    """What :class:`CopyReader` asks for the chunks of its segments, from rows that come in the order of the log."""
+def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[PackedChunk | SegmentOutcome]]:
+    """What :class:`CopyReader` asks for what is in its segments, from rows that come in the order of the log."""
     segments = itertools.groupby(rows, itemgetter(1))
 
-    def chunks(number: int) -> Iterator[Chunk] | DecodeError:
+    def parts(number: int) -> Iterator[PackedChunk | SegmentOutcome]:
         found, mine = next(segments)
         if found != number:
             raise RuntimeError(f"segment {number} of a replica did not arrive, but {found} did")
-        first = unpacked(next(mine)[3])
-        return first if isinstance(first, DecodeError) else itertools.chain([first], _unpacked(mine))
+        part: PackedChunk | SegmentOutcome | None = None
+        for row in mine:
+            part = unpacked_row(row[3])
+            yield part
+        if not isinstance(part, SegmentOutcome):
+            raise RuntimeError(f"the end of segment {number} of a replica did not arrive")
 
-    return chunks
-
-
-def _unpacked(rows: Iterator[Row]) -> Iterator[Chunk]:
-    for row in rows:
-        chunk = unpacked(row[3])
-        if isinstance(chunk, DecodeError):
-            raise RuntimeError(f"{chunk.file} could be opened, and then it could not")
-        yield chunk
+    return parts

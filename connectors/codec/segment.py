@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors.codec import batch as walking
@@ -27,6 +28,15 @@ HELD_BUFFER = 4 * MIB  # where chunks show it
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
+
+
+@kernel
+def _any_closed(rows: np.ndarray) -> bool:
+    """Whether there are batches that say only when they are opened what a row needs: wrappers, compressed markers."""
+    for at in range(len(rows)):
+        if rows[at, walking.MAGIC] < 2 or rows[at, walking.FLAWS] & FLAW_CONTROL_COMPRESSED:
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ class _Building:
         self.bytes += at - window.at
         window.at = at
         self.rows = rows
-        closed = bool(((added[:, walking.MAGIC] < 2) | (added[:, walking.FLAWS] & FLAW_CONTROL_COMPRESSED)).any())
+        closed = bool(_any_closed(added))
         if not closed and self.summaries is None and self.raw is None:
             return
         fresh = walking.columns_of(added)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from auditor.base.errors import DecodeError
+from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors.inventory import discover
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline import plan
-from auditor.pipeline.isolation import read_apart
+from auditor.pipeline.isolation import Pool, read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
+from auditor.replay.batch_headers import SegmentHeaders
 from auditor.replay.copy_task import CopyTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
@@ -91,3 +95,16 @@ def test_a_full_disk_is_no_files_doing() -> None:
     """A table is written while files are read: none of those may be named for a disk that is full."""
     with pytest.raises(OSError, match="No space left on device"):
         list(read_apart(["/dev/full"], fill))
+
+
+def headers_of(place: CrashingPlace) -> list[object]:
+    """What the judge reads again of a long replica."""
+    return list(SegmentHeaders(place, (("0.log", 0, 100),), DEFAULT_LIMITS).read(0, 0, None, 0))  # type: ignore[arg-type]
+
+
+def test_a_file_that_kills_when_replicas_are_compared_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(bytes(100))
+    place = CrashingPlace("", str(tmp_path), None, "0.log", "segfault", "")
+    with Pool(1) as pool:
+        ((_, found),) = pool.map([place], headers_of, reads=False)
+    assert found == [DecodeError("0.log", 0, -1, "unreadable", "reading it ends the process: SIGSEGV")]

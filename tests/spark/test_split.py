@@ -71,6 +71,7 @@ def test_chunks_arrive_one_copy_a_partition_and_in_order(parts: int, spark: Spar
     tasks = tasks_below(corpora.unpack("altered-41"))
     chunks = read_parts(spark, tasks, parts).drop("packed")
     found = chunks.rdd.glom().map(lambda rows: [tuple(row) for row in rows]).collect()
-    expected = [[(k, n, 0) for n in range(len(t.copy.segments))] for k, t in enumerate(tasks)]
+    # Of each segment a chunk and what it comes to.
+    expected = [[(k, n, row) for n in range(len(t.copy.segments)) for row in (0, 1)] for k, t in enumerate(tasks)]
     assert found == expected
-    assert sum(map(len, found)) == len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))
+    assert sum(map(len, found)) == 2 * len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))

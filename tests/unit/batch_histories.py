@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -60,13 +60,16 @@ class History:
         return batches(*self.rows)
 
 
-def history(seed: int, length: int = 400, producers: int = 12, oddities: float = 0.15) -> History:
-    """A history of ``length`` batches; about ``oddities`` of them are what no sound log has."""
+def history(
+    seed: int, length: int = 400, producers: int = 12, oddities: float = 0.15, transactional: float = 0.6
+) -> History:
+    """A history of ``length`` batches; about ``oddities`` of them are what no sound log has, and ``transactional`` of
+    the producers are."""
     draw = random.Random(seed)
     out, clients, offset, leader_epoch, now = History(), [], draw.choice([0, 1000]), 0, 1_700_000_000_000
     for number in range(producers):
         first = draw.choice([0, 0, 0, LAST - 20, LAST])
-        clients.append(Producer(100 + number, draw.random() < 0.6, draw.choice([0, 0, 3, 32767]), first))
+        clients.append(Producer(100 + number, draw.random() < transactional, draw.choice([0, 0, 3, 32767]), first))
     for number in range(length):
         now += draw.choice([0, 5, 1000, 60_000, 90_000_000 if draw.random() < 0.05 else 7])
         leader_epoch += draw.random() < 0.02
@@ -166,8 +169,19 @@ def _snapshot(draw: random.Random, clients: list[Producer], offset: int) -> Stor
     return Stored(f"{offset:020d}.snapshot", offset, entries, True)
 
 
-def facts_of(made: History, *, compacted: bool = False) -> CopyFacts:
-    """The facts of a copy with this history in two segments."""
+class Rows(Protocol):
+    """Has a reader replay rows of a walk."""
+
+    def __call__(self, reader: CopyReader, rows: np.ndarray, /) -> None:
+        """All of them, in their order."""
+
+
+def facts_of(
+    made: History, *, compacted: bool = False, replay: Rows = CopyReader.replay_batches, chunk: int = CHUNK,
+    checkpoint: bool = True,
+) -> CopyFacts:  # fmt: skip
+    """The facts of a copy with this history in two segments, replayed ``chunk`` rows at a time; ``checkpoint``: with
+    one of leader epochs."""
     half = made.rows[len(made.rows) // 2]["base_offset"]
     segments = (SegmentFile("0.log", made.rows[0]["base_offset"], 0), SegmentFile("1.log", half, 0))
     copy = Copy("broker-1", "t", 0, "t-0", segments=segments)
@@ -182,12 +196,13 @@ def facts_of(made: History, *, compacted: bool = False) -> CopyFacts:
         compacted=compacted,
     )
     reader = CopyReader(task)
-    reader.begin(made.snapshots, np.array([0, 1, 3]), np.array([0, 1500, 4000]))
+    epochs = np.array([[0, 1, 3], [0, 1500, 4000]] if checkpoint else [[], []], np.int64)
+    reader.begin(made.snapshots, *epochs)
     rows = rows_of(made.columns())
     cut = len(made.rows) // 2
     for number, (first, last) in enumerate(((0, cut), (cut, len(rows)))):
         reader.begin_segment(number, f"{number}.log", segments[number].base_offset, half if number == 0 else -1)
-        for at in range(first, last, CHUNK):
-            reader.replay_batches(rows[at : min(at + CHUNK, last)])
+        for at in range(first, last, chunk):
+            replay(reader, rows[at : min(at + chunk, last)])
         reader.end_segment()
     return reader.finish(list(made.snapshots))

@@ -40,7 +40,7 @@ def plain() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def packed(plain: np.ndarray) -> PackedRows:
-    return PackedRows(PRODUCER, ROWS, lambda name: plain[name])
+    return PackedRows(PRODUCER, [plain[:9], plain[9:9], plain[9:]])
 
 
 @pytest.mark.parametrize("dtype", [*ROWS_AT_REST.values(), np.dtype([("other", "i4"), ("one", "i8")])])
@@ -105,6 +105,22 @@ def test_columns_that_grow_read_as_what_was_added(rows: int, packed_at_the_end: 
         assert found.dtype == DTYPES[name]
         assert np.array_equal(found, expected.astype(DTYPES[name]))
         assert np.array_equal(columns[name], found)
+
+
+@pytest.mark.parametrize("sizes", [[PIECE + 5, 7, 3 * PIECE, 9], [5, 6], [PIECE - 1, 1, 4], [0, PIECE], [0]])
+def test_columns_put_behind_others(sizes: list[int]) -> None:
+    """Few rows wait for more, so that many short logs behind each other are no more pieces than one long one."""
+    whole, rows = PackedColumns(DTYPES), np.arange(4 * sum(sizes)).reshape(4, -1)
+    at = 0
+    for size in sizes:
+        some = PackedColumns(DTYPES)
+        for start in range(at, at + size, 8184) if size else (0,):
+            some.add(rows[:, start : min(start + 8184, at + size)])
+        whole.append(pickle.loads(pickle.dumps(some)))
+        at += size
+    assert [len(column) for _, column in whole.items()] == [sum(sizes)] * 4
+    assert np.array_equal(whole["offset"], rows[0])
+    assert whole.piece_count() <= 1 + sum(sizes) // PIECE + sum(size > PIECE for size in sizes)
 
 
 def test_columns_to_which_nothing_was_added_count_as_none() -> None:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from auditor.base.errors import DecodeError
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
-from auditor.replay.copy_reader import DIGEST
+from auditor.replay.batch_headers import DIGEST
+from auditor.rules import headers_again, stretches
 from auditor.rules import pairs as comparing
-from auditor.rules.pairs import Pair, pairs, row_of
+from auditor.rules.headers_again import FOR_EVIDENCE, Allowance, Columns
+from auditor.rules.pairs import Pair, pairs, row_of, unread_again
+from auditor.rules.repairs import keeps_out
 from auditor.rules.replica_batches import ReplicaBatches
 from tests.facts import log_of
 
 Row = dict[str, int]
+KEY = bytes(range(16))
 LOW = {"base_offset": 0, "magic": 2, "crc_ok": 1, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
 
 
@@ -30,7 +37,7 @@ def history(rng: random.Random, count: int, magic: int = 2) -> list[Row]:
         rows.append(LOW | {
             "base_offset": offset, "last_offset": last, "crc": rng.randrange(1 << 32), "position": 70 * number,
             "partition_leader_epoch": epoch if magic == 2 else -1, "max_timestamp": 1_000 + number, "attributes": 0,
-            "magic": magic,
+            "segment": 0, "magic": magic,
         })  # fmt: skip
         offset = last + 1
     return rows
@@ -54,15 +61,59 @@ def altered(rng: random.Random, rows: list[Row], wild: bool) -> list[Row]:
     return out[: len(out) - rng.randrange(4)]
 
 
+def lines(rows: list[Row]) -> np.ndarray:
+    return np.array([[row[name] for name in DIGEST] for row in rows], np.int64).reshape(-1, len(DIGEST)).T
+
+
+@dataclasses.dataclass
+class InMemory:
+    """A segment's batches as if they were read again. ``asked``: how many of them were."""
+
+    rows: Columns
+    gone: bool = False
+    asked: int = 0
+
+    def read(self, number: int, start: int, stop: int | None, lowest: int) -> Iterator[Columns | DecodeError]:
+        if self.gone:
+            yield DecodeError("s", 0, -1, "vanished", "gone since the directory was listed")
+            return
+        at = self.rows["position"]
+        inside = (at >= start) & (at < (self.size(0) if stop is None else stop))
+        self.asked += int(inside.sum())
+        middle = np.cumsum(inside) <= inside.sum() // 2
+        for some in (inside & middle, inside & ~middle):
+            yield {name: column[some] for name, column in self.rows.items()}
+
+    def size(self, number: int) -> int:
+        return int(self.rows["position"].max(initial=0)) + 70
+
+
+def summed(copy: CopyFacts, shift: int = 4) -> CopyFacts:
+    """The same replica, of which sums are left, of narrow ranges."""
+    assert isinstance(copy.digests, PackedColumns)
+    rows = {name: column.astype(np.int64) for name, column in copy.digests.items()}
+    sums = BatchSums(KEY, shift)
+    sums.add_columns(rows)
+    sums.pack()
+    sums.files = InMemory(rows)
+    return dataclasses.replace(copy, digests=sums)
+
+
+def read_again(copy: CopyFacts) -> InMemory:
+    assert isinstance(copy.digests, BatchSums)
+    assert isinstance(copy.digests.files, InMemory)
+    return copy.digests.files
+
+
 def replica(rng: random.Random, broker: int, rows: list[Row], pieces: int) -> CopyFacts:
     digests = PackedColumns(DIGEST)
     at = 0
     while at < len(rows) or not at:
         stop = at + rng.randrange(0, pieces)
-        digests.add(np.array([[row[name] for name in DIGEST] for row in rows[at:stop]], np.int64).reshape(-1, 12).T)
+        digests.add(lines(rows[at:stop]))
         digests.pack()
         at = max(stop, 1)
-    digests.add(np.array([[row[name] for name in DIGEST] for row in rows[at:]], np.int64).reshape(-1, 12).T)
+    digests.add(lines(rows[at:]))
     end = max((row["last_offset"] + 1 for row in rows), default=0)
     epochs = {row["partition_leader_epoch"]: row["base_offset"] for row in rows[::-1] if row["magic"] == 2}
     return CopyFacts(
@@ -87,8 +138,8 @@ def two(seed: int) -> list[CopyFacts]:
 class AtOnce(ReplicaBatches):
     """The same replica, sorted as a whole."""
 
-    def __init__(self, copy: CopyFacts) -> None:
-        super().__init__(copy)
+    def __init__(self, copy: CopyFacts, allowance: Allowance | None = None) -> None:
+        super().__init__(copy, allowance)
         self.ordered = False
         if self.starts:
             self.starts, self._numbers = [-1], [0]
@@ -101,16 +152,36 @@ def compared(copies: list[CopyFacts]) -> tuple[list[Pair], list[list[Row]]]:
     return found, [[row_of(log, copy, offset) for offset in range(-1, end + 2)] for copy in copies]
 
 
-@pytest.mark.parametrize("seed", range(150))
+def assert_the_same(found: list[Pair], expected: list[Pair]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for field in ("low", "high", "divergent", "first_offset", "last_offset", "forked_at", "lost_epoch", "gaps"):
+            assert getattr(one, field) == getattr(other, field), field
+        assert (one.until, one.undecided) == (None, False)
+
+
+SEEDS = range(150)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_stretch_at_a_time_is_as_all_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found, rows = compared(two(seed))
     monkeypatch.setattr(comparing, "ReplicaBatches", AtOnce)
     expected, all_rows = compared(two(seed))
     assert rows == all_rows
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        for field in ("low", "high", "divergent", "first_offset", "last_offset", "forked_at", "lost_epoch", "gaps"):
-            assert getattr(one, field) == getattr(other, field), field
+    assert_the_same(found, expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_by_sums_is_as_by_headers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both replicas summed, with ranges of the same width and not, and one of them alone."""
+    expected, all_rows = compared(two(seed))
+    monkeypatch.setattr(stretches, "AT_A_TIME", (8, 64, 131_072)[seed % 3])
+    for shifts in (((4, 4), (2, 5), (9, 9))[seed % 3], ((4, None), (None, 4))[seed % 2]):
+        copies = [copy if s is None else summed(copy, s) for copy, s in zip(two(seed), shifts, strict=True)]
+        found, rows = compared(copies)
+        assert rows == all_rows
+        assert_the_same(found, expected)
 
 
 def test_the_histories_show_what_they_are_made_for() -> None:
@@ -144,3 +215,140 @@ def test_of_replicas_that_are_the_same_one_batch_a_stretch_is_kept(monkeypatch: 
     (pair,) = pairs(log_of(copies))
     assert (pair.divergent, pair.gaps) == (0, [])
     assert held[0] <= len(ReplicaBatches(copies[0]).starts) + len(ReplicaBatches(copies[1]).starts)
+
+
+def test_of_replicas_with_the_same_sums_nothing_is_read_again() -> None:
+    rng = random.Random(1)
+    rows = history(rng, 500)
+    copies = [summed(replica(rng, broker, rows, 60)) for broker in (1, 2)]
+    for copy in copies:
+        copy.log_start = 0
+    (pair,) = pairs(log_of(copies))
+    assert (pair.divergent, pair.gaps) == (0, [])
+    assert [read_again(copy).asked for copy in copies] == [0, 0]
+
+
+def test_a_tail_that_one_replica_lacks_is_not_read_but_its_edges() -> None:
+    rng = random.Random(2)
+    rows = history(rng, 2_000)
+    copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, rows[:900]))]
+    for copy in copies:
+        copy.log_start, copy.leader_epochs = 0, []
+    (pair,) = pairs(log_of(copies))
+    assert [(gap.first_offset, gap.last_offset, gap.batches) for gap in pair.gaps] == [
+        (rows[900]["base_offset"], rows[-1]["last_offset"], 1_100)
+    ]
+    assert all(read_again(copy).asked < 20 for copy in copies)
+
+
+def two_that_differ(**changes: int) -> list[CopyFacts]:
+    """Two of 500 batches, of which number 300 differs so."""
+    rng = random.Random(3)
+    rows = history(rng, 500)
+    other = [*rows[:300], rows[300] | changes, *rows[301:]]
+    copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
+    for copy in copies:
+        copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
+    return copies
+
+
+@pytest.mark.parametrize("name", comparing.COMPARED)
+def test_each_column_that_is_compared_is_in_the_sum(name: str) -> None:
+    copies = two_that_differ(**{name: 77 if name != "last_offset" else -1})
+    if name == "last_offset":  # within the batch
+        rng = random.Random(3)
+        rows = history(rng, 500)
+        at = next(k for k in range(300, 500) if rows[k]["last_offset"] > rows[k]["base_offset"])
+        other = [*rows[:at], rows[at] | {name: rows[at][name] - 1}, *rows[at + 1 :]]
+        copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
+        for copy in copies:
+            copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
+    (pair,) = pairs(log_of(copies))
+    assert pair.divergent == 1
+    assert all(0 < read_again(copy).asked < 50 for copy in copies)
+
+
+def vanished(files: InMemory) -> None:
+    files.gone = True
+
+
+def changed(files: InMemory) -> None:
+    files.rows["crc"] = files.rows["crc"] ^ 1
+
+
+def cut(files: InMemory) -> None:
+    files.rows = {name: column[:250] for name, column in files.rows.items()}
+
+
+@pytest.mark.parametrize("happens", [vanished, changed, cut])
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_is_no_longer_as_it_was_proves_nothing(happens: Callable[[InMemory], None], which: int) -> None:
+    copies = two_that_differ(crc=77)
+    happens(read_again(copies[which]))
+    log = log_of(copies)
+    (pair,) = pairs(log)
+    assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
+    assert keeps_out(log, pair.copy)  # else a remedy would make it leader
+    errors = [error for copy in log.copies for error in unread_again(log, copy)]
+    assert [(error.file, error.reason) for error in errors] == [("s", "vanished")]
+    assert "compared" in errors[0].detail
+
+
+def test_only_so_much_is_read_again_and_where_it_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(4)
+    rows = history(rng, 2_000)
+    other = [row | {"crc": 5} for row in rows]
+    copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
+    for copy in copies:
+        copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
+    monkeypatch.setattr(stretches, "AT_A_TIME", 64)
+    log = log_of(copies)
+    log.cache["allowance"] = Allowance(FOR_EVIDENCE + 70 * 500)
+    (pair,) = pairs(log)
+    assert pair.until is not None
+    assert 0 < pair.divergent == sum(row["base_offset"] < pair.until for row in rows) < 500
+    (error,) = [error for copy in log.copies for error in unread_again(log, copy)]
+    assert error.reason == "limit"
+    assert f"from offset {pair.until} on" in error.detail
+
+
+@pytest.mark.parametrize("happens", [vanished, changed, cut])
+def test_a_log_out_of_order_proves_nothing_where_it_is_no_longer_as_it_was(happens: Callable[[InMemory], None]) -> None:
+    rng = random.Random(5)
+    rows = history(rng, 300)
+    for which in (0, 1):
+        shape = [rows, rows]
+        shape[which] = [*rows[:200], rows[0], *rows[200:]]
+        copies = [summed(replica(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
+        happens(read_again(copies[which]))
+        log = log_of(copies)
+        (pair,) = pairs(log)
+        assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
+        assert {e.reason for copy in log.copies for e in unread_again(log, copy)} == {"vanished"}
+
+
+def test_a_log_out_of_order_that_is_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    rows = history(rng, 300)
+    for shape in ([rows, [*rows, rows[0]]], [[*rows, rows[0]], rows]):
+        copies = [summed(replica(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
+        for most, allowance in ((100, Allowance()), (10_000, Allowance(FOR_EVIDENCE + 100))):
+            monkeypatch.setattr(headers_again, "MOST_AT_ONCE", most)
+            log = log_of(copies)
+            log.cache["allowance"] = allowance
+            (pair,) = pairs(log)
+            assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
+            assert {e.reason for copy in log.copies for e in unread_again(log, copy)} == {"limit"}
+
+
+def test_only_so_many_that_differ_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretches, "AT_A_TIME", 64)
+    monkeypatch.setattr(stretches, "MOST_APART", 200)
+    rng = random.Random(4)
+    rows = history(rng, 2_000)
+    copies = [summed(replica(rng, b, its, 60)) for b, its in ((1, rows), (2, [row | {"crc": 5} for row in rows]))]
+    for copy in copies:
+        copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
+    (pair,) = pairs(log_of(copies))
+    assert pair.until is not None
+    assert 100 <= pair.divergent == sum(row["base_offset"] < pair.until for row in rows) < 200

@@ -9,7 +9,7 @@ import pytest
 
 from auditor.pipeline.verdicts import VERDICTS, judge_log
 from auditor.rules import registry
-from auditor.rules.capacity import Peak, broker_memory, known_peak
+from auditor.rules.capacity import Peak, broker_memory, known_peaks
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster, LogView
 from tests import corpora, facts, made
@@ -36,15 +36,15 @@ def alive(pid: int, begin: int, end: int, batches: int = 1) -> Row:
 
 def test_the_peak_counts_producers_until_they_expire() -> None:
     copy = made.facts(producers=made.producers(alive(1, 0, 10, 9), alive(2, 50, 60, 2), alive(3, 110, 120)))
-    assert known_peak(copy, 100) == (2, 2 * 224 + 40 * (5 + 2))  # the first goes at 110, when the third comes
-    assert known_peak(copy, 101) == (3, 3 * 224 + 40 * (5 + 2 + 1))
-    assert known_peak(copy, 101, cached=1) == (3, 3 * 224 + 3 * 40)
-    assert known_peak(made.facts(), 100) == (0, 0)
+    # the first goes at 110, when the third comes
+    assert known_peaks(copy, 100) == [(2, 2 * 224 + 40 * (5 + 2)), (2, 2 * 224 + 40 * 2)]
+    assert known_peaks(copy, 101) == [(3, 3 * 224 + 40 * (5 + 2 + 1)), (3, 3 * 224 + 40 * 3)]
+    assert known_peaks(made.facts(), 100) == [(0, 0), (0, 0)]
 
 
 def test_an_open_transaction_keeps_its_producer() -> None:
     rows = alive(1, 0, 10) | {"txn_first_offset": 5}, alive(2, 500, 510)
-    assert known_peak(made.facts(producers=made.producers(*rows)), 100).producers == 2
+    assert [peak.producers for peak in known_peaks(made.facts(producers=made.producers(*rows)), 100)] == [2, 2]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(9_999, []), (10_000, ["info"]), (100_001, ["warning"])])

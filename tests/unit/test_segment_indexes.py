@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ def fed(check: Check, rows: np.ndarray, cut: int) -> Check:
     return check
 
 
-def found(events: list[np.ndarray]) -> list[tuple[int, ...]]:
+def found(events: Iterable[np.ndarray]) -> list[tuple[int, ...]]:
     second = {Kind.INDEX_ENTRY: "entry_position", Kind.TIME_INDEX_ENTRY: "entry_timestamp"}
     return [
         tuple(int(row[n]) for n in ("position", "entry_offset", second[row["kind"]], "fault", "larger_last_offset"))
@@ -90,7 +91,7 @@ def test_an_offset_index_is_judged_as_its_definition_says(data: Any, counts: lis
         np.arange(len(entries)) * 8, np.array([o for _, o in entries], np.int64),
         np.array([p for p, _ in entries], np.int64), 8 * len(entries), 0,
     )  # fmt: skip
-    assert found(fed(OffsetCheck(index), chunk.rows, cut).events(0, end)) == [
+    assert found(fed(OffsetCheck(index), chunk.rows, cut).faults(end).events(0, end)) == [
         (p, a, at, c, d) for p, a, at, c, d in offset_index_says(b, entries, end)
     ]
 
@@ -105,7 +106,9 @@ def test_a_time_index_is_judged_as_its_definition_says(data: Any, counts: list[i
         np.arange(len(entries)) * 12, np.array([t for t, _ in entries], np.int64),
         np.array([o for _, o in entries], np.int64), 12 * len(entries), 0,
     )  # fmt: skip
-    assert found(fed(TimeCheck(index), chunk.rows, cut).events(0, log_end)) == time_index_says(b, entries, log_end)
+    assert found(fed(TimeCheck(index), chunk.rows, cut).faults().events(0, log_end)) == time_index_says(
+        b, entries, log_end
+    )
 
 
 def test_entries_that_are_wrong_by_the_million_are_events_some_at_a_time() -> None:
@@ -114,7 +117,7 @@ def test_entries_that_are_wrong_by_the_million_are_events_some_at_a_time() -> No
     entries = np.ones(count, np.int64)
     check = OffsetCheck(OffsetIndex(8 * np.arange(count), entries, entries, 8 * count, 0))
     tracemalloc.start()
-    sizes = [(len(events), events["kind"][0]) for events in check.events(0, 1)]
+    sizes = [(len(events), events["kind"][0]) for events in check.faults(1).events(0, 1)]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(size for size, _ in sizes) == count - 1

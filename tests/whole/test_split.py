@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,15 +19,20 @@ from auditor.connectors.files import Copy, SegmentFile
 from auditor.connectors.internal_rows import TABLES
 from auditor.connectors.inventory import discover
 from auditor.connectors.storage import Place
+from auditor.facts import packed as facts_packed
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
+from auditor.replay import batch_headers
 from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.chunks import packed, read_chunks, read_packed, unpacked
+from auditor.replay.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_row
 from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.segment_checks import SegmentOutcome
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
 from tests.crashing_files import CrashingPlace
@@ -51,7 +58,7 @@ def same(one: object, other: object) -> bool:
 def plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
-    if isinstance(value, PackedColumns):
+    if isinstance(value, PackedColumns | BatchSums):
         return plain(vars(value))
     if isinstance(value, dict):
         return [(k, plain(v)) for k, v in value.items()]
@@ -64,7 +71,11 @@ def plain(value: object) -> object:
 
 def in_parts(tasks: list[CopyTask], rows_each: int = 3) -> list[CopyFacts]:
     """What the two stages give, without Spark between them."""
-    rows = [row for part in plan.segment_tasks(tasks) for row in read_packed(part)]
+    return replayed([row for part in plan.segment_tasks(tasks) for row in read_packed(part)], tasks, rows_each)
+
+
+def replayed(rows: list[PackedRow], tasks: list[CopyTask], rows_each: int = 3) -> list[CopyFacts]:
+    """What the second stage gives of rows in the order of the log."""
     table = pa.Table.from_pydict(
         {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}, schema=CHUNKS_ARROW
     )
@@ -80,6 +91,15 @@ def test_packed_chunks_replay_as_files_do(name: str, records: bool, monkeypatch:
     assert whole
     for ours, theirs in zip(in_parts(tasks), whole, strict=True):
         assert same(ours, theirs), (theirs.log_dir, theirs.topic, theirs.partition)
+
+
+def test_sums_of_long_replicas_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "ROWS", 7)
+    monkeypatch.setattr(batch_headers, "MOST_KEPT", 50)
+    tasks = tasks_below(corpora.unpack("replicas-41"))
+    whole = [read_copy(task) for task in tasks]
+    assert any(isinstance(facts.digests, BatchSums) for facts in whole)
+    assert all(map(same, in_parts(tasks), whole))
 
 
 def test_every_chunk_comes_out_as_it_went_in() -> None:
@@ -113,6 +133,79 @@ def test_any_number_comes_out_as_it_went_in() -> None:
     assert (empty.rows.shape, empty.errors, empty.body_errors) == ((0, 17), [], errors)
 
 
+def altered(path: Path, position: int, value: bytes) -> None:
+    data = bytearray(path.read_bytes())
+    data[position : position + len(value)] = value
+    path.write_bytes(data)
+
+
+def wrong_index_entry(log: Path) -> None:
+    entries = np.array([(1, 7), (2, 10**8)], [("offset", ">i4"), ("position", ">i4")])
+    log.with_suffix(".index").write_bytes(entries.tobytes())
+
+
+def wrong_time_index_entry(log: Path) -> None:
+    entries = np.array([(1, 2), (0, 3), (9, 10**6)], [("time", ">i8"), ("offset", ">i4")])
+    log.with_suffix(".timeindex").write_bytes(entries.tobytes())
+
+
+def wrong_transaction_index(log: Path) -> None:
+    entry = struct.pack(">hqqqq", 0, 4711, 1, 2, 3)
+    log.with_suffix(".txnindex").write_bytes(entry + b"half an entry")
+
+
+def torn_tail(log: Path) -> None:
+    log.write_bytes(log.read_bytes()[:-5])
+
+
+def zeros_behind(log: Path) -> None:
+    log.write_bytes(log.read_bytes() + bytes(300))
+
+
+def broken_batch(log: Path) -> None:
+    altered(log, log.stat().st_size - 3, b"\xff")
+
+
+def wrong_length(log: Path) -> None:
+    altered(log, 8, struct.pack(">i", 20))
+
+
+def unknown_magic(log: Path) -> None:
+    altered(log, 16, b"\x03")
+
+
+DAMAGE = {
+    wrong_index_entry: Kind.INDEX_ENTRY, wrong_time_index_entry: Kind.TIME_INDEX_ENTRY, broken_batch: Kind.CRC,
+    wrong_transaction_index: None, torn_tail: None, zeros_behind: None, wrong_length: None, unknown_magic: None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", [0, 5, -1], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_the_same_in_parts(
+    damage: Callable[[Path], None], place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "ROWS", 3)
+    monkeypatch.setattr(facts_packed, "PIECE", 20)  # rows; a segment has some 40
+    corpora.copy("lively-40", tmp_path)
+    (task,) = [t for t in tasks_below(tmp_path) if t.copy.folder == "shop.short-0"]
+    before = read_copy(task)
+    assert before.digests == {}
+    damage(Path(task.place.path, task.copy.segments[place].name))
+    (task,) = [t for t in tasks_below(tmp_path) if t.copy.folder == "shop.short-0"]
+    whole = read_copy(task)
+    for one in (task, replace(task, digests=True)):
+        (parts,) = in_parts([one])
+        assert same(parts, read_copy(one))
+    number = place % len(task.copy.segments)
+    if (kind := DAMAGE[damage]) is None:
+        assert whole.errors != before.errors
+    else:
+        assert number in whole.events[whole.events["kind"] == kind]["segment"]
+    if damage in (torn_tail, broken_batch, wrong_length):
+        assert (whole.scans[number].cut >= 0, before.scans[number].cut) == (True, -1)
+
+
 def test_files_that_are_gone_or_kill_their_reader_are_reported_as_ever(tmp_path: Path) -> None:
     tasks = tasks_below(corpora.copy(SEGMENTS, tmp_path))
     task = max(tasks, key=lambda t: len(t.copy.segments))
@@ -129,15 +222,20 @@ def test_a_segment_that_kills_its_reader_is_refused_by_name() -> None:
     crashing = replace(task, place=CrashingPlace(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
     ((copy, number, chunk, data),) = next(read_apart(plan.segment_tasks([crashing])[:1], list_packed))
     assert (copy, number, chunk) == (0, 0, 0)
-    assert unpacked(data) == DecodeError(file, 0, -1, "unreadable", "reading it ends the process: SIGSEGV")
+    outcome = unpacked_row(data)
+    assert isinstance(outcome, SegmentOutcome)
+    said = DecodeError(file, 0, task.copy.segments[0].size, "unreadable", "reading it ends the process: SIGSEGV")
+    assert outcome.unopened == said
 
 
 def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
     task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) > 1)
     rows = [row for part in plan.segment_tasks([task])[1:] for row in read_packed(part)]
-    columns = {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}
     with pytest.raises(RuntimeError, match="segment 0 of a replica did not arrive"):
-        list(replay_parts(iter(pa.Table.from_pydict(columns, schema=CHUNKS_ARROW).to_batches()), [task]))
+        replayed(rows, [task])
+    (first, _, *_) = [row for part in plan.segment_tasks([task]) for row in read_packed(part)]
+    with pytest.raises(RuntimeError, match="the end of segment 0 of a replica did not arrive"):
+        replayed([first], [task])
 
 
 def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> CopyTask:

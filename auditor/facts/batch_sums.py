@@ -1,0 +1,305 @@
+"""What a long replica is compared by in place of its headers: a keyed sum of each range of 16 384 offsets.
+
+Two replicas whose sums of a range are alike have the same batches there, all columns that are compared alike. The sum
+is that, modulo 2^64, of SipHash-1-3 of each batch's columns, under a key that the driver draws by lot for itself and
+that is in no output: who writes a log cannot look for batches that are different and sum up to the same (Aumasson and
+Bernstein, "SipHash: a fast short-input PRF", 2012), and what differs by accident does so to 1 in 2^64. Because it is a
+sum, two ranges side by side become one of twice the width when there are too many: memory is bounded by
+:data:`MAX_RANGES` and :data:`MAX_RUNS`, 6 MiB, whatever the log.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.base.errors import DecodeError
+
+# The columns that a sum is made of, those that a comparison of replicas looks at, and where the batch is.
+SUMMED = (
+    "base_offset", "last_offset", "crc", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence",
+    "magic", "crc_ok", "position", "segment",
+)  # fmt: skip
+U64 = np.uint64
+BASE_OFFSET, LAST_OFFSET, CRC, LEADER_EPOCH, PRODUCER, PRODUCER_EPOCH, SEQUENCE, MAGIC, CRC_OK, POSITION = range(10)
+_AT = np.arange(10)
+KEY_BYTES = 16
+MOST_KEPT = 1_000_000  # batches of a replica whose headers are kept, in 10 to 17 MB; more are summed
+SHIFT = 14  # a range is of 2^14 offsets, or of more where a log has many
+MAX_RANGES = 65_536
+MAX_RUNS = 65_536  # of leader epochs
+FIRST_ROOM = 1_024
+# A range: its number (offset >> shift), batches, first base offset, highest last offset, sum, batches with a wrong
+# checksum, and where the first batch is.
+OF_RANGE = ("number", "batches", "first", "last", "digest", "unsound", "segment", "position")
+RANGE = np.dtype([(name, "i8") for name in OF_RANGE])
+OF_RUN = ("epoch", "first", "last")  # a leader epoch, base offsets of its first and last sound batch
+RUN = np.dtype([(name, "i8") for name in OF_RUN])
+RANGES, RUNS, ORDERED, REACH, WIDTH, ALL, ALL_DIGEST = range(7)  # of a state; ALL: batches, once out of order
+_ROT13, _ROT16, _ROT17, _ROT21, _ROT32 = (U64(n) for n in (13, 16, 17, 21, 32))
+_REST13, _REST16, _REST17, _REST21 = (U64(64 - n) for n in (13, 16, 17, 21))
+_INIT0, _INIT1 = U64(0x736F6D6570736575), U64(0x646F72616E646F6D)
+_INIT2, _INIT3 = U64(0x6C7967656E657261), U64(0x7465646279746573)
+_END, _LENGTH = U64(0xFF), U64(40 << 56)
+_LOW32, _LOW16, _LOW8 = U64(0xFFFFFFFF), U64(0xFFFF), U64(0xFF)
+_16, _24 = U64(16), U64(24)
+
+
+class HeaderFiles(Protocol):
+    """Reads headers of a replica's segments again. Plain data, to be pickled."""
+
+    def read(
+        self, number: int, start: int, stop: int | None, lowest: int
+    ) -> Iterator[dict[str, np.ndarray] | DecodeError]:
+        """The batches of a segment that begin between two of its bytes, some at a time, by column as the reading pass
+        kept them; an error, and nothing behind it, where the file cannot be read. ``start``: where a batch begins that
+        has no offset below ``lowest``. Raises nothing on what it reads."""
+
+    def size(self, number: int) -> int:
+        """Bytes of a segment as it was listed."""
+
+
+@kernel
+def _round(v0: U64, v1: U64, v2: U64, v3: U64) -> tuple[U64, U64, U64, U64]:
+    """SipRound."""
+    v0 = v0 + v1
+    v1 = ((v1 << _ROT13) | (v1 >> _REST13)) ^ v0
+    v0 = (v0 << _ROT32) | (v0 >> _ROT32)
+    v2 = v2 + v3
+    v3 = ((v3 << _ROT16) | (v3 >> _REST16)) ^ v2
+    v0 = v0 + v3
+    v3 = ((v3 << _ROT21) | (v3 >> _REST21)) ^ v0
+    v2 = v2 + v1
+    v1 = ((v1 << _ROT17) | (v1 >> _REST17)) ^ v2
+    v2 = (v2 << _ROT32) | (v2 >> _ROT32)
+    return v0, v1, v2, v3
+
+
+@kernel
+def siphash(key: np.ndarray, w0: U64, w1: U64, w2: U64, w3: U64, w4: U64) -> U64:
+    """SipHash-1-3 of five words of 64 bits under a key of two (all uint64)."""
+    v0, v1, v2, v3 = key[0] ^ _INIT0, key[1] ^ _INIT1, key[0] ^ _INIT2, key[1] ^ _INIT3
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ w0)
+    v0, v1, v2, v3 = _round(v0 ^ w0, v1, v2, v3 ^ w1)
+    v0, v1, v2, v3 = _round(v0 ^ w1, v1, v2, v3 ^ w2)
+    v0, v1, v2, v3 = _round(v0 ^ w2, v1, v2, v3 ^ w3)
+    v0, v1, v2, v3 = _round(v0 ^ w3, v1, v2, v3 ^ w4)
+    v0, v1, v2, v3 = _round(v0 ^ w4, v1, v2, v3 ^ _LENGTH)
+    v0, v1, v2, v3 = _round(v0 ^ _LENGTH, v1, v2 ^ _END, v3)
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    return v0 ^ v1 ^ v2 ^ v3
+
+
+@kernel
+def _digest(batches: np.ndarray, at: np.ndarray, i: int, ok: int, key: np.ndarray) -> U64:
+    """What a batch adds to its range. Checksums of magic 0 and 1 count as none: replicas need not share them."""
+    magic = batches[i, at[MAGIC]]
+    crc = U64(batches[i, at[CRC]]) if magic == 2 else U64(0)
+    epoch = U64(batches[i, at[LEADER_EPOCH]]) & _LOW32
+    small = (U64(batches[i, at[PRODUCER_EPOCH]]) & _LOW16) | ((U64(magic) & _LOW8) << _16)
+    sequence = U64(batches[i, at[SEQUENCE]]) << _ROT32
+    return siphash(
+        key, U64(batches[i, at[BASE_OFFSET]]), U64(batches[i, at[LAST_OFFSET]]), (crc << _ROT32) | epoch,
+        U64(batches[i, at[PRODUCER]]), small | (U64(ok) << _24) | sequence,
+    )  # fmt: skip
+
+
+@kernel
+def _add(
+    batches: np.ndarray, at: np.ndarray, wrong: int, key: np.ndarray, segment: int, begin: int,
+    ranges: np.ndarray, runs: np.ndarray, state: np.ndarray,
+) -> int:  # fmt: skip
+    """Adds batches from ``begin`` on; returns the first that found no room or is out of order, else their number.
+
+    ``wrong``: the bits of column CRC_OK that say that a checksum is wrong.
+    """
+    row, run = state[RANGES] - 1, state[RUNS] - 1
+    for i in range(begin, len(batches)):
+        base, last = batches[i, at[BASE_OFFSET]], batches[i, at[LAST_OFFSET]]
+        if last < base or base <= state[REACH]:
+            state[ORDERED] = 0
+            return i
+        ok = np.int64(batches[i, at[CRC_OK]] & wrong == 0)
+        epoch = batches[i, at[LEADER_EPOCH]]
+        tells = ok == 1 and batches[i, at[MAGIC]] == 2 and epoch >= 0
+        fresh = tells and (run < 0 or runs[run, 0] != epoch)
+        number = base >> state[WIDTH]
+        begins = row < 0 or ranges[row, 0] != number
+        if (begins and row + 1 == len(ranges)) or (fresh and run + 1 == len(runs)):
+            return i
+        if begins:
+            row += 1
+            state[RANGES] = row + 1
+            ranges[row] = 0
+            ranges[row, 0], ranges[row, 2] = number, base
+            ranges[row, 6], ranges[row, 7] = segment, batches[i, at[POSITION]]
+        ranges[row, 1] += 1
+        ranges[row, 3] = last
+        ranges[row, 4] += np.int64(_digest(batches, at, i, ok, key))
+        ranges[row, 5] += 1 - ok
+        if fresh:
+            run += 1
+            state[RUNS] = run + 1
+            runs[run, 0], runs[run, 1] = epoch, base
+        if tells:
+            runs[run, 2] = base
+        state[REACH] = last
+    return len(batches)
+
+
+@kernel
+def _add_all(
+    batches: np.ndarray, at: np.ndarray, wrong: int, key: np.ndarray, begin: int, state: np.ndarray
+) -> None:  # fmt: skip
+    """Adds batches from ``begin`` on to the sum of all of them."""
+    for i in range(begin, len(batches)):
+        ok = np.int64(batches[i, at[CRC_OK]] & wrong == 0)
+        state[ALL] += 1
+        state[ALL_DIGEST] += np.int64(_digest(batches, at, i, ok, key))
+
+
+class BatchSums:
+    """The sums of one replica's ranges, in the order of its log, and which leader epochs its sound batches have.
+
+    ``ordered``: the batches follow each other without overlap and their epochs fit; else only the sum of all of them
+    means something. ``files`` reads the headers again where sums differ.
+    """
+
+    def __init__(self, key: bytes, shift: int = SHIFT) -> None:
+        self.key = key
+        self.files: HeaderFiles | None = None
+        self._state = np.array([0, 0, 1, -1, shift, 0, 0], np.int64)
+        self._ranges = np.empty((FIRST_ROOM, len(OF_RANGE)), np.int64)
+        self._runs = np.empty((FIRST_ROOM, len(OF_RUN)), np.int64)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the sums mean something."""
+        return bool(self._state[ORDERED])
+
+    @property
+    def total(self) -> tuple[int, int]:
+        """How many batches there are, and the sum of all of them."""
+        if self.ordered or not self._state[ALL]:
+            return int(self.ranges["batches"].sum()), int(self.ranges["digest"].sum())
+        return int(self._state[ALL]), int(self._state[ALL_DIGEST])
+
+    @property
+    def shift(self) -> int:
+        """A range is of 2^shift offsets."""
+        return int(self._state[WIDTH])
+
+    def add(self, batches: np.ndarray, at: np.ndarray, wrong: int, segment: int) -> None:
+        """More batches, a line each (int64): ``at`` says in which columns :data:`SUMMED` are (int64), ``wrong`` which
+        bits of the one for ``crc_ok`` mean that the checksum is not right. Cost: see docs/scaling.md."""
+        key, begin = np.frombuffer(self.key, np.uint64), 0
+        while self.ordered:
+            begin = _add(batches, at, wrong, key, segment, begin, self._ranges, self._runs, self._state)
+            if begin == len(batches):
+                return
+            self._make_room()
+            if not self.ordered:
+                self._state[[ALL, ALL_DIGEST]] = self.total
+        _add_all(batches, at, wrong, key, begin, self._state)
+
+    def add_columns(self, columns: dict[str, np.ndarray]) -> None:
+        """The same by column, :data:`SUMMED`."""
+        batches = np.empty((len(columns["base_offset"]), len(_AT)), np.int64)
+        for k, name in enumerate(SUMMED[: len(_AT)]):
+            batches[:, k] = columns[name] == 0 if k == CRC_OK else columns[name]
+        segments = columns["segment"]
+        cuts = (np.flatnonzero(segments[1:] != segments[:-1]) + 1).tolist()
+        for start, stop in itertools.pairwise([0, *cuts, len(batches)] if len(batches) else []):
+            self.add(batches[start:stop], _AT, 1, int(segments[start]))
+
+    def append(self, more: BatchSums) -> None:
+        """Those of the batches that come next in the log, under the same key."""
+        first = more.ranges["first"][:1]
+        if not (self.ordered and more.ordered) or (len(first) and first[0] <= self._state[REACH]):
+            self._state[[ALL, ALL_DIGEST]] = np.array(self.total) + np.array(more.total)
+            self._state[ORDERED] = 0
+            return
+        shift = max(self.shift, more.shift)
+        ranges = np.concatenate([wide(one.ranges, shift - one.shift) for one in (self, more)])
+        ranges = wide(ranges, 0)  # the last range of one may be the first of the other
+        while len(ranges) > MAX_RANGES:
+            shift, ranges = shift + 1, wide(ranges, 1)
+        self._ranges = np.concatenate([ranges.view(np.int64).reshape(-1, len(OF_RANGE)), _room(OF_RANGE)])
+        self._append_runs(more.runs)
+        self._state[[RANGES, WIDTH]] = len(ranges), shift
+        self._state[REACH] = max(self._state[REACH], more._state[REACH])
+        if self._state[RUNS] > MAX_RUNS:
+            self._state[[ALL, ALL_DIGEST]] = self.total
+            self._state[ORDERED] = 0
+
+    def _append_runs(self, more: np.ndarray) -> None:
+        runs = self.runs
+        if len(runs) and len(more) and runs["epoch"][-1] == more["epoch"][0]:
+            runs["last"][-1] = more["last"][0]
+            more = more[1:]
+        runs = np.concatenate([runs, more])
+        self._runs = np.concatenate([runs.view(np.int64).reshape(-1, len(OF_RUN)), _room(OF_RUN)])
+        self._state[RUNS] = len(runs)
+
+    def _make_room(self) -> None:
+        if self._state[RUNS] == len(self._runs):
+            if len(self._runs) == MAX_RUNS:
+                self._state[ORDERED] = 0
+            self._runs = np.concatenate([self._runs, np.empty_like(self._runs)])
+        if self._state[RANGES] == len(self._ranges):
+            if len(self._ranges) < MAX_RANGES:
+                self._ranges = np.concatenate([self._ranges, np.empty_like(self._ranges)])
+            else:
+                self._widen()
+
+    def _widen(self) -> None:
+        self._state[WIDTH] += 1
+        wider = wide(self.ranges, 1)
+        self._state[RANGES] = len(wider)
+        self._ranges[: len(wider)] = wider.view(np.int64).reshape(-1, len(OF_RANGE))
+
+    @property
+    def ranges(self) -> np.ndarray:
+        """A row of :data:`RANGE` for each range that has batches."""
+        return self._ranges[: self._state[RANGES]].copy().view(RANGE).reshape(-1)
+
+    @property
+    def runs(self) -> np.ndarray:
+        """A row of :data:`RUN` for each run of sound batches of one leader epoch."""
+        return self._runs[: self._state[RUNS]].copy().view(RUN).reshape(-1)
+
+    def pack(self) -> None:
+        """Gives back the room that was not needed: to be called when the last batch is there."""
+        self._ranges = self._ranges[: max(1, self._state[RANGES])].copy()
+        self._runs = self._runs[: max(1, self._state[RUNS])].copy()
+
+
+def _room(columns: Sequence[str]) -> np.ndarray:
+    """Room for the rows that come next."""
+    return np.empty((FIRST_ROOM, len(columns)), np.int64)
+
+
+def wide(ranges: np.ndarray, by: int) -> np.ndarray:
+    """Ranges put together to 2^by times their width."""
+    if not len(ranges):
+        return ranges
+    numbers = ranges["number"] >> by
+    starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
+    found = ranges[starts]
+    found["number"] = numbers[starts]
+    for name in ("batches", "digest", "unsound"):
+        found[name] = np.add.reduceat(ranges[name], starts)
+    found["last"] = np.maximum.reduceat(ranges["last"], starts)
+    return found
+
+
+def places_in(columns: Sequence[str]) -> np.ndarray:
+    """Where :data:`SUMMED` are among the columns of a walk's rows, which have ``flaws`` for ``crc_ok`` and are of one
+    segment."""
+    at = ["flaws" if name == "crc_ok" else name for name in SUMMED[: len(_AT)]]
+    return np.array([list(columns).index(name) for name in at], np.int64)

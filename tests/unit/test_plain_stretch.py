@@ -1,0 +1,149 @@
+"""Stretches in which every producer goes on leave what their batches leave one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditor.connectors.codec.batch import rows_of
+from auditor.facts.copy_facts import CopyFacts
+from auditor.model import producers as model
+from auditor.replay.copy_reader import CopyReader
+from auditor.replay.plain_stretch import MIN_PRODUCERS, TAIL, summed_up
+from auditor.replay.state import Replay
+from tests.made import APPEND_TIME, batches, data
+from tests.unit.batch_histories import LAST, History, facts_of, history
+from tests.whole.test_split import same
+
+NOW = 1_700_000_000_000
+
+
+class Stretches:
+    """Replays chunks as stretches where that goes, and keeps the state at the end."""
+
+    def __init__(self, summed: bool) -> None:
+        self.summed = summed
+        self.counts: Counter[str] = Counter()
+        self.states: list[Any] = []
+
+    def __call__(self, reader: CopyReader, rows: np.ndarray, /) -> None:
+        """All of them, in their order."""
+        stretch = summed_up(rows) if self.summed else None
+        if stretch is None:
+            self.counts["no stretch"] += 1
+            reader.replay_batches(rows)
+        elif reader.audit.take_stretch(stretch):
+            self.counts["taken"] += 1
+        else:
+            self.counts["refused"] += 1
+            reader.replay_batches(rows)
+        self.states.append(state(reader.audit.replay))
+
+
+def state(replay: Replay) -> Any:
+    """All that a replay knows, but for memory that is not in use."""
+    used, p, progress = int(replay.producers.meta[0]), replay.producers, replay.progress
+    kept = ("producer_id", "epoch", "coordinator_epoch", "last_timestamp", "txn_first_offset", "cached", "newest")
+    rings = [
+        [(column[row, at], p.timestamp[row]) for column in (p.last_sequence, p.last_offset, p.offset_delta)]
+        for row in range(used)
+        for at in (model.cached_slot(p, row, age) for age in range(p.cached[row]))
+    ]
+    return (
+        progress.tolist(), [getattr(p, name)[:used].tolist() for name in kept], rings, replay.live[:used].tolist(),
+        replay.runs[: progress["runs"]].tolist(),
+    )  # fmt: skip
+
+
+def compared(made: History, chunk: int = 7, *, checkpoint: bool = True) -> tuple[CopyFacts, Counter[str]]:
+    """The facts of a history, which are the same both ways after each chunk, and how many stretches there were."""
+    each, summed = Stretches(False), Stretches(True)
+    facts = facts_of(made, replay=each, chunk=chunk, checkpoint=checkpoint)
+    assert same(facts_of(made, replay=summed, chunk=chunk, checkpoint=checkpoint), facts)
+    assert summed.states == each.states
+    return facts, summed.counts
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_stretches_leave_what_their_batches_leave(seed: int) -> None:
+    made = history(seed, 500, 1 + seed % 4, (0, 0.002, 0.02)[seed % 3], transactional=0.2 * (seed % 2))
+    compared(made, 1 + seed % 11, checkpoint=seed % 3 == 0)
+
+
+def test_enough_stretches_are_taken_and_refused_to_mean_something() -> None:
+    counts = Counter[str]()
+    for seed in range(30):
+        counts += compared(history(seed, 300, 2, 0.01, transactional=0), 3, checkpoint=False)[1]
+    assert min(counts["taken"], counts["refused"], counts["no stretch"]) > 100
+
+
+def plain(count: int = 40, **given: Any) -> list[dict[str, Any]]:
+    """Batches of one producer, of three records each, a second apart."""
+    return [
+        data(3 * n, 3 * n, 3, max_timestamp=NOW + 1000 * n, position=100 * n, **given) for n in range(count)
+    ]  # fmt: skip
+
+
+def test_a_log_of_one_producer_is_stretches_but_for_its_first_chunk() -> None:
+    facts, counts = compared(History(plain(200)), 10)
+    assert counts == {"no stretch": 1, "taken": 19}
+    (producer,) = facts.producers
+    assert (producer["batches"], producer["records"], producer["last_sequence"]) == (200, 600, 599)
+    assert (facts.sums["batches"], facts.sums["records"], facts.sums["data_offsets"]) == (200, 600, 600)
+    assert (facts.log_end, facts.sums["cached_batches"], len(facts.events)) == (600, TAIL, 0)
+
+
+ODD = {
+    "another leader epoch": {"partition_leader_epoch": 1}, "an epoch before": {"producer_epoch": -1},
+    "a gap": {"base_sequence": 77}, "sequence 0": {"base_sequence": 0},
+    "the broker's time": {"attributes": APPEND_TIME},
+    "magic 1": {"magic": 1}, "no time": {"max_timestamp": -1}, "a flaw": {"flaws": 1},
+    "another offset": {"base_offset": 76}, "transactional": {"attributes": 0x10},
+    "too late": {"max_timestamp": 1 << 60},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_one_odd_batch_makes_it_no_stretch(odd: str) -> None:
+    rows = plain()
+    rows[25] |= ODD[odd]
+    assert summed_up(rows_of(batches(*rows[20:25]))) is not None
+    assert summed_up(rows_of(batches(*rows[20:30]))) is None
+    compared(History(rows), 10)
+
+
+def test_sequences_that_begin_anew_are_replayed_one_by_one() -> None:
+    """2147483647 is followed by 0 (KIP-98), within a batch and between two."""
+    for first in (LAST - 29, LAST - 28):
+        rows = [data(3 * n, (first + 3 * n) % (LAST + 1), 3, max_timestamp=NOW, position=100 * n) for n in range(40)]
+        facts, counts = compared(History(rows), 5)
+        assert counts["taken"] > 3
+        assert [int(e["kind"]) for e in facts.events] == [int(facts.events["kind"][0])]  # its first sequence is not 0
+
+
+def test_more_producers_than_a_stretch_holds() -> None:
+    count = MIN_PRODUCERS + 1
+    rows = [
+        data(n, n // count, pid=n % count, max_timestamp=NOW, position=100 * n) for n in range(10 * count)
+    ]  # fmt: skip
+    assert summed_up(rows_of(batches(*rows[count : 2 * count]))) is None
+    assert summed_up(rows_of(batches(*rows[count : 2 * count - 1]))) is not None
+    compared(History(rows), count)
+
+
+@pytest.mark.parametrize(("idle_ms", "taken"), [(69_120_000, True), (69_120_001, False), (86_400_000, False)])
+def test_idle_times_near_the_expiration_are_looked_at(idle_ms: int, taken: bool) -> None:
+    """A day's expiration; four fifths of it count."""
+    rows = plain()
+    for row in rows[25:]:
+        row["max_timestamp"] += idle_ms - 1000
+    facts, counts = compared(History(rows), 10)
+    assert (counts["refused"] == 0) is taken
+    assert facts.producers["max_idle_ms"].tolist() == [idle_ms]
+
+
+def test_no_rows_are_no_stretch() -> None:
+    assert summed_up(rows_of(batches())) is None
