@@ -29,6 +29,7 @@ KINDS = {
     "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself.",
     ENDLESS: "Of a two-phase commit, known to its coordinator: only its application ends it.",
 } | CLASSES
+_ENDS = ("lso", "hw", "log_end")  # of a row of a log
 _PRODUCER = ("topic", "partition", "producer_id")
 STUCK = ("hanging", "orphan", "ghost")
 RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is blocked
@@ -48,7 +49,7 @@ class Open:
     """An open transaction with what was found about it and how far its log has run on.
 
     ``row`` as handed to the report; ``cluster`` its id, where known; ``brokers`` that hold copies of it; ``findings``
-    about it, those of blocking rules first; ``log`` the row of its log in the summary.
+    about it, those of blocking rules first; ``log``: ``lso``, ``hw`` and ``log_end`` of its log in the summary.
     """
 
     row: Mapping[str, Any]
@@ -149,8 +150,9 @@ def open_transactions(
     transactions: Iterable[Mapping[str, Any]], findings: Sequence[Finding], summary: Mapping[str, Any]
 ) -> list[Open]:
     """Every open transaction once (copies on several brokers joined), with its findings: worst class, oldest first."""
+    transactions = list(transactions)
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
-    logs = _logs(summary)
+    logs = _logs(summary, map(_log, transactions))
     about = _by_producer(findings)
     found: dict[tuple[Any, ...], Open] = {}
     for row in transactions:
@@ -158,8 +160,7 @@ def open_transactions(
         key = (cluster, *(row[k] for k in ("topic", "partition", "producer_id", "producer_epoch", "first_offset")))
         entry = found.get(key)
         if entry is None:
-            log = logs.get((row.get("log_dir"), row["topic"], row["partition"]))
-            entry = found[key] = Open(row, cluster, log=log, findings=_about(row, about))
+            entry = found[key] = Open(row, cluster, log=logs.get(_log(row)), findings=_about(row, about))
         if row.get("broker_id") is not None and row["broker_id"] not in entry.brokers:
             entry.brokers.append(row["broker_id"])
     order = list(KINDS)
@@ -173,17 +174,19 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     transaction was handed in for makes a row of its own.
     """
     held: dict[tuple[str | None, str], list[Open]] = {}
-    logs = _logs(summary)
     given = _given(findings, summary)
     for entry in [e for e in transactions if e.blocks] if given is None else given:
         held.setdefault((entry.cluster, entry.name), []).append(entry)
     attached = {id(finding) for entry in (*transactions, *(given or ())) for finding in entry.findings}
     known = {name for _, name in held}
-    for finding in findings:
-        if _blocks_log(finding) and id(finding) not in attached and log_name(finding) not in known:
-            log = logs.get(((finding["evidence"] or {}).get("log_dir"), finding["topic"], finding["partition"]))
-            entry = Open(_as_transaction(finding), findings=[finding], log=log)
-            held.setdefault((None, log_name(finding)), []).append(entry)
+    alone = [
+        (((f["evidence"] or {}).get("log_dir"), f["topic"], f["partition"]), f) for f in findings
+        if _blocks_log(f) and id(f) not in attached and log_name(f) not in known
+    ]  # fmt: skip
+    logs = _logs(summary, (log for log, _ in alone))
+    for log, finding in alone:
+        entry = Open(_as_transaction(finding), findings=[finding], log=logs.get(log))
+        held.setdefault((None, log_name(finding)), []).append(entry)
     kept_out: dict[str, set[str]] = {}
     for finding in findings:
         if finding["group_id"] is not None and _declared(finding, "blocks") == "group":
@@ -221,10 +224,10 @@ def _given(findings: Sequence[Finding], summary: Mapping[str, Any]) -> list[Open
     if summary.get("blocked") is None:
         return None
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
-    logs, about = _logs(summary), _by_producer(findings)
+    logs, about = _logs(summary, map(_log, summary["blocked"])), _by_producer(findings)
     found = []
     for row in summary["blocked"]:
-        entry = Open(row, clusters.get(row["log_dir"]), log=logs.get((row["log_dir"], row["topic"], row["partition"])))
+        entry = Open(row, clusters.get(row["log_dir"]), log=logs.get(_log(row)))
         entry.findings = _about(row, about)
         entry.brokers = [] if row["broker_id"] is None else [row["broker_id"]]
         found.append(entry)
@@ -313,8 +316,16 @@ def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
     return said
 
 
-def _logs(summary: Mapping[str, Any]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
-    return {(row.get("log_dir"), row["topic"], row["partition"]): row for row in summary.get("logs", ())}
+def _log(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What names the log of a row."""
+    return row.get("log_dir"), row["topic"], row["partition"]
+
+
+def _logs(summary: Mapping[str, Any], wanted: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    """How far each of some logs goes."""
+    keys = set(wanted)
+    rows = summary.get("logs", ()) if keys else ()
+    return {key: {name: row[name] for name in _ENDS if name in row} for row in rows if (key := _log(row)) in keys}
 
 
 def _by_producer(findings: Iterable[Finding]) -> dict[tuple[Any, ...], list[Finding]]:

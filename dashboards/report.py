@@ -6,7 +6,8 @@ clock, no random order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from auditor.base.glossary import GLOSSARY
@@ -51,6 +52,7 @@ def render_report(
     decided = verdict.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
     findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
+    chained, counted = _tables(summary["logs"])
     return page.render(
         "report.html.j2",
         summary=summary,
@@ -66,6 +68,8 @@ def render_report(
         verdict=(decided.tone, decided.headline),
         clock=verdict.clock(summary),
         stands=verdict.stands,
+        chained=chained,
+        counted=counted,
         groups=grouped,
         unshown=finding_groups.unshown(grouped),
         undecided=answers.undecided(findings),
@@ -73,7 +77,7 @@ def render_report(
         settings=prevention.prevent(
             {g.rule: g.count for g in grouped}, {g.rule: g.severity for g in grouped}, prevention.declared(findings)
         ),
-        pictures=_pictures(report_shapes.timelines(timelines), everything),
+        pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=happened.stories(summary["cluster_events"], findings),
         max_stories=happened.MAX_STORIES,
@@ -97,7 +101,7 @@ def render_timelines(
     everything = answers.open_transactions(opened, findings, summary)
     return page.render(
         "timeline_page.html.j2",
-        pictures=_pictures(report_shapes.timelines(timelines), everything),
+        pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
     )
 
@@ -113,5 +117,40 @@ def _pictures(
         known.setdefault(entry.name, {})[key] = {**entry.row, "kind": entry.kind, "blocks": entry.blocks}
         if entry.blocks:
             blocking.add(entry.name)
-    order = sorted(timelines, key=lambda row: wording.log_name(row) not in blocking)[:MAX_TIMELINES]
-    return [(row, timeline.draw(row, known.get(wording.log_name(row), {}))) for row in order]
+    first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: wording.log_name(row) not in blocking)
+    drawn = map(report_shapes.timeline, first)
+    return [(row, timeline.draw(row, known.get(wording.log_name(row), {}))) for row in drawn]
+
+
+class _First:
+    """Rows of the logs that have something under a name: how many, and those to show, which are first the odd ones.
+
+    ``odd``: the part of it that makes a row odd. Memory: twice what is shown.
+    """
+
+    def __init__(self, name: str, odd: str) -> None:
+        self.name = name
+        self.odd = odd
+        self.count = 0
+        self._kept: dict[bool, list[Mapping[str, Any]]] = {True: [], False: []}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Looks at one row."""
+        if row[self.name]:
+            self.count += 1
+            kept = self._kept[bool(row[self.name][self.odd])]
+            if len(kept) < MAX_TABLE:
+                kept.append(row)
+
+    def shown(self) -> list[Mapping[str, Any]]:
+        """Those to show."""
+        return [*self._kept[True], *self._kept[False]][:MAX_TABLE]
+
+
+def _tables(logs: Iterable[Mapping[str, Any]]) -> tuple[_First, _First]:
+    """What the tables of chains and of offsets show."""
+    chained, counted = _First("chain", "broken"), _First("offsets", "missing")
+    for row in map(report_shapes.log, logs):
+        chained.add(row)
+        counted.add(row)
+    return chained, counted

@@ -28,7 +28,6 @@ _LISTS = {
     "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
-    "logs": LOG,
     "blocked": (
         "log_dir",
         "broker_id",
@@ -76,7 +75,10 @@ def whole(rows: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[dict[s
 
 
 def summary(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's summary with every key that the report shows; what is not there is null, or empty for lists."""
+    """A run's summary with every key that the report shows; what is not there is null, or empty for lists.
+
+    Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
+    """
     full: dict[str, Any] = dict.fromkeys(
         ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran")
     )
@@ -84,18 +86,24 @@ def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():
         full[key] = whole(given.get(key) or (), keys)
+    full["logs"] = given.get("logs") or ()
     full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
     if full["expectations"]:
         full["expectations"] = _expectations(full["expectations"])
     full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}
     full["bytes"] = {"total": 0, "decoded": 0, "skipped": 0, "unreadable": 0, **(given.get("bytes") or {})}
     full["notes"], full["timings"] = list(given.get("notes") or ()), dict(given.get("timings") or {})
-    for log in full["logs"]:
-        if log["offsets"]:
-            log["offsets"] = {**dict.fromkeys(_OFFSETS, 0), **log["offsets"]}
-        if log["chain"]:
-            log["chain"] = {"snapshots": None, "proved": None, "fraction": None, "broken": [], **log["chain"]}
     return full
+
+
+def log(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the summary's logs with every key that the report shows."""
+    row = {**dict.fromkeys(LOG), **given}
+    if row["offsets"]:
+        row["offsets"] = {**dict.fromkeys(_OFFSETS, 0), **row["offsets"]}
+    if row["chain"]:
+        row["chain"] = {"snapshots": None, "proved": None, "fraction": None, "broken": [], **row["chain"]}
+    return row
 
 
 def _expectations(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,9 +113,8 @@ def _expectations(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"evaluated": 0, "failed": 0, "passing": [], **given, "failing": [{**keys, **row} for row in failing]}
 
 
-def timelines(given: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Timelines with whole rows of transactions."""
-    rows = whole(given, TIMELINE)
-    for row in rows:
-        row["transactions"] = whole(row.get("transactions") or (), BAR)
-    return rows
+def timeline(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A timeline with whole rows of transactions."""
+    row = {**dict.fromkeys(TIMELINE), **given}
+    row["transactions"] = whole(row.get("transactions") or (), BAR)
+    return row

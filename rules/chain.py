@@ -341,7 +341,8 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
             yield _extra(log, copy, entry, copy.transactions[t] if t >= 0 else None, fault, severity)
         for severity in np.unique(others.severity):
             offsets = copy.aborted["first_offset"][others.entry[others.severity == severity]]
-            yield summed(log, "aborted-index-extra-entry", SEVERITIES[severity], copy, offsets)
+            ends = len(offsets), int(offsets.min()), int(offsets.max())
+            yield summed(log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, copy=copy)
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:

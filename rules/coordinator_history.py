@@ -83,8 +83,8 @@ class CoordinatorHistory:
 
     def owners(self, producer_id: int) -> np.ndarray:
         """The ids that had a producer id, in the order in which the ids come: rows of :data:`OWNED`."""
-        first, last = np.searchsorted(self._producers, [producer_id, producer_id + 1])
-        return self._owners[first:last]
+        known = self._producers
+        return self._owners[known.searchsorted(producer_id) : known.searchsorted(producer_id, "right")]
 
     def name(self, owner: np.void) -> str:
         """The transactional id of such a row."""
@@ -115,11 +115,27 @@ class CoordinatorHistory:
         owners = self.owners(producer_id)
         return int(owners[-1]["partition"]) if len(owners) else None
 
+    def _last_owners(self, producer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of many producer ids those that are known, by place, and the row of the id that had each last."""
+        at = np.searchsorted(self._producers, producer_ids, side="right") - 1
+        known = np.flatnonzero((at >= 0) & (np.append(self._producers, -1)[at] == producer_ids))
+        return known, self._owners[at[known]]
+
     def each_written_in(self, producer_ids: np.ndarray) -> np.ndarray:
         """The same of many producer ids, -1 for those that are not known."""
-        at = np.searchsorted(self._producers, producer_ids, side="right") - 1
-        found = (at >= 0) & (self._producers[at] == producer_ids) if len(self._producers) else np.zeros(len(at), bool)
-        return np.where(found, self._owners["partition"][at] if len(self._owners) else -1, -1)
+        known, owners = self._last_owners(producer_ids)
+        out = np.full(len(producer_ids), -1)
+        out[known] = owners["partition"]
+        return out
+
+    def forgotten(self, producer_ids: np.ndarray) -> np.ndarray:
+        """Of each of many producer ids whether the last record of the id that had it last is a tombstone."""
+        known, owners = self._last_owners(producer_ids)
+        out = np.zeros(len(producer_ids), bool)
+        for number, (log, _) in enumerate(self.sources):
+            mine = owners["source"] == number
+            out[known[mine]] = log.forgotten(owners["id"][mine])
+        return out
 
     def last_of_producer(self, producer_id: int) -> Entry | None:
         """The last record with this producer id."""

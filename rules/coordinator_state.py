@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, duration
-from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, TOMBSTONE, split
 from auditor.model.hashing import partition_for
 from auditor.rules import blocking, commands, outdated, repairs, safety
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import Finding, iso
+from auditor.rules.floods import Unmade, made
 from auditor.rules.group_offsets import watched
 from auditor.rules.open_transactions import time_allowed
 from auditor.rules.registry import Blocks, rule
@@ -51,6 +53,10 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     markers are sent again. Never abort it by hand.
     Source: KIP-98; semantics 3.7
     """
+    yield from made(log, "stuck-prepare", _stuck(log))
+
+
+def _stuck(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
         age = log.cluster.as_of - entry.time
         away = blocking.undeliverable(log.cluster, entry)
@@ -59,37 +65,42 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
             continue
         due = entry.time + allowed + blocking.LATE_MS
         doubt = outdated.ended(log.cluster, entry) if away else outdated.unsure(log.cluster, entry, due)
-        lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
-        here = {f"{topic}-{partition}" for topic, partition in log.cluster.bounds}
-        named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"
-        waits = f"nobody leads {_some(away)}" if away else named
-        lacks = "to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"
-        severity = "critical" if age > log.cluster.margin(allowed) else "error"
-        yield at_entry(
-            log,
-            "stuck-prepare",
-            "info" if doubt else severity,
-            f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
-            + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
-            entry,
-            evidence={
-                "state": entry.state,
-                "age_ms": age,
-                "partitions": sorted(entry.partitions),
-                "without_marker": lacking or None,
-                "not_in_input": sorted(entry.partitions - here) or None,
-                "without_leader": away or None,
-                "may_have_ended": doubt,
-                "decided": iso(entry.time),
-            },
-            remedy=(
-                f"First {repairs.leader_back(log.cluster, away)}"
-                if away
-                else f"Let those that have none have a leader: {commands.unavailable()} ; not by an unclean election"
-            )
-            + f". Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its markers are "
-            "sent again. Do not abort it by hand. Nothing is lost by this",
+        severity = "info" if doubt else "critical" if age > log.cluster.margin(allowed) else "error"
+        make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
+        yield Unmade(severity, entry.offset, "proved", False, make)
+
+
+def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
+    lacking = {name: here.first_offset for name, here in outdated.still_open(log.cluster, entry).items()}
+    absent = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
+    named = _some([*lacking]) if lacking else f"one of {_some(sorted(entry.partitions))}"
+    waits = f"nobody leads {_some(away)}" if away else named
+    lacks = "to take its marker" if away else f"{'have' if len(lacking) > 1 else 'has'} not taken its marker"
+    return at_entry(
+        log,
+        "stuck-prepare",
+        severity,
+        f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
+        + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
+        entry,
+        evidence={
+            "state": entry.state,
+            "age_ms": age,
+            "partitions": sorted(entry.partitions),
+            "without_marker": lacking or None,
+            "not_in_input": absent or None,
+            "without_leader": away or None,
+            "may_have_ended": doubt,
+            "decided": iso(entry.time),
+        },
+        remedy=(
+            f"First {repairs.leader_back(log.cluster, away)}"
+            if away
+            else f"Let those that have none have a leader: {commands.unavailable()} ; not by an unclean election"
         )
+        + f". Only then, if it does not go on, {safety.other_coordinator(log.partition)}, so that its markers are "
+        "sent again. Do not abort it by hand. Nothing is lost by this",
+    )
 
 
 def _some(partitions: list[str]) -> str:
@@ -120,6 +131,10 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     errors (unreadable-transaction-record).
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
+    yield from made(log, "timeout-not-enforced", _beyond_timeout(log))
+
+
+def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, ONGOING):
         if entry.timeout_ms <= 0 or entry.timeout_ms == NO_TIMEOUT_MS:
             continue
@@ -128,27 +143,32 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
         doubt = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
-        severity = "error" if over > blocking.LATE_MS else "warning"
-        where = f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""
-        yield at_entry(
-            log,
-            "timeout-not-enforced",
-            "info" if doubt else severity,
-            f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
-            f"a time-out of {duration(entry.timeout_ms)}, "
-            + (f"or has ended since: {doubt}" if doubt else f"and the coordinator has not aborted it{where}"),
-            entry,
-            evidence={
-                "timeout_ms": entry.timeout_ms,
-                "started": iso(begin),
-                "over_ms": over,
-                "may_have_ended": doubt,
-                "partitions": sorted(entry.partitions),
-            },
-            remedy=safety.unended(
-                entry.transactional_id, log.partition, "its records, which its client has to send again"
-            ),
-        )
+        severity = "info" if doubt else "error" if over > blocking.LATE_MS else "warning"
+        make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, doubt)
+        yield Unmade(severity, entry.offset, "proved", False, make)
+
+
+def _beyond_timeout_finding(
+    log: LogView, entry: Entry, severity: str, begin: int, over: int, doubt: str | None
+) -> Finding:
+    where = f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""
+    return at_entry(
+        log,
+        "timeout-not-enforced",
+        severity,
+        f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
+        f"a time-out of {duration(entry.timeout_ms)}, "
+        + (f"or has ended since: {doubt}" if doubt else f"and the coordinator has not aborted it{where}"),
+        entry,
+        evidence={
+            "timeout_ms": entry.timeout_ms,
+            "started": iso(begin),
+            "over_ms": over,
+            "may_have_ended": doubt,
+            "partitions": sorted(entry.partitions),
+        },
+        remedy=safety.unended(entry.transactional_id, log.partition, "its records, which its client has to send again"),
+    )
 
 
 @rule(

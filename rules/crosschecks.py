@@ -200,10 +200,10 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     if history is None or log.topic == TOPIC:
         return
     producers = log.leader.producers
-    for p in producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]:
+    writing = producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]
+    for p in writing[history.forgotten(writing["producer_id"])]:
         last = log.last_entry(int(p["producer_id"]))
-        gone = last is not None and last.state is None
-        if last is None or not gone or log.time(p["data_time"]) <= last.record_time + SKEW_MS:
+        if last is None or log.time(p["data_time"]) <= last.record_time + SKEW_MS:
             continue
         yield log.finding(
             "expired-id-still-producing",

@@ -7,22 +7,22 @@ stay together; a run keeps the first in the contract's order. What is beyond is 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
-from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.finding import SEVERITIES, Finding, in_order
 from auditor.rules.registry import Rule, judge
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from auditor.facts.copy_facts import CopyFacts
     from auditor.rules.view import LogView
 
+T = TypeVar("T")
 ENTRIES = 1_000  # of a list in the evidence of a finding
 SUMMED = "summed"  # in the evidence: how many findings this one stands for
 SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where all that it stands for have it
@@ -77,41 +77,91 @@ class Sum:
         )  # fmt: skip
 
 
+class Gravest(Generic[T]):
+    """Of the findings of a rule those that are listed: the most severe ones with the lowest offsets, of two alike the
+    one that came first. Memory: ``most`` of them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0
+        self._kept: list[tuple[int, int, int, T]] = []
+
+    def add(self, severity: str, offset: int | None, found: T) -> T | None:
+        """Takes one more, and gives back the one that has no room any more."""
+        place = (-SEVERITIES.index(severity), -(-1 if offset is None else offset), -self.count, found)
+        self.count += 1
+        if len(self._kept) < self.most:
+            heapq.heappush(self._kept, place)
+            return None
+        return heapq.heappushpop(self._kept, place)[-1]
+
+    def listed(self) -> list[T]:
+        """What there was room for, in the order in which it came."""
+        return [found for *_, found in sorted(self._kept, key=lambda place: -place[2])]
+
+
 def judge_bounded(log: LogView, chosen: Iterable[Rule], limit: int = OF_A_RULE) -> Iterator[Finding]:
     """Findings of the chosen rules about one log, at most ``limit`` of each rule and a sum for each severity.
 
     Memory: ``limit`` findings, whatever the log says.
     """
+    log.most = limit
     for each in chosen:
-        kept: list[tuple[int, int, int, Finding]] = []
+        kept = Gravest[Finding](limit)
         sums: dict[str, Sum] = {}
-        log.most = limit
-        for number, f in enumerate(judge(log, (each,))):
+        for f in judge(log, (each,)):
             if is_summed(f):
                 sums.setdefault(f.severity, _sum_of(log)).add(f)
                 continue
             _shorten(f)
-            place = (-SEVERITIES.index(f.severity), -(-1 if f.offset is None else f.offset), -number, f)
-            if len(kept) < limit:
-                heapq.heappush(kept, place)
-                continue
-            beyond = heapq.heappushpop(kept, place)[-1]
-            sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
-        if not kept:  # of most rules in most logs
+            if (beyond := kept.add(f.severity, f.offset, f)) is not None:
+                sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
+        if not kept.count:  # of most rules in most logs
             continue
-        yield from (f for *_, f in sorted(kept, key=lambda place: -place[2]))
+        yield from kept.listed()
         for severity, summed in sums.items():
             yield summed.finding(each, severity, limit)
 
 
-def summed(log: LogView, rule_id: str, severity: str, copy: CopyFacts, offsets: np.ndarray) -> Finding:
-    """Findings of one rule and severity that are not made, since more than ``log.most`` of them come before these.
+class Unmade(NamedTuple):
+    """A finding that is not made yet: what decides whether it is listed, what a sum says of it, and how to make it."""
 
-    ``offsets``: where they are, at least one.
+    severity: str
+    offset: int
+    confidence: str
+    in_flight: bool
+    make: Callable[[], Finding]
+
+
+def made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+    """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
+
+    Cost: of one that is not listed, what it costs to say how severe it is.
     """
-    evidence = {SUMMED: len(offsets), "first_offset": int(offsets.min()), "last_offset": int(offsets.max())}
-    return log.finding(rule_id, severity, f"{plural(len(offsets), 'more finding')} of {rule_id}", copy=copy,
-                       evidence=evidence)  # fmt: skip
+    kept = Gravest[Unmade](log.most)
+    sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
+    for f in found:
+        if (beyond := kept.add(f.severity, f.offset, f)) is None:
+            continue
+        alike = (beyond.severity, beyond.confidence, beyond.in_flight)
+        count, first, last = sums.get(alike, (0, beyond.offset, beyond.offset))
+        sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
+    yield from (f.make() for f in kept.listed())
+    for (severity, confidence, in_flight), (count, first, last) in sums.items():
+        more = {"confidence": confidence, "in_flight": in_flight or None}
+        yield summed(log, rule_id, severity, count, first, last, shared=more)
+
+
+def summed(
+    log: LogView, rule_id: str, severity: str, count: int, first: int, last: int, copy: CopyFacts | None = None,
+    shared: Mapping[str, Any] = MappingProxyType({}),
+) -> Finding:  # fmt: skip
+    """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
+
+    ``first``, ``last``: the lowest and the highest of their offsets; ``shared``: what the evidence of all of them says.
+    """
+    evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
+    return log.finding(rule_id, severity, f"{plural(count, 'more finding')} of {rule_id}", copy=copy, evidence=evidence)
 
 
 def _sum_of(log: LogView) -> Sum:
@@ -156,7 +206,7 @@ class Kept:
         return [*self._kept, *sums]
 
     def _fold(self) -> None:
-        self._kept.sort(key=Finding.sort_key)
+        self._kept = in_order(self._kept)
         for f in self._kept[self.limit :]:
             self._sum(f)
         del self._kept[self.limit :]

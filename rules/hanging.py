@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from auditor.base.words import duration, plural
 from auditor.model import releases
 from auditor.rules import blocking, safety
 from auditor.rules.finding import Finding, iso
+from auditor.rules.floods import Unmade, made
 from auditor.rules.named import SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from auditor.rules.registry import Blocks, rule
@@ -83,33 +85,43 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     move to transaction.version 2.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
-    for t in open_transactions(log):
-        if t.klass not in ("hanging", "orphan"):
-            continue
-        offset = int(t.row["first_offset"])
-        held = max(0, log.readable_end - offset)
+    found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
+    yield from made(
+        log,
+        "hanging-transaction",
+        (
+            Unmade("info" if t.in_flight else "critical", int(t.row["first_offset"]),
+                   "undecidable" if t.in_flight else "proved", t.in_flight, partial(_hanging, log, t))
+            for t in found
+        ),
+    )  # fmt: skip
+
+
+def _hanging(log: LogView, t: OpenTransaction) -> Finding:
+    offset = int(t.row["first_offset"])
+    held = max(0, log.readable_end - offset)
+    message = (
+        f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
+        f"itself: {t.reason}; read_committed consumers of this partition stop there, "
+        f"{plural(held, 'offset')} before its end"
+    )
+    if t.in_flight:
         message = (
-            f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
-            f"itself: {t.reason}; read_committed consumers of this partition stop there, "
-            f"{plural(held, 'offset')} before its end"
+            f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
+            "files may have been copied at different times"
         )
-        if t.in_flight:
-            message = (
-                f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
-                "files may have been copied at different times"
-            )
-        committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
-        skipped = None if t.in_flight else _skipped(log, t)
-        yield _open_finding(
-            log,
-            "hanging-transaction",
-            "info" if t.in_flight else "critical",
-            t,
-            message + (f". {_of_the_defect(log)}" if skipped else ""),
-            evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
-                      "decided": "COMMIT" if committed else None, **(skipped or {})},
-            remedy=safety.advise(log, t).remedy + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
-        )  # fmt: skip
+    committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
+    skipped = None if t.in_flight else _skipped(log, t)
+    return _open_finding(
+        log,
+        "hanging-transaction",
+        "info" if t.in_flight else "critical",
+        t,
+        message + (f". {_of_the_defect(log)}" if skipped else ""),
+        evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
+                  "decided": "COMMIT" if committed else None, **(skipped or {})},
+        remedy=safety.advise(log, t).remedy + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
+    )  # fmt: skip
 
 
 def _skipped(log: LogView, t: OpenTransaction) -> dict[str, Any] | None:
@@ -166,28 +178,41 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     Abort nothing before they show that it hangs.
     Source: KIP-360, KIP-664
     """
+    yield from made(log, "long-open-transaction", _long_open(log))
+
+
+def _long_open(log: LogView) -> Iterator[Unmade]:
     for t in open_transactions(log):
         if t.klass in ("hanging", "orphan", "ghost", "active"):
             continue
         over = blocking.overdue(log, t)
         age = blocking.age(log, t)
-        shown = not (t.end_unknown or blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
-        old = age > log.cluster.margin(t.timeout_ms) and shown
+        old = age > log.cluster.margin(t.timeout_ms) and _age_shown(log, t)
         if t.klass == "late" and not (old or over):
             continue
         severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
-        known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
-        how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
-        yield _open_finding(
-            log,
-            "long-open-transaction",
-            severity,
-            t,
-            f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
-            f"{how_long}: {t.reason}",
-            evidence={"confidence": "undecidable" if t.klass == "undecidable" else "proved"},
-            remedy=safety.advise(log, t).remedy,
-        )
+        confidence = "undecidable" if t.klass == "undecidable" else "proved"
+        make = partial(_long_open_finding, log, t, severity, age, confidence)
+        yield Unmade(severity, int(t.row["first_offset"]), confidence, t.in_flight, make)
+
+
+def _age_shown(log: LogView, t: OpenTransaction) -> bool:
+    return not (t.end_unknown or blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
+
+
+def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:
+    known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+    how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
+    return _open_finding(
+        log,
+        "long-open-transaction",
+        severity,
+        t,
+        f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
+        f"{how_long}: {t.reason}",
+        evidence={"confidence": confidence},
+        remedy=safety.advise(log, t).remedy,
+    )
 
 
 @rule(
@@ -264,16 +289,26 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     describe-producers shows; never one that the coordinator has open, or has decided to commit.
     Source: KIP-360
     """
-    for t in open_transactions(log):
-        if int(t.row["first_offset"]) < log.leader.own_start:
-            offset = int(t.row["first_offset"])
-            yield _open_finding(
-                log,
-                "transaction-pinned-at-log-start",
-                "error" if blocking.standing(log, t) in blocking.BLOCKED else "info",
-                t,
-                f"The transaction of {who(t)} began at offset {offset}, below the log start "
-                f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
-                evidence={"log_start": log.leader.own_start, "confidence": "undecidable" if t.missing else None},
-                remedy=safety.advise(log, t).remedy,
-            )
+    pinned = (t for t in open_transactions(log) if int(t.row["first_offset"]) < log.leader.own_start)
+    yield from made(log, "transaction-pinned-at-log-start", (_pinned(log, t) for t in pinned))
+
+
+def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
+    severity = "error" if blocking.standing(log, t) in blocking.BLOCKED else "info"
+    confidence = "undecidable" if t.missing else "proved"
+    make = partial(_pinned_finding, log, t, severity, confidence)
+    return Unmade(severity, int(t.row["first_offset"]), confidence, t.in_flight, make)
+
+
+def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence: str) -> Finding:
+    offset = int(t.row["first_offset"])
+    return _open_finding(
+        log,
+        "transaction-pinned-at-log-start",
+        severity,
+        t,
+        f"The transaction of {who(t)} began at offset {offset}, below the log start "
+        f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
+        evidence={"log_start": log.leader.own_start, "confidence": confidence},
+        remedy=safety.advise(log, t).remedy,
+    )

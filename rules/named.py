@@ -5,7 +5,7 @@ What a task holds of them has a bound that no file can raise: :data:`MOST_RECORD
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -153,11 +153,6 @@ class Named:
         if (table, name) not in self._columns:
             self._columns[table, name] = np.ascontiguousarray(getattr(self, table)[name])
         return self._columns[table, name]
-
-    def producers(self) -> Iterator[int]:
-        """The producer ids that have rows."""
-        ids = self.rows["producer_id"]
-        return (int(ids[at]) for at in np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)]))
 
     def window(self, row: int) -> Window:
         """A row as an object."""

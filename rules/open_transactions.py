@@ -107,7 +107,7 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         timeout_ms=timeout,
         in_flight=in_flight,
         missing=missing,
-        end_unknown=log.leader.ends_early or unreadable_behind(log, row),
+        end_unknown=_ends_early(log) or unreadable_behind(log, row),
     )
 
 
@@ -122,8 +122,16 @@ def time_allowed(entry: Entry | None) -> int:
 def unreadable_behind(log: LogView, row: np.void) -> bool:
     """Whether bytes that could not be read, or are not there, lie behind the transaction's data: one of them may be its
     marker."""
-    gone = [log.leader.unreadable_at, *(start for start, _ in log.leader.absent)]
-    return bool(max(gone) > row["last_offset"])
+    if "unreadable_to" not in log.cache:
+        log.cache["unreadable_to"] = max(log.leader.unreadable_at, *(start for start, _ in log.leader.absent), -1)
+    return bool(log.cache["unreadable_to"] > row["last_offset"])
+
+
+def _ends_early(log: LogView) -> bool:
+    """Whether what is known of the leader replica breaks off before its end. Looked up once a log."""
+    if "ends_early" not in log.cache:
+        log.cache["ends_early"] = log.leader.ends_early
+    return bool(log.cache["ends_early"])
 
 
 def _class(
@@ -135,7 +143,7 @@ def _class(
         return _ghost(log, row, history, entry)
     if "control_type" in log.leader.cannot_show:
         return "undecidable", "the dump does not show its markers", False, "the markers of this log"
-    if log.leader.ends_early:
+    if _ends_early(log):
         return "undecidable", "what is known of this log breaks off before its end", False, "the rest of the log"
     if unreadable_behind(log, row):
         return "undecidable", "bytes behind it could not be read", False, "the batches that could not be read"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from auditor.rules import registry
-from auditor.rules.finding import FIELDS, Finding, highest
+from auditor.rules.finding import FIELDS, Finding, highest, in_order
 from auditor.rules.floods import SUMMED, is_summed
 from auditor.rules.registry import Rule
 from auditor.rules.relations import By
@@ -33,7 +33,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
     stay = [f for number, f in enumerate(found) if number not in cause]
-    return sorted(_in_flight_together(stay, catalogue), key=Finding.sort_key)
+    return in_order(_in_flight_together(stay, catalogue))
 
 
 def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:
@@ -42,9 +42,9 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
     ``cluster_of``: each log directory's cluster. Two clusters have partitions, producers and ids of the same names.
     """
     clusters = defaultdict(list)
-    for f in sorted(findings, key=Finding.sort_key):
+    for f in in_order(findings):
         clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
-    return sorted((f for found in clusters.values() for f in resolve(found)), key=Finding.sort_key)
+    return in_order(f for found in clusters.values() for f in resolve(found))
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:

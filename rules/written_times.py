@@ -19,7 +19,7 @@ def around(log: LogView, producer_id: int, offset: int) -> tuple[int, int]:
     of its producer id at the coordinator.
     """
     offsets, newest, oldest = _marker_clocks(log)
-    before, behind = np.searchsorted(offsets, offset, "left"), np.searchsorted(offsets, offset, "right")
+    before, behind = offsets.searchsorted(offset, "left"), offsets.searchsorted(offset, "right")
     earliest = max(int(newest[before - 1]) if before else -1, _known_from(log, producer_id))
     return earliest, int(oldest[behind]) if behind < len(offsets) else -1
 

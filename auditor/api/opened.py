@@ -166,7 +166,8 @@ class OpenedAudit:
     def summary(self) -> dict[str, Any]:
         """What ``summary.json`` holds: counts, inputs, every byte accounted for, each log."""
         with running.failures():
-            return publish.summarise(self._audit)
+            found = publish.summarise(self._audit)
+            return found | {name: [*found[name]] for name in ("logs", "blocked")}
 
     @property
     def exit_status(self) -> int:

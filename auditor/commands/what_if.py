@@ -16,7 +16,8 @@ from auditor.commands.parser import examples
 from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, named
 from auditor.outputs.delivery import shown
-from auditor.outputs.publish import WHAT_IF, as_json, publish_what_if
+from auditor.outputs.json_text import as_json
+from auditor.outputs.publish import WHAT_IF, publish_what_if
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
 from auditor.pipeline.what_if_audit import WhatIfAudit
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from auditor.facts.events import EVENT
 from auditor.facts.producer_rows import PRODUCER
-from auditor.facts.transaction_rows import ABORTED, TRANSACTION
+from auditor.facts.transaction_rows import ABORTED, ENDED, TRANSACTION
 
-ROWS = {"event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED}
+ROWS = {"event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED}
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
 _SAME = {id(dtype): name for name, dtype in ROWS.items()}  # numpy takes 10 us to hash so many columns
 

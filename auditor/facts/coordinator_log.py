@@ -288,16 +288,24 @@ class CoordinatorLog:
         """Rows of a piece as entries."""
         if not isinstance(rows, slice) and not len(rows):
             return
-        names = (*STATES, *self.more_states)
-        picked = {name: column[rows].tolist() for name, column in columns.items()}
-        ids, states, sets, files = (picked.pop(name) for name in ("id", "state", "set", "file"))
-        for k, (partition, offset, record_time, epoch, *rest) in enumerate(zip(*picked.values(), strict=True)):
-            producer_id, producer_epoch, timeout, null, updated, start, client, position, status = rest
-            yield Entry(
-                partition, offset, record_time, epoch, self.ids[ids[k]],
-                None if states[k] == TOMBSTONE else names[states[k]], producer_id, producer_epoch, timeout,
-                self.partitions(sets[k]), bool(null), updated, start, client, self.files[files[k]], position, status,
-            )  # fmt: skip
+        yield from map(self._entry, *(columns[name][rows].tolist() for name in COLUMNS))
+
+    def _entry(
+        self, id: int, partition: int, offset: int, record_time: int, leader_epoch: int, state: int, producer_id: int,
+        producer_epoch: int, timeout: int, partitions: int, null: int, updated: int, start: int, client: int, file: int,
+        position: int, status: int,
+    ) -> Entry:  # fmt: skip
+        """An entry from a row, in the order of COLUMNS."""
+        return Entry(
+            partition, offset, record_time, leader_epoch, self.ids[id], self._state(state), producer_id, producer_epoch,
+            timeout, self.partitions(partitions), bool(null), updated, start, client, self.files[file], position,
+            status,
+        )  # fmt: skip
+
+    def _state(self, state: int) -> str | None:
+        if state == TOMBSTONE:
+            return None
+        return STATES[state] if state < len(STATES) else self.more_states[state - len(STATES)]
 
     def entries_of(self, code: int) -> Iterator[Entry]:
         """The records of an id in the order of the log."""
@@ -331,7 +339,15 @@ class CoordinatorLog:
 
     def last(self, code: int) -> Entry:
         """The last record of an id."""
-        return next(self.entries(self._last_rows, slice(code, code + 1)))
+        return self._entry(*(column.item(code) for column in self._last_columns))
+
+    @functools.cached_property
+    def _last_columns(self) -> list[np.ndarray]:
+        return [self._last_rows[name] for name in COLUMNS]
+
+    def forgotten(self, codes: np.ndarray) -> np.ndarray:
+        """Whether the last record of each of these ids is a tombstone."""
+        return self._last_rows["state"][codes] == TOMBSTONE
 
     def first_partitions(self) -> np.ndarray:
         """The partition of each id's first record."""

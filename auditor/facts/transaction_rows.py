@@ -28,3 +28,6 @@ ABORTED = np.dtype(
         ("last_stable_offset", "i8"),
     ]
 )  # fmt: skip
+
+# One row a producer: its newest marker, and the time of the one before it; ms.
+ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])

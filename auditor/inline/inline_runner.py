@@ -1,18 +1,19 @@
 """The two steps in processes of this machine, as many as asked for: no JVM, no Spark.
 
 A copy is one task, the largest first; whoever is free takes the next, so that nobody waits for a list made beforehand.
-Memory: the facts of all copies, pickled, on the driver.
+Memory: the facts of all copies, packed, on the driver.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from auditor.facts.rows_at_rest import RowsAtRest
 from auditor.inline.kept_copies import KeptCopies, Log, lists
 from auditor.pipeline import derived_tables, plan
 from auditor.pipeline.isolation import Pool
@@ -142,6 +143,6 @@ class ReadSoFar:
             self.heard(min(1.0, sum(self.read) / self.total))
 
 
-def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: list[Log]) -> list[tuple[str, str]]:
+def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, str]]:
     """What is said of some logs."""
-    return [row for join_key, facts in logs for row in judged_texts(facts, clusters[join_key], judge)]
+    return RowsAtRest(row for join_key, facts in logs for row in judged_texts(facts, clusters[join_key], judge))

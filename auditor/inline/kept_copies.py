@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from auditor.facts.rows_at_rest import Gathered, RowsAtRest
 from auditor.pipeline.context import Brief
 from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Copies
@@ -19,25 +20,27 @@ Log = tuple[str, list[bytes]]  # a log's cluster, and the facts of its copies
 class KeptCopies(Copies):
     """Facts that the driver has, or will have once somebody asks."""
 
-    def __init__(self, rows: Iterator[KeptFacts] | Sequence[KeptFacts]) -> None:
-        self._waiting: Iterator[KeptFacts] | Sequence[KeptFacts] = rows
-        self._rows: list[KeptFacts] | None = None
+    def __init__(self, rows: Iterable[KeptFacts]) -> None:
+        self._waiting = rows
+        self._rows: Sequence[KeptFacts] | None = None
 
-    def rows(self) -> list[KeptFacts]:
+    def rows(self) -> Sequence[KeptFacts]:
         """All facts, in the order of their logs."""
         if self._rows is None:
-            self._rows = sorted(self._waiting, key=lambda row: row[:4])
-            self._waiting = ()
+            gathered = Gathered[KeptFacts](lambda row: row[:4])
+            for row in self._waiting:
+                gathered.append(row)
+            self._rows, self._waiting = gathered.in_order(), ()
         return self._rows
 
     def briefs(self) -> list[Brief]:
         """The briefs of all copies."""
         return briefs_of(row.brief for row in self.rows())
 
-    def logs(self) -> list[Log]:
+    def logs(self) -> Iterator[Log]:
         """The facts of each log, in the order of the logs."""
-        grouped = itertools.groupby(self.rows(), key=lambda row: row[:3])
-        return [(key[0], [row.facts for row in rows]) for key, rows in grouped]
+        for key, rows in itertools.groupby(self.rows(), key=lambda row: row[:3]):
+            yield key[0], [row.facts for row in rows]
 
     def replaced(self, again: Copies) -> KeptCopies:
         """The newer facts of each copy."""
@@ -49,20 +52,22 @@ class KeptCopies(Copies):
         self._rows = []
 
 
-def lists(copies: KeptCopies, processes: int) -> list[list[Log]]:
+def lists(copies: KeptCopies, processes: int) -> list[RowsAtRest[Log]]:
     """The logs of some copies, shared out among so many processes."""
-    logs = copies.logs()
-    size = sum(len(facts) for _, found in logs for facts in found)
-    return spread(logs, max(1, min(processes * LISTS_PER_PROCESS, -(-size // LIST_BYTES))))
+    sizes = [sum(map(len, facts)) for _, facts in copies.logs()]
+    count = max(1, min(processes * LISTS_PER_PROCESS, -(-sum(sizes) // LIST_BYTES)))
+    shared: list[RowsAtRest[Log]] = [RowsAtRest() for _ in range(min(count, len(sizes)))]
+    for log, number in zip(copies.logs(), spread(sizes, count), strict=True):
+        shared[number].append(log)
+    return shared
 
 
-def spread(logs: list[Log], count: int) -> list[list[Log]]:
-    """The logs in ``count`` lists of about the same bytes: the largest first, each to the lightest list."""
-    heap = [(0, number) for number in range(min(count, len(logs)))]
-    lists: list[list[Log]] = [[] for _ in heap]
-    sizes = [sum(map(len, facts)) for _, facts in logs]
-    for at in sorted(range(len(logs)), key=lambda at: -sizes[at]):
-        load, number = heapq.heappop(heap)
-        lists[number].append(logs[at])
-        heapq.heappush(heap, (load + sizes[at], number))
+def spread(sizes: list[int], count: int) -> list[int]:
+    """Which of ``count`` lists each log goes to, so that all have about the same bytes: the largest first, each to the
+    lightest list."""
+    heap = [(0, number) for number in range(min(count, len(sizes)))]
+    lists = [0] * len(sizes)
+    for at in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
+        load, lists[at] = heapq.heappop(heap)
+        heapq.heappush(heap, (load + sizes[at], lists[at]))
     return lists

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     return found
 
 
-def _derive(wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, list[Log]]) -> list[Part]:
+def _derive(wanted: Wanted, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Part]:
     return table_tasks.derive(wanted, clusters, *numbered)
 
 

@@ -9,7 +9,7 @@ import fcntl
 import os
 import shutil
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
@@ -117,9 +117,10 @@ def failed(out: Path, error: BaseException) -> Path | None:
     return path
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a text file in one step: a reader sees the old one or the new one. No link is followed."""
+def write_whole(path: Path, text: str | Iterable[str]) -> None:
+    """Writes a text file, or its pieces, in one step: a reader sees the old one or the new one. No link is followed."""
     part = path.with_name(path.name + ".part")
     remove(part)
-    part.write_text(text, encoding="utf-8", errors="replace")
+    with part.open("w", encoding="utf-8", errors="replace") as file:
+        file.writelines([text] if isinstance(text, str) else text)
     os.replace(part, path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -16,13 +15,15 @@ import pyarrow.parquet as pq
 
 from auditor.base.errors import RECORD_AT
 from auditor.base.version import VERSION
-from auditor.base.words import few, plural
+from auditor.base.words import few
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
-from auditor.outputs import runs
+from auditor.facts.rows_at_rest import RowsSeen
+from auditor.outputs import json_text, runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
 from auditor.pipeline import results
+from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import crash_recovery, registry
@@ -56,7 +57,7 @@ def publish(audit: Audit, folder: Path) -> None:
     write_metrics(folder / "metrics.prom", described, summary)
     if options.history is not None:
         keep(audit, summary, judged)
-    write_whole(folder / SUMMARY, as_json(summary))
+    write_whole(folder / SUMMARY, json_text.pieces(summary))
 
 
 def described_findings(audit: Audit) -> list[dict[str, Any]]:
@@ -81,27 +82,14 @@ def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
     verdicts = folder / "tables" / "verdicts"
     verdicts.mkdir(parents=True)
     pq.write_table(audit.held("verdicts"), verdicts / "part-0.parquet")
-    write_whole(folder / WHAT_IF, as_json(audit.result))
-
-
-def as_json(content: Any) -> str:
-    """A JSON file for people and programs, the same bytes for the same content."""
-    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    write_whole(folder / WHAT_IF, json_text.pieces(audit.result))
 
 
 def write_findings(audit: Audit, folder: Path) -> None:
     """``findings.jsonl``, and ``findings/`` as Parquet: the table of that name."""
-    write_whole(folder / "findings.jsonl", "".join(f.to_json() + "\n" for f in audit.findings))
+    write_whole(folder / "findings.jsonl", (f.to_json() + "\n" for f in audit.findings))
     (folder / "findings").mkdir(exist_ok=True)
     pq.write_table(results.findings_table(audit), folder / "findings" / "part-0.parquet")
-
-
-def _open(audit: Audit) -> Counter[str]:
-    """How many transactions of each class are open, the report's and those that it leaves out."""
-    counts = Counter[str]()
-    for row in audit.judged["log"]:
-        counts.update(row["open_transactions"])
-    return counts
 
 
 def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None:
@@ -127,7 +115,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
 
 def summarise(audit: Audit) -> dict[str, Any]:
     """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
-    logs = audit.judged["log"]
+    logs, totals = audit.judged["log"], audit.totals
     return {
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
@@ -140,36 +128,36 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "counts": counts(audit.open_findings),
         "baseline": _baseline(audit),
         "inputs": _inputs(audit),
-        "bytes": _bytes(audit),
-        "batches": sum(row["sums"]["batches"] for row in logs),
-        "records": sum(row["sums"]["records"] for row in logs),
+        "bytes": _bytes(audit, totals),
+        "batches": totals.batches,
+        "records": totals.records,
         "records_decoded": audit.options.records,
-        "validation_failures": _validation_failures(audit),
-        "skipped": _skipped(audit),
+        "validation_failures": _validation_failures(audit, totals),
+        "skipped": _skipped(audit, totals),
         "unreadable": [{"log_dir": log_dir, **error._asdict()} for log_dir, error in audit.unread()],
-        "notes": [*audit.inventory.notes, *_notes(audit)],
-        "logs": [
-            {k: v for k, v in row.items() if k not in ("errors", "sums", "notes", "open_transactions")} for row in logs
-        ],
+        "notes": [*audit.inventory.notes, *_notes(audit, totals)],
+        "logs": RowsSeen(logs, _of_summary),
         "blocked": audit.blocked,
         "cluster_events": audit.cluster_events,
-        "open_transactions": dict(sorted(_open(audit).items())),
-        "recovery": _recovery(audit),
+        "open_transactions": dict(sorted(totals.open.items())),
+        "recovery": _recovery(audit, totals),
         "timings": audit.timings,
         "ran": _ran(audit),
         **audit.of_summary(),
     }
 
 
-def _validation_failures(audit: Audit) -> dict[str, int | None]:
+def _of_summary(log: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in log.items() if name not in NOT_OF_A_LOG}
+
+
+def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | None]:
     """What leaders would have counted had they been given what is stored, by KIP-467's counters; each log once.
 
     None where only ``--records`` would show any.
     """
-    logs = [row["sums"] for row in audit.judged["log"] if row["leader_copy"]]
-    counted = {name: sum(sums.get(name, 0) for sums in logs) for name in METRICS}
     return {
-        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else counted[name]
+        metric: None if name in COUNTED_BY_RECORDS and not audit.options.records else totals.refused[name]
         for name, metric in METRICS.items()
     }
 
@@ -224,13 +212,10 @@ def _inputs(audit: Audit) -> list[dict[str, Any]]:
     return out
 
 
-def _bytes(audit: Audit) -> dict[str, int]:
+def _bytes(audit: Audit, totals: LogTotals) -> dict[str, int]:
     """Every byte found is decoded, skipped with a reason, or in error."""
-    total: dict[str, int] = defaultdict(int)
-    for row in audit.judged["log"]:
-        for name in ("total", "decoded", "skipped", "error"):
-            total[name] += row["sums"][f"bytes_{name}"]
-    for (_log_dir, file, _position), size in _metadata_not_understood(audit).items():
+    total = totals.bytes.copy()
+    for (_log_dir, file, _position), size in _metadata_not_understood(audit, totals).items():
         total["skipped" if file.endswith(".checkpoint") else "decoded"] -= size  # as which they were booked
         total["error"] += size
     small = sum(f.size for d in audit.inventory.log_dirs for f in d.small_files)
@@ -251,18 +236,17 @@ def _newer_small_files(audit: Audit) -> int:
     return sum(f.size for d in audit.inventory.log_dirs for f in d.small_files if (d.name, f.name) in newer)
 
 
-def _metadata_not_understood(audit: Audit) -> dict[tuple[str, str, int], int]:
+def _metadata_not_understood(audit: Audit, totals: LogTotals) -> dict[tuple[str, str, int], int]:
     """The batches of ``__cluster_metadata`` with records that were not understood, by place, and their bytes."""
     found = [(log_dir, error) for log_dir, error in audit.outside if error.detail.startswith(RECORD_AT)]
-    read = {(row["log_dir"], row["topic"]) for row in audit.judged["log"]}
     return {
         (log_dir, error.file, error.position): error.length
         for log_dir, error in found
-        if (log_dir, METADATA_TOPIC) in read
+        if (log_dir, METADATA_TOPIC) in totals.topics
     }
 
 
-def _skipped(audit: Audit) -> list[dict[str, Any]]:
+def _skipped(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
     groups: dict[str, list[Any]] = defaultdict(list)
     for item in audit.inventory.skipped:
         groups[item.reason].append(item)
@@ -271,12 +255,10 @@ def _skipped(audit: Audit) -> list[dict[str, Any]]:
          "example": "/".join(filter(None, (items[0].log_dir, items[0].file)))}
         for reason, items in sorted(groups.items())
     ]  # fmt: skip
-    padded = [row for row in audit.judged["log"] if row["sums"]["bytes_skipped"]]
-    if padded:
+    if totals.padded:
         out.append({
             "reason": "zeros that indexes are preallocated with, and files of __cluster_metadata read apart",
-            "files": len(padded), "bytes": sum(row["sums"]["bytes_skipped"] for row in padded),
-            "example": f"{padded[0]['log_dir']}/{padded[0]['topic']}-{padded[0]['partition']}",
+            "files": totals.padded, "bytes": totals.bytes["skipped"], "example": totals.padded_example,
         })  # fmt: skip
     return out
 
@@ -290,13 +272,8 @@ def _not_whole(history: CoordinatorHistory) -> str:
     return f"records of __transaction_state could not be read; partitions: {few(sorted(history.broken))}"
 
 
-def _notes(audit: Audit) -> list[str]:
-    notes = []
-    for row in audit.judged["log"]:
-        if row["dropped_events"]:
-            n = plural(sum(row["dropped_events"].values()), "event")
-            notes.append(f"{row['topic']}-{row['partition']} in {row['log_dir']}: {n} beyond those that are kept")
-    notes += [note for row in audit.judged["log"] for note in row["notes"]]
+def _notes(audit: Audit, totals: LogTotals) -> list[str]:
+    notes = [*totals.notes]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")
@@ -305,11 +282,8 @@ def _notes(audit: Audit) -> list[str]:
     return sorted(set(notes))
 
 
-def _recovery(audit: Audit) -> list[dict[str, Any]]:
+def _recovery(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
     """The dry run of each log directory from those of its logs."""
-    by_dir: dict[str, list[Any]] = defaultdict(list)
-    for row in audit.judged["log"]:
-        if row.get("recovery") is not None:
-            by_dir[row["log_dir"]].append(row["recovery"])
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
-    return [crash_recovery.directory(name, runs, clean.get(name, False)) for name, runs in sorted(by_dir.items())]
+    found = sorted(totals.recovery.items())
+    return [crash_recovery.directory(name, runs, clean.get(name, False)) for name, runs in found]

@@ -13,6 +13,7 @@ from auditor.connectors.codec.cluster_metadata import ClusterMetadata, Partition
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
 from auditor.rules.named import SKEW_MS
@@ -21,8 +22,7 @@ from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
 MOST_OPEN, MOST_OPEN_IN_ALL = 50_000, 500_000  # open transactions known everywhere, of a copy (the oldest) and of all
-# A marker's, and the time of its producer's one before it; ms.
-ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
+NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
 MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
@@ -47,10 +47,9 @@ class Brief:
     abort_indexes: bool
     coordinator_log: CoordinatorLog | None = None
     broken_at: int | None = None
-    sums: dict[str, int] = field(default_factory=dict)
     open_here: dict[int, OpenHere] = field(default_factory=dict)  # by producer id
-    ended: np.ndarray = field(default_factory=lambda: np.empty(0, ENDED))
-    undecided: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # producer ids of unfinished ids
+    ended: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)
+    undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
 
 
 def brief(facts: CopyFacts) -> Brief:
@@ -72,9 +71,9 @@ def brief(facts: CopyFacts) -> Brief:
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.ends_early, bool(facts.abort_indexes), coordinator_log,
-        max((b for b in broken if b >= 0), default=None), facts.sums,
+        max((b for b in broken if b >= 0), default=None),
         {int(t["producer_id"]): _open_here(t) for t in begun}, newest_markers(facts.transactions),
-        np.empty(0, np.int64) if coordinator_log is None else _undecided(coordinator_log),
+        NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
     )  # fmt: skip
 
 

@@ -6,12 +6,13 @@ Readers are loaded by who reads: the driver names this step and never takes it.
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from auditor.facts.at_rest import at_rest
 from auditor.facts.copy_facts import CopyFacts
-from auditor.pipeline.context import Brief, brief
+from auditor.pipeline.context import NOTHING_ENDED, NOTHING_UNDECIDED, Brief, brief
 from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 
 
@@ -61,4 +62,15 @@ def kept(facts: CopyFacts) -> KeptFacts:
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
     """Pickled briefs as objects, in the order of their copies."""
-    return sorted(map(pickle.loads, rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
+    return sorted(map(_brief, rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
+
+
+def _brief(row: bytes) -> Brief:
+    """A brief that has in common with others what they have alike: a driver may hold a million."""
+    found: Brief = pickle.loads(row)
+    found.join_key, found.log_dir, found.topic = map(sys.intern, (found.join_key, found.log_dir, found.topic))
+    if not len(found.ended):
+        found.ended = NOTHING_ENDED
+    if not len(found.undecided):
+        found.undecided = NOTHING_UNDECIDED
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -59,25 +59,30 @@ REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())]
 
 def findings_table(audit: Audited) -> pa.Table:
     """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order; ``evidence`` is JSON."""
-    rows = []
+    return _table(_findings_rows(audit), FINDINGS_TABLE)
+
+
+def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
     for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
         row = found.to_dict()
         at = datetime.fromisoformat(found.timestamp) if found.timestamp is not None else None
         confidence = found.evidence.get("confidence")
-        rows.append(row | {
+        yield row | {
             "timestamp": None if at is None else (at - EPOCH) // timedelta(milliseconds=1),
             "evidence": json.dumps(found.evidence, sort_keys=True, ensure_ascii=False), "cluster_id": cluster_id,
             "run_id": audit.options.run_id, "confidence": None if confidence is None else str(confidence),
             "fingerprint": fingerprint(row, cluster_id),
-        })  # fmt: skip
-    return _table(rows, FINDINGS_TABLE)
+        }  # fmt: skip
 
 
-def _table(rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
+def _table(rows: Iterable[dict[str, Any]], columns: pa.Schema) -> pa.Table:
     """Rows of texts, whole numbers and times in ms as a table, without ``pyarrow.array``, which would load pandas."""
     arrays = []
-    for column in columns:
-        values = [row[column.name] for row in rows]
+    found: list[list[Any]] = [[] for _ in columns]
+    for row in rows:
+        for values, column in zip(found, columns.names, strict=True):
+            values.append(row[column])
+    for column, values in zip(columns, found, strict=True):
         if pa.types.is_string(column.type):
             arrays.append(texts(values))
             continue
@@ -136,7 +141,7 @@ def run(summary: Mapping[str, Any]) -> pa.Table:
         **summary["counts"]["by_severity"],
         "as_of": summary["as_of"],
         "tool_version": summary["tool"]["version"],
-        "summary": json.dumps(summary, ensure_ascii=False),
+        "summary": json.dumps(summary, ensure_ascii=False, default=list),
         "bytes": summary["bytes"]["total"],
         "bytes_unreadable": summary["bytes"]["unreadable"],
         "batches": summary["batches"],

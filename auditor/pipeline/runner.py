@@ -60,7 +60,7 @@ class Copies(ABC):
         """The brief of every copy, in a fixed order. The first call reads, where nothing has read yet."""
 
     @abstractmethod
-    def rows(self) -> list[KeptFacts]:
+    def rows(self) -> Sequence[KeptFacts]:
         """All of it, brought to the driver."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Audited(Protocol):
         """What is known of each cluster, by join key."""
 
     @property
-    def judged(self) -> dict[str, list[Any]]:
+    def judged(self) -> dict[str, Sequence[Any]]:
         """What judging the logs gave, by kind of row."""
 
     @property

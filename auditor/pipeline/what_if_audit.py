@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class WhatIfAudit(Audit):
         return self.copies.replaced(self.runner.read([*again])) if again else self.copies
 
     @cached_property
-    def judged(self) -> dict[str, list[Any]]:
+    def judged(self) -> dict[str, Sequence[Any]]:
         """Rows of kind finding, verdict, copy and log; the last as far as telling what could not be read needs it."""
         copies, clusters = self.believed, self.clusters
         rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "copy", "log")}
@@ -62,7 +63,7 @@ class WhatIfAudit(Audit):
             key=lambda v: (v["policy"], v["topic"], v["partition"], v["base_offset"], v["producer_id"])
         )
         rows["copy"].sort(key=lambda c: (c["join_key"], c["topic"], c["partition"], c["log_dir"]))
-        return rows
+        return {**rows}
 
     @cached_property
     def _now(self) -> dict[str, str]:
@@ -87,7 +88,7 @@ class WhatIfAudit(Audit):
             "policy": [choice._asdict() for choice in self.choices],
             "complete": not self.incomplete(),
             "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks)),
-            **what_if_numbers.numbers(rows["copy"], self.verdicts, names, self._now),
+            **what_if_numbers.numbers([*rows["copy"]], self.verdicts, names, self._now),
         }
 
     @cached_property

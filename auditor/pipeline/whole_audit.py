@@ -11,7 +11,7 @@ import datetime
 import fnmatch
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
+from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
     accepted_findings,
     cluster_events,
@@ -38,6 +39,7 @@ from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.judge import judge_log
+from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
 from auditor.replay.copy_task import CopyTask, TextTask
@@ -216,10 +218,13 @@ class Audit:
         return chosen
 
     @cached_property
-    def judged(self) -> dict[str, list[Any]]:
-        """What judging the logs gave: rows of each of :data:`KINDS`, in a fixed order."""
+    def judged(self) -> dict[str, Sequence[Any]]:
+        """What judging the logs gave: rows of each of :data:`KINDS`, in a fixed order, at rest where they are many.
+
+        Those of kind finding are gone once :attr:`findings` has made one of all that have one cause.
+        """
         copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
-        rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        rows: dict[str, Gathered[Any]] = {kind: Gathered(_place) for kind in KINDS[1:]}
         limit = self.options.max_findings
         found = Kept(registry.load(), limit)
         with self.step("judge"):
@@ -229,13 +234,15 @@ class Audit:
                     found.add(Finding(**row))
                 else:
                     rows[kind].append(row)
-            rows["finding"] = found.findings()
-        for kind in KINDS[1:]:
-            rows[kind].sort(key=_place)
-        return rows
+            return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
+
+    @cached_property
+    def totals(self) -> LogTotals:
+        """What the rows of all logs come to."""
+        return LogTotals.of(self.judged["log"])
 
     @property
-    def blocked(self) -> list[dict[str, Any]]:
+    def blocked(self) -> Sequence[dict[str, Any]]:
         """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``.
 
         ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names.
@@ -243,19 +250,17 @@ class Audit:
         groups: dict[str, set[str]] = {}
         for row in self.judged["readers"]:
             groups.setdefault(row["topic"], set()).update(row["groups"])
-        return [
-            row
-            | {
-                "readers": sorted(groups.get(row["topic"], ())),
-                "remedy": commands.addressed(row["remedy"], self.options.bootstrap),
-            }
-            for row in self.judged["blocked"]
-        ]
+
+        def addressed(row: dict[str, Any]) -> dict[str, Any]:
+            remedy = commands.addressed(row["remedy"], self.options.bootstrap)
+            return row | {"readers": sorted(groups.get(row["topic"], ())), "remedy": remedy}
+
+        return RowsSeen(self.judged["blocked"], addressed)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
+        found = resolve_each(self.judged.pop("finding"), {d.name: d.join_key for d in self.inventory.log_dirs})
         for finding in found:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
         return found
@@ -352,8 +357,12 @@ class Audit:
     def unread(self) -> list[tuple[str, DecodeError]]:
         """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
         found = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
-        found += [(row["log_dir"], DecodeError(**e)) for row in self._rows_so_far() for e in row["errors"]]
+        found += self._errors_of_logs if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
+
+    @cached_property
+    def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
+        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["log"] for e in row["errors"]]
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""
@@ -362,9 +371,6 @@ class Audit:
         copies = [(d.name, c) for d in self.inventory.log_dirs for c in d.copies] if found else []
         remote = {(name, f.name): f.place for name, c in copies for f in c.files() if f.place is not None}
         return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
-
-    def _rows_so_far(self) -> list[Any]:
-        return list(self.__dict__.get("judged", {}).get("log", []))
 
     def incomplete(self) -> bool:
         """Whether a part of the input could not be read (not: read and found damaged, in flight or gone)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -134,9 +134,9 @@ def test_a_full_disk_is_a_failure_with_its_log_and_no_result(tmp_path: Path, mon
     running.write(audit_into(tmp_path))
     assert (tmp_path / "summary.json").exists()
 
-    def full(path: Path, text: str) -> None:
+    def full(path: Path, text: Iterable[str]) -> None:
         with open("/dev/full", "w") as f:
-            f.write(text)
+            f.writelines(text)
 
     monkeypatch.setattr(publish, "write_whole", full)
     with pytest.raises(AuditFailure, match="No space left on device; make room") as failed:

@@ -11,7 +11,7 @@ import pytest
 
 from auditor.connectors import internal_rows
 from auditor.rules import floods, registry
-from auditor.rules.finding import Finding
+from auditor.rules.finding import Finding, in_order
 from auditor.rules.resolve import resolve
 from tests import corpora, segments
 from tests.audited import audit_folder
@@ -117,6 +117,17 @@ def test_what_a_run_keeps_depends_on_no_order() -> None:
         assert sum(not floods.is_summed(f) for f in listed) == floods.IN_ALL
         results.add("".join(f.to_json() for f in listed))
     assert len(results) == 1
+
+
+def test_findings_are_in_the_order_of_all_their_fields() -> None:
+    """Of those at one place, of one rule, the evidence and the messages decide too."""
+    found = [at(offset, rule, severity, partition)
+             for rule in ("epoch-regression", "sequence-gap") for severity in ("error", "info")
+             for partition in (0, 1) for offset in (None, 1, 2)]  # fmt: skip
+    found += [replace(f, producer_id=producer_id, message=text) for f in found for producer_id in (None, 3)
+              for text in ("a", "b")]  # fmt: skip
+    mixed = random.Random(3).sample(found, len(found))
+    assert in_order(mixed) == sorted(mixed, key=Finding.sort_key)
 
 
 def test_sums_of_sums_count_all() -> None:

@@ -1,0 +1,123 @@
+"""Very many open transactions: those that are not listed are counted without being made, and sums say the same."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditor.rules import floods, registry
+from auditor.rules.finding import SEVERITIES, Finding
+from auditor.rules.view import LogView
+from bench import growth
+from tests import segments
+from tests.facts import logs_below
+
+HOUR_MS = 3_600_000
+ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT, COMPLETE_ABORT = 1, 2, 4, 5
+RULES = (
+    "hanging-transaction", "long-open-transaction", "transaction-pinned-at-log-start", "timeout-not-enforced",
+    "stuck-prepare",
+)  # fmt: skip
+
+
+def record(n: int, state: int, timeout_ms: int) -> bytes:
+    """What the coordinator wrote of producer ``n``, with this partition where the transaction goes on."""
+    name, partitions = b"id-%d" % n, struct.pack(">i", 0)
+    if state in (ONGOING, PREPARE_COMMIT):
+        partitions = struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">ii", 1, 0)
+    value = struct.pack(">hqhib", 0, n, 0, timeout_ms, state) + partitions
+    value += struct.pack(">qq", growth.NOW + n * 10_000, growth.NOW)
+    return segments.record(0, struct.pack(">hh", 0, len(name)) + name, value)
+
+
+def directory(root: Path, count: int, log_start: int) -> Path:
+    """Open transactions whose coordinators stand differently: every fifth has none."""
+    root.mkdir()
+    (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    growth.open_transactions(root, count)
+    states = (ONGOING, COMPLETE_COMMIT, PREPARE_COMMIT, COMPLETE_ABORT)
+    known = [record(n, states[n % 5], 900_000 if n % 2 else 60_000) for n in range(count) if n % 5 < 4]
+    (root / "__transaction_state-0").mkdir()
+    written = b"".join(
+        segments.batch(body, 1, base_offset=at, base_time=growth.NOW, max_time=growth.NOW)
+        for at, body in enumerate(known)
+    )
+    (root / "__transaction_state-0" / f"{0:020}.log").write_bytes(written)
+    (root / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {log_start}\n")
+    return root
+
+
+def judged(log: LogView, limit: int) -> list[Finding]:
+    catalogue = registry.load()
+    return list(floods.judge_bounded(log, (catalogue[name] for name in RULES), limit))
+
+
+def place(f: Finding) -> tuple[int, int]:
+    assert f.offset is not None
+    return SEVERITIES.index(f.severity), f.offset
+
+
+def sums_of(beyond: Iterable[Finding]) -> dict[tuple[str, str], dict[str, Any]]:
+    """What sums have to say of these: how many, from where to where, and what they all share."""
+    out: dict[tuple[str, str], dict[str, Any]] = {}
+    for f in beyond:
+        said = out.setdefault((f.rule, f.severity), {"offsets": [], "shared": []})
+        said["offsets"].append(f.offset)
+        said["shared"].append({name: f.evidence.get(name) for name in floods.SHARED})
+    return {
+        key: {
+            "summed": len(each["offsets"]), "first_offset": min(each["offsets"]), "last_offset": max(each["offsets"]),
+            **{name: each["shared"][0][name] for name in floods.SHARED
+               if all(one[name] == each["shared"][0][name] for one in each["shared"])},
+        }
+        for key, each in out.items()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("log_start", [0, 60])
+@pytest.mark.parametrize("as_of", [None, growth.NOW + 800_000, growth.NOW + 2 * HOUR_MS])
+def test_listed_ones_and_sums_say_what_a_larger_limit_lists(tmp_path: Path, as_of: int | None, log_start: int) -> None:
+    counted = 0
+    for log in logs_below(directory(tmp_path / "broker-1", 120, log_start), as_of=as_of):
+        everything = judged(log, 1_000)
+        listed, sums = [], {}
+        for f in judged(log, 7):
+            if floods.is_summed(f):
+                sums[f.rule, f.severity] = {name: v for name, v in f.evidence.items() if name != "listed_by"}
+            else:
+                listed.append(f)
+        wanted, beyond = [], []
+        for name in RULES:
+            mine = sorted((f for f in everything if f.rule == name), key=place)
+            wanted += mine[:7]
+            beyond += mine[7:]
+        assert sorted(f.to_json() for f in listed) == sorted(f.to_json() for f in wanted)
+        stated = {key: {name: v for name, v in each.items() if v is not None} for key, each in sums_of(beyond).items()}
+        assert sums == stated
+        counted += len(beyond)
+    assert counted > 0
+
+
+def test_those_beyond_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 transactions that nobody ends, at offsets 0 to 29, ten are listed and twenty counted."""
+    root = tmp_path / "broker-1"
+    root.mkdir()
+    (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    growth.open_transactions(root, 30)
+    (log,) = logs_below(root)
+    made: list[str] = []
+    plain = LogView.finding
+
+    def finding(self: LogView, rule: str, *args: Any, **fields: Any) -> Finding:
+        made.append(rule)
+        return plain(self, rule, *args, **fields)
+
+    monkeypatch.setattr(LogView, "finding", finding)
+    *listed, summed = judged(log, 10)
+    assert [f.offset for f in listed] == [*range(10)]
+    assert [summed.evidence[name] for name in ("summed", "first_offset", "last_offset")] == [20, 10, 29]
+    assert made == ["long-open-transaction"] * 11  # the ten, and the sum
