@@ -1,8 +1,9 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/lab-book.md``.
 
-Groups: start, 64k, 400, shapes, growth, large, tables, records, internal, model, where; all of them where none is
-named. ``BENCH_DIR`` is where files go (default: the system's temporary folder), ``BENCH_FULL=1`` takes the full sizes,
-``BENCH_RUNS`` (3) is how often each side runs. Results of groups that are not named stay as they were.
+Groups: start, 64k, 400, shapes, growth, large, tables, records, internal, model, inline, parts, replicas, what-if,
+watch, where; all of them where none is named. ``BENCH_DIR`` is where files go (default: the system's temporary folder),
+``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each side runs. Results of groups that are not
+named stay as they were.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bench import (
     quiet,
     record_decoding,
     table,
+    ways,
     where,
 )
 from bench.inputs import Kind
@@ -45,6 +47,11 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
     "records": record_decoding.measure,
     "internal": coordinators.measure,
     "model": model.measure,
+    "inline": ways.inline,
+    "parts": ways.parts,
+    "replicas": ways.replicas,
+    "what-if": ways.what_if,
+    "watch": ways.watch,
 }
 
 

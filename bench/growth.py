@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bench import pictures, quiet, sides
 from bench.inputs import GIB, Kind, make, space
-from bench.pictures import Point
+from bench.pictures import INLINE, Point
 from bench.sizes import Plan
 from bench.table import Row, at_most
 from tests import segments
@@ -120,7 +120,9 @@ PICTURES = {"partitions": "partitions", "many": "of one kind, in one partition",
 TWICE = 2.3  # times the time that twice as many may take
 VARIES = 0.3  # seconds that one start takes more than another
 BATCH = 410  # bytes of a small batch, about
-INLINE, SPARK = "inline", ("local[1]", "local[2]")
+SPARK = ("local[1]", "local[2]")
+WHOLE = {INLINE: 6.0, "local[2]": 9.0}  # seconds that the command may take for so many partitions
+PARTITIONS = 10_000
 SHAPES: dict[str, Shape] = {
     "partitions": Shape(folders, 10_000, 100_000, (INLINE, "local[2]"), "partitions", 4_200),
     "open transactions": Shape(open_transactions, 50_000, 500_000, (INLINE,), "many", 100),
@@ -145,8 +147,7 @@ def points(kind: str, count: int, masters: tuple[str, ...], parent: Path | None 
 
 def _run(kind: str, count: int, master: str, root: Path) -> Point:
     ran = quiet.undisturbed(f"{count:,} {kind}", lambda: sides.audit([root], master=master, statuses=(0, 1)))
-    seconds = ran.cpu if master == INLINE else ran.seconds
-    return Point(kind, count, master, seconds, {name: most >> 20 for name, most in ran.memory.items()})
+    return Point(kind, count, master, ran.seconds, ran.cpu, {name: most >> 20 for name, most in ran.memory.items()})
 
 
 def measure(plan: Plan) -> list[Row]:
@@ -162,18 +163,22 @@ def measure(plan: Plan) -> list[Row]:
     for name, counted in PICTURES.items():
         drawn = [one for (kind, _), series in found.items() if SHAPES[kind].picture == name for one in series]
         pictures.draw(name, counted, drawn)
-    return [_row(series) for series in found.values()]
+    whole = [
+        at_most(f"{PARTITIONS:,} partitions, {one.master}, whole command", WHOLE[one.master], one.seconds, " s")
+        for (kind, _), series in found.items() for one in series if (kind, one.count) == ("partitions", PARTITIONS)
+    ]  # fmt: skip
+    return [*whole, *(_row(series) for series in found.values())]
 
 
 def _row(series: list[Point]) -> Row:
     least, half, full = series[0], series[-2], series[-1]
     what = f"{full.count:,} {full.kind}, {full.master}: time against half as many, start aside"
-    unit = "processor time" if full.master == INLINE else "seconds"
+    unit = "processor time" if full.master == INLINE else "waiting"
     memory = ", ".join(f"{name} {mib} MiB" for name, mib in full.memory.items() if name != "all")
-    note = f"{full.seconds:.1f} against {half.seconds:.1f} s of {unit}, start {least.seconds:.1f}; {memory}"
-    if half.seconds - least.seconds < VARIES:
+    note = f"{full.cost:.1f} against {half.cost:.1f} s of {unit}, start {least.cost:.1f}; {memory}"
+    if half.cost - least.cost < VARIES:
         return Row(what, f"at most {TWICE:g} times", "not measured: less than a start varies by", None, note)
-    return at_most(what, TWICE, (full.seconds - least.seconds) / (half.seconds - least.seconds), " times", note)
+    return at_most(what, TWICE, (full.cost - least.cost) / (half.cost - least.cost), " times", note)
 
 
 def main() -> int:

@@ -51,7 +51,7 @@ def _shape(name: str, made: Made, each: dict[str, float], runs: list[sides.Audit
         f"read and replay {steps['read and replay']:.1f} s, judge {steps['judge']:.1f} s"
     )
     what = f"{name}: time per batch against {SMALL_CASE}"
-    return [at_most(what, 1.5, each[name] / each[SMALL_CASE], " times", note), memory]
+    return [at_most(what, 2, each[name] / each[SMALL_CASE], " times", note), memory]
 
 
 def large_batches(plan: Plan) -> list[Row]:

@@ -10,6 +10,7 @@ from auditor.base.errors import AuditInputError
 from bench.sides import ROOT
 
 FOLDER = ROOT / "docs" / "growth"
+INLINE = "inline"
 PROCESSES = {"driver": "o-", "worker": "s--", "JVM": "^:"}  # their lines
 SIGNS = {"o-": "(solid)", "s--": "(dashed)", "^:": "(dotted)"}
 SIZE = (9.6, 4.0)  # inches
@@ -24,19 +25,25 @@ STYLE = {
 
 
 class Point(NamedTuple):
-    """One audit: what was in it and how many, the way to run, seconds (inline those of processor time), the most MiB of
-    anonymous memory that one process of each kind had."""
+    """One audit: what was in it and how many, the way to run, seconds and those of processor time (without a JVM and
+    what it starts), the most MiB of anonymous memory that one process of each kind had."""
 
     kind: str
     count: int
     master: str
     seconds: float
+    cpu: float
     memory: dict[str, int]
+
+    @property
+    def cost(self) -> float:
+        """Seconds that count: inline those of processor time, which what else runs leaves as they are."""
+        return self.cpu if self.master == INLINE else self.seconds
 
     def line(self) -> str:
         """For the terminal."""
         memory = ", ".join(f"{name} {mib} MiB" for name, mib in self.memory.items())
-        return f"{self.count:,} {self.kind}, {self.master}: {self.seconds:.1f} s, {memory}"
+        return f"{self.count:,} {self.kind}, {self.master}: {self.seconds:.1f} s, {self.cpu:.1f} of CPU, {memory}"
 
 
 def require() -> None:
@@ -61,7 +68,7 @@ def draw(name: str, counted: str, points: Sequence[Point], folder: Path = FOLDER
         for number, label in enumerate(dict.fromkeys(_label(one) for one in points)):
             series = sorted((one for one in points if _label(one) == label), key=lambda one: one.count)
             counts, colour = [one.count for one in series], f"C{number}"
-            left.plot(counts, [one.seconds for one in series], "o-", color=colour, label=label, markersize=3)
+            left.plot(counts, [one.cost for one in series], "o-", color=colour, label=label, markersize=3)
             for process, line in PROCESSES.items():
                 most = [one.memory.get(process, 0) for one in series]
                 if any(most):
@@ -88,7 +95,7 @@ def _axes(axes: Any, counted: str, what: str) -> None:
 
 def _guide(axes: Any, points: Sequence[Point]) -> None:
     """A grey line along which time is proportional, through the largest measurement."""
-    most = max(points, key=lambda one: (one.seconds, one.count))
+    most = max(points, key=lambda one: (one.cost, one.count))
     counts = [min(one.count for one in points), most.count]
-    axes.plot(counts, [most.seconds * count / most.count for count in counts], color="0.7", zorder=0)
-    axes.set_ylim(bottom=min(one.seconds for one in points) / 2)
+    axes.plot(counts, [most.cost * count / most.count for count in counts], color="0.7", zorder=0)
+    axes.set_ylim(bottom=min(one.cost for one in points) / 2)

@@ -136,16 +136,18 @@ def test_a_target_that_is_missed_is_said_to_be() -> None:
 def test_growth_leaves_the_start_aside() -> None:
     """5 s for half, 9 for all, of which 1 is the start: twice. Where half takes little more than the start: nothing."""
     points = [
-        Point("groups", count, "inline", seconds, {"driver": 7}) for count, seconds in ((1, 1), (50, 5), (100, 9))
+        Point("groups", count, "inline", 77, seconds, {"driver": 7}) for count, seconds in ((1, 1), (50, 5), (100, 9))
     ]
     assert "**2 times** | yes |" in growth._row(points).line()
-    early = [points[0], points[1]._replace(seconds=1.2), points[2]]
+    early = [points[0], points[1]._replace(cpu=1.2), points[2]]
     assert "not measured" in growth._row(early).line()
 
 
 def test_a_picture_is_the_same_bytes_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="only make bench installs it")
-    points = [Point("groups", count, "inline", count / 9, {"driver": 7, "worker": count}) for count in (10, 100, 1000)]
+    points = [
+        Point("groups", count, "inline", 1, count / 9, {"driver": 7, "worker": count}) for count in (10, 100, 1000)
+    ]
     first = pictures.draw("many", "groups", points, tmp_path).read_bytes()
     assert pictures.draw("many", "groups", points, tmp_path).read_bytes() == first
     assert b"groups, inline" in first
