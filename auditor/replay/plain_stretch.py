@@ -52,6 +52,11 @@ class Stretch(NamedTuple):
     newest: np.ndarray
 
 
+def blank_stretch(producers: int) -> Stretch:
+    """A stretch of no batches, with room for so many producers."""
+    return Stretch(np.zeros(1, SUMS), np.zeros(producers, OF_PRODUCER), np.zeros((producers, TAIL), NEWEST))
+
+
 def summed_up(rows: np.ndarray) -> Stretch | None:
     """The rows of a walk as a stretch; None where there is anything about them that a replay has to look at.
 
@@ -60,7 +65,7 @@ def summed_up(rows: np.ndarray) -> Stretch | None:
     if not len(rows):
         return None
     most = max(MIN_PRODUCERS, len(rows) // ROWS_EACH)
-    stretch = Stretch(np.zeros(1, SUMS), np.zeros(most, OF_PRODUCER), np.zeros((most, TAIL), NEWEST))
+    stretch = blank_stretch(most)
     slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
     used = int(_sum_up(as_records(rows), stretch, slots))
     return None if used < 0 else stretch._replace(producers=stretch.producers[:used], newest=stretch.newest[:used])

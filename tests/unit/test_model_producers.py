@@ -104,6 +104,24 @@ def test_many_sequential_producers_are_found_in_few_steps() -> None:
     assert longest < 1000
 
 
+def test_sixteen_ids_given_out_together_have_their_slots_together() -> None:
+    p = kernel.new_producers(10_000)
+    lines = [
+        {kernel.find_slot(p, producer_id) // 16 for producer_id in range(at, at + 16)} for at in range(0, 4096, 16)
+    ]
+    assert {len(line) for line in lines} == {1}
+    assert len(set[int]().union(*lines)) > 100  # of 256, in 2048: not all in the same few
+
+
+def test_many_are_found_at_once() -> None:
+    p = kernel.new_producers(4)
+    for producer_id in (7, 9):
+        kernel.insert(p, producer_id)
+    batches, rows = np.array([(9,), (8,), (7,), (9,)], [("producer_id", "i8")]), np.full(6, 77, np.int32)
+    kernel.find_many(p, batches, rows)
+    assert rows.tolist() == [1, NONE, 0, 1, 77, 77]
+
+
 # --- the cache of batches ---
 
 

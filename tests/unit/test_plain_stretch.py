@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from auditor.connectors.codec.batch import rows_of
 from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.events import Kind
 from auditor.model import producers as model
 from auditor.replay.copy_reader import CopyReader
 from auditor.replay.plain_stretch import MIN_PRODUCERS, TAIL, summed_up
@@ -143,6 +145,53 @@ def test_idle_times_near_the_expiration_are_looked_at(idle_ms: int, taken: bool)
     facts, counts = compared(History(rows), 10)
     assert (counts["refused"] == 0) is taken
     assert facts.producers["max_idle_ms"].tolist() == [idle_ms]
+
+
+DAY_MS = 86_400_000
+
+
+def of_an_older_epoch() -> list[dict[str, Any]]:
+    """A producer's epoch 1, and behind it batches of epoch 0, whose sequences follow from the second five on."""
+    rows = plain()
+    rows[10] |= {"base_sequence": 0, "producer_epoch": 1}
+    for n, row in enumerate(rows[15:]):
+        row["base_sequence"] = 3 + 3 * n
+    return rows
+
+
+def behind_the_broker() -> list[dict[str, Any]]:
+    """Producer times that are more than a day before what a broker stamped."""
+    rows = plain()
+    rows[5] |= {"attributes": APPEND_TIME, "max_timestamp": NOW + 3 * DAY_MS}
+    return rows
+
+
+def beyond_the_segment() -> list[dict[str, Any]]:
+    """The second of two segments (:func:`facts_of`) begins at offset 30, which the first one is beyond."""
+    rows = plain()
+    rows[20] |= {"base_offset": 30, "last_offset": 32}
+    return rows
+
+
+REFUSED = {
+    of_an_older_epoch: Kind.EPOCH_REGRESSION, behind_the_broker: Kind.TIMESTAMP_BEHIND,
+    beyond_the_segment: Kind.OUTSIDE_SEGMENT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", REFUSED)
+def test_stretches_that_are_odd_where_they_stand_are_refused(made: Callable[[], list[dict[str, Any]]]) -> None:
+    facts, counts = compared(History(made()), 5, checkpoint=False)
+    assert (facts.events["kind"] == REFUSED[made]).sum() >= 9
+    assert counts["refused"] >= 1
+
+
+def test_stretches_that_the_checkpoint_of_leader_epochs_contradicts_are_refused() -> None:
+    """It has epoch 1 from offset 1500 on."""
+    for chunk in (7, 10):
+        facts, counts = compared(History(plain(600)), chunk)
+        assert (facts.events["kind"] == Kind.LEADER_EPOCH_CHECKPOINT).sum() == 100
+        assert counts["refused"] >= 10
 
 
 def test_no_rows_are_no_stretch() -> None:
