@@ -19,6 +19,7 @@ from auditor.connectors.rows import How, read_piece
 from auditor.outputs import publish
 from auditor.pipeline import cluster_settings
 from auditor.pipeline.judge import judge_log
+from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import copy_tasks
 from auditor.replay.copy_reader import read_copy
@@ -72,8 +73,8 @@ def test_a_newer_commit_is_unreadable_everywhere(tmp_path: Path, capsys: pytest.
          "record at offset 2: a record of __consumer_offsets with the unknown key type 24"),
     }  # fmt: skip
     assert all(is_unread(e["reason"], e["detail"]) for e in row["errors"])
-    audit = SimpleNamespace(judged={"log": [row]}, outside=[], inventory=inventory)
-    assert publish._bytes(audit)["unreadable"] == len(newer) + len(unknown)  # type: ignore[arg-type]
+    audit = SimpleNamespace(outside=[], inventory=inventory)
+    assert publish._bytes(audit, LogTotals.of([row]))["unreadable"] == len(newer) + len(unknown)  # type: ignore[arg-type]
 
     wanted = frozenset({"decode_errors"})
     tables = [rows.to_pylist() for p in plan(inventory, wanted) for _, rows in read_piece(p, wanted, How())]
@@ -94,8 +95,8 @@ def test_newer_metadata_is_unreadable_everywhere(tmp_path: Path, capsys: pytest.
         ("bad_version", len(known), len(newer), "record at offset 1: RegisterBrokerRecord version 5, known: 0 to 4")
     ]
     assert all(is_unread(e.reason, e.detail) for _, e in errors)
-    audit = SimpleNamespace(judged={"log": [row]}, outside=errors, inventory=inventory)
-    size = publish._bytes(audit)  # type: ignore[arg-type]
+    audit = SimpleNamespace(outside=errors, inventory=inventory)
+    size = publish._bytes(audit, LogTotals.of([row]))  # type: ignore[arg-type]
     assert (size["decoded"], size["unreadable"]) == (len(known), len(newer))
     assert size["total"] == len(known) + len(newer)
     file = folder / "broker-1" / "__cluster_metadata-0" / f"{0:020}.log"
