@@ -111,9 +111,12 @@ def pairs(log: LogView) -> list[Pair]:
 def row_of(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
     """The batch of a copy that holds ``offset``, else the next one, else the last; empty if there is none, or it had to
     be read again and cannot."""
+    batches = batches_of(log, copy)
     try:
-        return batches_of(log, copy).row_of(offset)
-    except Unknown:
+        return batches.row_of(offset)
+    except Unknown as why:
+        if why.limited and batches.again is not None:
+            batches.again.limit(offset, "what findings show of single batches was too much to be read again")
         return {}
 
 

@@ -79,7 +79,10 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
 
 
 def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: np.void) -> bool:
-    """Whether the entry may only be absent because the index was copied before it came: nothing later is in it."""
+    """Whether the entry may only be absent because the index was copied before it came: nothing later is in it, and
+    its batch is young, or could not be read again."""
     later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
     row = row_of(log, holder, int(entry["last_offset"]))
-    return not later and bool(row) and log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
+    if later or not row:
+        return not later
+    return log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)

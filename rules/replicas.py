@@ -215,8 +215,9 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     with_copy, with_leader = _sides(log, pair)
     lost = _lost(log, pair) if pair.forked_at == first else None
     severity = _severity(log, pair)
+    differ = f"they differ in {', '.join(fields)}" if fields else "what the leader has there could not be read again"
     why = (
-        f"below their high watermark {pair.high}: they differ in {', '.join(fields)}"
+        f"below their high watermark {pair.high}: {differ}"
         if lost is None
         else f"under leader epochs {ours['partition_leader_epoch']} and "
         f"{theirs.get('partition_leader_epoch', _epoch_at(log, pair))}: offsets {first} to {lost['last_offset']}"

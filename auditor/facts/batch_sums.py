@@ -1,4 +1,4 @@
-"""What a long replica is compared by in place of its headers: a keyed sum of each range of 16 384 offsets.
+"""What a long replica is compared by in place of its headers: a keyed sum of each range of 256 offsets.
 
 Two replicas whose sums of a range are alike have the same batches there, all columns that are compared alike. The sum
 is that, modulo 2^64, of SipHash-1-3 of each batch's columns, under a key that the driver draws by lot for itself and
@@ -29,7 +29,7 @@ BASE_OFFSET, LAST_OFFSET, CRC, LEADER_EPOCH, PRODUCER, PRODUCER_EPOCH, SEQUENCE,
 _AT = np.arange(10)
 KEY_BYTES = 16
 MOST_KEPT = 1_000_000  # batches of a replica whose headers are kept, in 10 to 17 MB; more are summed
-SHIFT = 14  # a range is of 2^14 offsets, or of more where a log has many
+SHIFT = 8  # a range is of 2^8 offsets, so that one of large records is soon read again; of more in a log of many
 MAX_RANGES = 65_536
 MAX_RUNS = 65_536  # of leader epochs
 FIRST_ROOM = 1_024
@@ -248,12 +248,13 @@ class BatchSums:
 
     def _make_room(self) -> None:
         if self._state[RUNS] == len(self._runs):
-            if len(self._runs) == MAX_RUNS:
+            if len(self._runs) >= MAX_RUNS:
                 self._state[ORDERED] = 0
-            self._runs = np.concatenate([self._runs, np.empty_like(self._runs)])
+                return
+            self._runs = _longer(self._runs, MAX_RUNS)
         if self._state[RANGES] == len(self._ranges):
             if len(self._ranges) < MAX_RANGES:
-                self._ranges = np.concatenate([self._ranges, np.empty_like(self._ranges)])
+                self._ranges = _longer(self._ranges, MAX_RANGES)
             else:
                 self._widen()
 
@@ -282,6 +283,11 @@ class BatchSums:
 def _room(columns: Sequence[str]) -> np.ndarray:
     """Room for the rows that come next."""
     return np.empty((FIRST_ROOM, len(columns)), np.int64)
+
+
+def _longer(rows: np.ndarray, most: int) -> np.ndarray:
+    """Rows with room for twice as many, but for no more than ``most``."""
+    return np.concatenate([rows, np.empty((min(len(rows), most - len(rows)), rows.shape[1]), rows.dtype)])
 
 
 def wide(ranges: np.ndarray, by: int) -> np.ndarray:

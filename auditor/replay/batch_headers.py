@@ -55,11 +55,11 @@ class SegmentHeaders:
             yield f._replace(file=name)
             return
         behind = self.segments[number + 1 : number + 2]
-        below = offset_range(base, behind[0][1] if behind else -1)[1]
+        least, below = offset_range(base, behind[0][1] if behind else -1)
         with contextlib.closing(f):
             try:
                 for chunk in read_segment(
-                    f, size, file=name, start=start, stop=stop, limits=self.limits, offsets=(lowest, below)
+                    f, size, file=name, start=start, stop=stop, limits=self.limits, offsets=(max(lowest, least), below)
                 ):
                     yield columns_of(chunk.rows, number)
             except REFUSED as error:

@@ -16,6 +16,7 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.index import decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.storage import read_head
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay import batch_headers
 from auditor.replay.batch_headers import Headers
@@ -126,6 +127,8 @@ class _SegmentChecks:
         return self._with_faults()
 
     def _with_faults(self) -> SegmentOutcome:
+        if isinstance(self.outcome.digests, BatchSums):
+            self.outcome.digests.pack()
         if self.offsets is not None:
             self.outcome.faults.append(self.offsets.faults(self.end, self.unread))
         if self.times is not None:

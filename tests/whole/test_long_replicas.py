@@ -102,6 +102,15 @@ def garbled(number: int) -> Log:
     return log
 
 
+def with_an_old_block(number: int) -> Log:
+    """Three batches that cannot be read, but for an older one that lies where the second was: a disk gave old bytes."""
+    log, size = sound(), len(batch(number))
+    noise = random.Random(3).randbytes
+    log[number : number + 3] = [log[number][:8] + noise(size - 8), log[number - 2], noise(size)]
+    log[number - 1] = other_records(number - 1)[number - 1]
+    return log
+
+
 def twice(number: int) -> Log:
     log = sound()
     return [*log[: number + 9], log[number], *log[number + 9 :]]
@@ -135,6 +144,7 @@ SECOND: dict[str, Callable[[], Log]] = {
     "another lineage from the first batch on": lambda: forked(0),
     "a wrong checksum": lambda: damaged(150),
     "bytes that are no batch": lambda: garbled(150),
+    "an old block at a segment's head": lambda: with_an_old_block(IN_SEGMENT),
     "a torn end": torn,
     "out of order": lambda: twice(150),
     "all differ": lambda: [batch(number, producer_id=8) for number in range(COUNT)],
