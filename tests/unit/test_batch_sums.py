@@ -165,6 +165,25 @@ def test_sums_of_stretches_together_are_those_of_the_whole(seed: int, monkeypatc
         assert np.array_equal(together.runs, whole.runs)
 
 
+def test_what_comes_behind_sums_put_together_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_sums, "FIRST_ROOM", 16)
+    monkeypatch.setattr(batch_sums, "MAX_RANGES", 64)
+    monkeypatch.setattr(batch_sums, "MAX_RUNS", 64)
+    rows = log(400, random.Random(7), spread=40_000)
+    first, rest = ({name: column[part] for name, column in rows.items()} for part in (slice(0, 50), slice(50, 400)))
+    together = BatchSums(KEY)
+    together.append(sums_of(first))
+    together.add_columns(rest)
+    assert not together.ordered  # by its runs
+    rows["partition_leader_epoch"][:] = 3
+    first, rest = ({name: column[part] for name, column in rows.items()} for part in (slice(0, 50), slice(50, 400)))
+    together = BatchSums(KEY)
+    together.append(sums_of(first))
+    together.add_columns(rest)
+    assert together.ordered
+    assert len(together.ranges) <= 64
+
+
 def test_put_to_rest_it_is_small_and_the_same() -> None:
     sums = sums_of(log(400, random.Random(6)))
     before = sums.ranges, sums.runs
