@@ -18,6 +18,7 @@ TRIES = 3
 SAMPLE = 1.0  # seconds
 PATIENCE = 600.0  # seconds that a whole bench waits for others, all sides together
 MARK = "BENCH_OF"  # in the environment of all that the bench starts
+HOST = -1
 KTHREADD = 2  # the parent of the kernel's threads, which write back what sides write
 UTIME, STIME, STEAL = 11, 12, 8  # fields of /proc/PID/stat behind the name, of the first line of /proc/stat
 
@@ -27,27 +28,37 @@ _waited = 0.0
 os.environ[MARK] = str(os.getpid())
 
 
-def others(proc: Path = Path("/proc")) -> float:
-    """Seconds of processor time that processes which the bench did not start have had so far, those that still run,
-    and what the machine's host took away from it (steal)."""
-    ticks = int((proc / "stat").read_text().split("\n", 1)[0].split()[STEAL])
+def others(proc: Path = Path("/proc")) -> dict[int, float]:
+    """Seconds of processor time that each process which the bench did not start has had so far, those that still run;
+    under ``HOST`` what the machine's host took away from it (steal)."""
+    found = {HOST: int((proc / "stat").read_text().split("\n", 1)[0].split()[STEAL])}
     for folder in proc.iterdir():
         if folder.name.isdecimal() and folder.name != str(os.getpid()):
-            ticks += _ticks(folder)
-    return ticks / os.sysconf("SC_CLK_TCK")
+            found[int(folder.name)] = _ticks(folder)
+    return {pid: ticks / os.sysconf("SC_CLK_TCK") for pid, ticks in found.items()}
 
 
 def _ticks(folder: Path) -> int:
     """Of a process that is none of the bench's; 0 for one of its own, of the kernel, or that is gone."""
     try:
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        if int(folder.name) == KTHREADD or int(fields[1]) == KTHREADD:
-            return 0
-        if f"{MARK}={os.environ[MARK]}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+        if int(folder.name) == KTHREADD or int(fields[1]) == KTHREADD or _is_ours(folder):
             return 0
     except OSError:
         return 0
     return int(fields[UTIME]) + int(fields[STIME])
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return f"{MARK}={os.environ[MARK]}".encode() in (folder / "environ").read_bytes().split(b"\0")
+    except PermissionError:  # another user's
+        return False
+
+
+def taken(before: dict[int, float], after: dict[int, float]) -> float:
+    """Seconds that others had between two looks; of a process that ended in between nothing is known."""
+    return sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in after.items())
 
 
 def settle() -> None:
@@ -56,7 +67,7 @@ def settle() -> None:
     while _waited < PATIENCE:
         before = others()
         time.sleep(SAMPLE)
-        if others() - before <= SHARE * SAMPLE:
+        if taken(before, others()) <= SHARE * SAMPLE:
             return
         _waited += SAMPLE
 
@@ -68,7 +79,7 @@ def undisturbed(name: str, side: Callable[[], T]) -> T:
         settle()
         before, began = others(), time.monotonic()
         result = side()
-        tries.append((max(0.0, others() - before) / max(time.monotonic() - began, SAMPLE), result))
+        tries.append((taken(before, others()) / max(time.monotonic() - began, SAMPLE), result))
     share, result = min(tries, key=itemgetter(0))
     if share > SHARE:
         _marks.append(f"{name} (others took {share:.1f} of a core)")

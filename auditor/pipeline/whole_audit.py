@@ -12,7 +12,7 @@ import fnmatch
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +144,11 @@ class Audit:
         """The facts of every copy, where the runner has them."""
         if self.runner.slow_start and not self._found.remote and "_opened" not in self.__dict__:
             self._opening = beside(cluster_settings.read_settings, self._found, self.options.limits, self.runner.pool)
-            self.ready()
+            try:
+                self.ready()
+            except BaseException:
+                wait([self._opening])  # who closes the pool next must not do so beside it
+                raise
         tasks = self.tasks
         self.ready()
         self.runner.progress = None if self.say is nobody else self._say_read
@@ -260,9 +264,10 @@ class Audit:
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
-        found = resolve_each(self.judged.pop("finding"), {d.name: d.join_key for d in self.inventory.log_dirs})
+        found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
         for finding in found:
             finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
+        del self.judged["finding"]  # at the end: who interrupts this may ask again
         return found
 
     @cached_property

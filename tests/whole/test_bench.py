@@ -55,7 +55,7 @@ def test_room_is_given_back(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quiet, "PATIENCE", 0.0)
-    monkeypatch.setattr(quiet, "others", lambda: 0.0)
+    monkeypatch.setattr(quiet, "others", dict)
 
 
 def _process(proc: Path, pid: int, parent: int, seconds: int, environ: str = "") -> None:
@@ -78,7 +78,12 @@ def test_what_others_take_is_all_but_the_bench_itself_and_the_kernel(tmp_path: P
     _process(tmp_path, os.getpid(), 1, 800)
     _process(tmp_path, quiet.KTHREADD, 0, 1600)
     _process(tmp_path, 77, quiet.KTHREADD, 3200)
-    assert OTHERS(tmp_path) == 10 + 20 + 3
+    found = OTHERS(tmp_path)
+    assert {pid: seconds for pid, seconds in found.items() if seconds} == {1: 10, 40: 20, quiet.HOST: 3}
+
+
+def test_a_process_that_ends_takes_nothing_from_what_others_had() -> None:
+    assert quiet.taken({1: 10.0, 7: 500.0}, {1: 12.0, 8: 3.0}) == 2 + 3
 
 
 def test_what_the_bench_starts_is_its_own(tmp_path: Path) -> None:
@@ -98,7 +103,7 @@ def test_a_disturbed_side_is_run_again_and_marked(
     taken: list[float], result: int, marked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, ran = [0.0], list[int]()
-    monkeypatch.setattr(quiet, "others", lambda: clock[0])
+    monkeypatch.setattr(quiet, "others", lambda: {7: clock[0]})
 
     def side() -> int:
         clock[0] += taken[len(ran)]  # within a second, the least that counts

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from auditor.base.errors import AuditInputError
 from auditor.inline.inline_runner import InlineRunner
-from auditor.pipeline import cluster_settings
+from auditor.pipeline import cluster_settings, whole_audit
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, beside
 from tests import corpora
@@ -49,6 +50,35 @@ def test_settings_are_read_while_it_starts(reading: list[str]) -> None:
     assert reading[0] != threading.main_thread().name
     assert found == opened(path).findings
     assert audit.settings.keys() == opened(path).settings.keys()
+
+
+def test_a_start_that_fails_waits_for_who_reads_the_settings(reading: list[str]) -> None:
+    """Who closes the processes next would do so beside them."""
+
+    class _Fails(InlineRunner):
+        slow_start = True
+
+        def ready(self) -> None:
+            raise AuditInputError("no Java found")
+
+    audit = Audit(AuditOptions((str(corpora.unpack("hanging-36")),), Path()), _Fails(here().pool))
+    with pytest.raises(AuditInputError, match="no Java"):
+        _ = audit.copies
+    assert _Slow.settings_read.is_set()
+
+
+def test_who_interrupts_the_findings_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = corpora.unpack("hanging-36")
+    audit = opened(path)
+    with monkeypatch.context() as patched:
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(whole_audit, "resolve_each", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _ = audit.findings
+    assert audit.findings == opened(path).findings
 
 
 def test_what_goes_wrong_beside_is_for_who_asks() -> None:
