@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bench import pictures, quiet, sides
 from bench.inputs import GIB, Kind, make, space
-from bench.pictures import INLINE, Point
+from bench.pictures import Point
 from bench.sizes import Plan
 from bench.table import Row, at_most
 from tests import segments
@@ -120,7 +120,7 @@ PICTURES = {"partitions": "partitions", "many": "of one kind, in one partition",
 TWICE = 2.3  # times the time that twice as many may take
 VARIES = 0.3  # seconds that one start takes more than another
 BATCH = 410  # bytes of a small batch, about
-SPARK = ("local[1]", "local[2]")
+INLINE, SPARK = "inline", ("local[1]", "local[2]")
 WHOLE = {INLINE: 6.0, "local[2]": 9.0}  # seconds that the command may take for so many partitions
 PARTITIONS = 10_000
 SHAPES: dict[str, Shape] = {
@@ -173,12 +173,11 @@ def measure(plan: Plan) -> list[Row]:
 def _row(series: list[Point]) -> Row:
     least, half, full = series[0], series[-2], series[-1]
     what = f"{full.count:,} {full.kind}, {full.master}: time against half as many, start aside"
-    unit = "processor time" if full.master == INLINE else "waiting"
     memory = ", ".join(f"{name} {mib} MiB" for name, mib in full.memory.items() if name != "all")
-    note = f"{full.cost:.1f} against {half.cost:.1f} s of {unit}, start {least.cost:.1f}; {memory}"
-    if half.cost - least.cost < VARIES:
+    note = f"{full.seconds:.1f} against {half.seconds:.1f} s, start {least.seconds:.1f}; {memory}"
+    if half.seconds - least.seconds < VARIES:
         return Row(what, f"at most {TWICE:g} times", "not measured: less than a start varies by", None, note)
-    return at_most(what, TWICE, (full.cost - least.cost) / (half.cost - least.cost), " times", note)
+    return at_most(what, TWICE, (full.seconds - least.seconds) / (half.seconds - least.seconds), " times", note)
 
 
 def main() -> int:

@@ -10,7 +10,6 @@ from auditor.base.errors import AuditInputError
 from bench.sides import ROOT
 
 FOLDER = ROOT / "docs" / "growth"
-INLINE = "inline"
 PROCESSES = {"driver": "o-", "worker": "s--", "JVM": "^:"}  # their lines
 SIGNS = {"o-": "(solid)", "s--": "(dashed)", "^:": "(dotted)"}
 SIZE = (9.6, 4.0)  # inches
@@ -25,8 +24,8 @@ STYLE = {
 
 
 class Point(NamedTuple):
-    """One audit: what was in it and how many, the way to run, seconds and those of processor time (without a JVM and
-    what it starts), the most MiB of anonymous memory that one process of each kind had."""
+    """One audit: what was in it and how many, the way to run, seconds on a quiet machine, those of processor time of
+    the driver, the most MiB of anonymous memory that one process of each kind had."""
 
     kind: str
     count: int
@@ -35,15 +34,11 @@ class Point(NamedTuple):
     cpu: float
     memory: dict[str, int]
 
-    @property
-    def cost(self) -> float:
-        """Seconds that count: inline those of processor time, which what else runs leaves as they are."""
-        return self.cpu if self.master == INLINE else self.seconds
-
     def line(self) -> str:
         """For the terminal."""
         memory = ", ".join(f"{name} {mib} MiB" for name, mib in self.memory.items())
-        return f"{self.count:,} {self.kind}, {self.master}: {self.seconds:.1f} s, {self.cpu:.1f} of CPU, {memory}"
+        taken = f"{self.seconds:.1f} s, {self.cpu:.1f} of the driver's CPU"
+        return f"{self.count:,} {self.kind}, {self.master}: {taken}, {memory}"
 
 
 def require() -> None:
@@ -68,12 +63,12 @@ def draw(name: str, counted: str, points: Sequence[Point], folder: Path = FOLDER
         for number, label in enumerate(dict.fromkeys(_label(one) for one in points)):
             series = sorted((one for one in points if _label(one) == label), key=lambda one: one.count)
             counts, colour = [one.count for one in series], f"C{number}"
-            left.plot(counts, [one.cost for one in series], "o-", color=colour, label=label, markersize=3)
+            left.plot(counts, [one.seconds for one in series], "o-", color=colour, label=label, markersize=3)
             for process, line in PROCESSES.items():
                 most = [one.memory.get(process, 0) for one in series]
                 if any(most):
                     right.plot(counts, [max(mib, 1) for mib in most], line, color=colour, markersize=3)
-        _axes(left, counted, "seconds (inline: of processor time)")
+        _axes(left, counted, "seconds")
         _axes(right, counted, "MiB of one process: " + ", ".join(f"{p} {SIGNS[s]}" for p, s in PROCESSES.items()))
         left.legend(fontsize=7)
         _guide(left, points)
@@ -95,7 +90,7 @@ def _axes(axes: Any, counted: str, what: str) -> None:
 
 def _guide(axes: Any, points: Sequence[Point]) -> None:
     """A grey line along which time is proportional, through the largest measurement."""
-    most = max(points, key=lambda one: (one.cost, one.count))
+    most = max(points, key=lambda one: (one.seconds, one.count))
     counts = [min(one.count for one in points), most.count]
-    axes.plot(counts, [most.cost * count / most.count for count in counts], color="0.7", zorder=0)
-    axes.set_ylim(bottom=min(one.cost for one in points) / 2)
+    axes.plot(counts, [most.seconds * count / most.count for count in counts], color="0.7", zorder=0)
+    axes.set_ylim(bottom=min(one.seconds for one in points) / 2)

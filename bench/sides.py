@@ -26,7 +26,7 @@ Times = dict[str, list[float]]
 
 
 class Audited(NamedTuple):
-    """One run of ``auditor audit``: seconds, those of processor time (without a JVM and what it starts), its summary,
+    """One run of ``auditor audit``: seconds, those of processor time (the driver's alone), its summary,
     the most anonymous bytes of one process of each kind."""
 
     seconds: float

@@ -20,8 +20,9 @@ INLINE_BYTES = 2 * GIB
 REPLICA = PROPERTIES.replace("node.id=1", "node.id=2")
 WIDTHS = {".index": 8, ".timeindex": 12}  # bytes of an entry
 NEW_ENTRIES = 256  # about a MiB of log, that come while a watch looks on
-LOOK_S = 0.5  # seconds between two looks of a watch
+LOOK_S, POLL_S = 2.0, 0.5  # seconds between two looks of a watch, and of the bench at it
 PATIENCE_S = 300.0
+IDLE = 0.06  # of a core: what a watch takes that has nothing to do
 
 
 def inline(plan: Plan) -> list[Row]:
@@ -84,13 +85,12 @@ def replicas(plan: Plan) -> list[Row]:
             "alone": sides.auditing(kept, "alone", [made.folder], master="inline"),
             "two": sides.auditing(kept, "two", [made.folder, other], master="inline"),
         }
-        sides.in_turn(cases, plan.runs, made.logs)
-    cpu = sides.medians({name: [run.cpu for run in runs] for name, runs in kept.items()})
+        took = sides.medians(sides.in_turn(cases, plan.runs, made.logs))
     private = max(run.private for run in kept["two"]) >> 20
     size = f"{made.size / GIB:.2g} GiB"
     return [at_most(
         f"two replicas of {size} of 400-byte batches: private memory of a worker", 256, private, " MiB",
-        f"{cpu['two']:.1f} s of processor time, one of them alone {cpu['alone']:.1f}",
+        f"{took['two']:.1f} s, one of them alone {took['alone']:.1f}",
     )]  # fmt: skip
 
 
@@ -172,14 +172,14 @@ def _cut(path: Path) -> dict[Path, bytes]:
 
 
 def _rest(process: subprocess.Popen[bytes]) -> float:
-    """Seconds of processor time that a process and all below it have had, once they have come to rest: for ten looks
-    they took next to nothing."""
+    """Seconds of processor time that a process and all below it have had, once they have come to rest: for some
+    seconds they took next to nothing."""
     seen: list[float] = []
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < PATIENCE_S:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         seen.append(sum(map(_taken, (process.pid, *below(process.pid)))))
-        if len(seen) > 20 and seen[-1] - seen[-11] < 0.1 * 10 * LOOK_S:
+        if len(seen) > 20 and seen[-1] - seen[-11] < IDLE * 10 * POLL_S:
             return seen[-1]
     raise RuntimeError("auditor watch ended, or did not come to rest")
 

@@ -141,10 +141,10 @@ def test_a_target_that_is_missed_is_said_to_be() -> None:
 def test_growth_leaves_the_start_aside() -> None:
     """5 s for half, 9 for all, of which 1 is the start: twice. Where half takes little more than the start: nothing."""
     points = [
-        Point("groups", count, "inline", 77, seconds, {"driver": 7}) for count, seconds in ((1, 1), (50, 5), (100, 9))
+        Point("groups", count, "inline", seconds, 77, {"driver": 7}) for count, seconds in ((1, 1), (50, 5), (100, 9))
     ]
     assert "**2 times** | yes |" in growth._row(points).line()
-    early = [points[0], points[1]._replace(cpu=1.2), points[2]]
+    early = [points[0], points[1]._replace(seconds=1.2), points[2]]
     assert "not measured" in growth._row(early).line()
 
 
