@@ -11,7 +11,6 @@ offsets is in the pieces or ranges that hold it. A log whose batches overlap or 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import functools
 from collections.abc import Iterator
 
@@ -138,9 +137,12 @@ class ReplicaBatches:
 
     def _ranges(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
         last = len(self.starts) if until is None else bisect.bisect_left(self.starts, until)
-        with contextlib.suppress(Unknown):
+        try:
             for place in range(self._place(first), last):
                 yield self._rows(place, names)
+        except Unknown as why:  # what is shown of them is the least that there is
+            if why.limited and self.again is not None:
+                self.again.limit(first, "what findings show of many batches was too much to be read again")
 
     def _place(self, offset: int) -> int:
         return max(0, bisect.bisect_right(self.starts, offset) - 1)
