@@ -21,8 +21,9 @@ from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
 from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 from auditor.spark.retries import died_before, read_each
+from auditor.spark.session import interpreted
 from auditor.spark.split import read_parts, replay_parts
-from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
+from auditor.spark.streams import LOG, Row, array, by_log, in_batches, logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,7 @@ def _read_in_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> Da
 def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
     """Facts that the driver has, on Spark."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(FACTS_ARROW)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
+    arrays = [array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=FACTS_ARROW), schema=FACTS)
 
 
@@ -121,5 +122,6 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
 
 def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
     """Runs the judge step over every log and brings its rows to the driver."""
-    rows = judged(facts, clusters, judge).toArrow()
+    with interpreted(facts.sparkSession):
+        rows = judged(facts, clusters, judge).toArrow()
     yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
 SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
 NUMBA_CACHE = "NUMBA_CACHE_DIR"
+DAEMON = "spark.python.daemon.module"  # the parent of all workers, here one that has loaded what they need
 DRIVER_MEMORY = "SPARK_DRIVER_MEMORY"  # Spark's own way to set the driver's heap from outside
 GIB = 1 << 30
 
@@ -102,6 +104,8 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
             require_java()
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     ours = {} if submitted else SETTINGS | {"spark.driver.extraJavaOptions": jvm.options(find_java())}
+    if not submitted and LOCAL.match(master or "") and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        ours[DAEMON] = "auditor.spark.worker_daemon"
     if not submitted and DRIVER_MEMORY not in os.environ:
         ours |= {"spark.driver.memory": f"{heap_bytes(machine_bytes(), input_bytes) >> 20}m"}
     for key, value in (NEEDED | ours | (conf or {})).items():
@@ -111,6 +115,20 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
     session.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # a wrong column is one line, which is ours
     return session
+
+
+@contextlib.contextmanager
+def interpreted(session: SparkSession) -> Iterator[None]:
+    """Around a query of few rows: Spark interprets its plan, where it would write Java for it and compile that, for
+    half a second. What Python works in it is as quick."""
+    before = {key: str(session.conf.get(key)) for key in INTERPRETED}
+    try:
+        for key, value in INTERPRETED.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, value in before.items():
+            session.conf.set(key, value)
 
 
 def _settled(session: SparkSession) -> SparkSession:
@@ -129,6 +147,7 @@ NEEDED = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -49,6 +49,16 @@ def test_neither_spark_nor_pandas_is_loaded() -> None:
     assert all(json.loads(line)["topic"] == "shop.orders" for line in done.stdout.splitlines())
 
 
+def test_rows_for_spark_load_no_pandas() -> None:
+    """Each worker would load it for its first list."""
+    code = (
+        "import sys; from auditor.spark.scan import FACTS_ARROW as S, in_batches;"
+        "row = ('k', 't', 0, 'd', b'', b'f', b''); assert next(in_batches([row], S)).num_rows == 1;"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
 def test_the_command_ends_with_the_count() -> None:
     command = [sys.executable, "-m", "tests.conformance", str(CONFORMANCE / "producer_state.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from auditor import register
 from auditor.connectors.sources import _KNOWING, NO_PACKAGE
+from auditor.spark.session import DAEMON, INTERPRETED, interpreted
 from tests import corpora
 
 NAME = "hanging-36"
@@ -36,15 +37,39 @@ def test_one_shuffle_partition(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
+def test_workers_have_what_an_audit_needs_before_their_first_task(spark: SparkSession) -> None:
+    def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        loaded = "auditor.replay.copy_reader" in sys.modules
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([str(loaded)] * batch.num_rows)], names=["loaded"])
+
+    assert {row.loaded for row in spark.range(3).mapInArrow(ask, "loaded string").collect()} == {"True"}
+
+
+def test_a_query_is_interpreted_and_the_next_compiled_again(spark: SparkSession) -> None:
+    before = {key: spark.conf.get(key) for key in INTERPRETED}
+    with interpreted(spark):
+        assert {key: spark.conf.get(key) for key in INTERPRETED} == INTERPRETED
+        assert "*(1)" not in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
+    assert {key: spark.conf.get(key) for key in INTERPRETED} == before
+    assert "*(1)" in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
+
+
 def test_a_worker_without_the_package_says_what_to_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auditor.spark.adopted.adopt", lambda session: session)
     bare = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)
     monkeypatch.setattr(spark.sparkContext, "environment", {"PYTHONPATH": ""})
+    conf = spark.sparkContext._jsc.sc().conf()
+    ours = conf.get(DAEMON)
+    conf.set(DAEMON, "pyspark.daemon")  # as on a cluster
     register_again(spark)
     with pytest.raises(PySparkException, match=NO_PACKAGE.split(" {}")[0]):
         spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME))).count()
     monkeypatch.undo()
+    conf.set(DAEMON, ours)
     register_again(spark)
     assert spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME))).count()
 

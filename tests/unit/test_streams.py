@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 
-from auditor.spark.streams import BATCH_BYTES, Row, in_batches, logs
+from auditor.spark.streams import BATCH_BYTES, Row, array, in_batches, logs
 
 KEYED = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("facts", pa.binary())]
@@ -20,6 +21,27 @@ def test_small_rows_share_a_batch_and_a_large_one_ends_it() -> None:
     assert [batch.num_rows for batch in batches] == [1001, 1]
     assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == [*rows, large, rows[0]]
     assert list(in_batches([], KEYED)) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([0, -1, 2**31 - 1], pa.int32()),
+        (["", "Größe", "a\0b"], pa.string()),
+        ([b"", b"\0\xff", bytes(9)], pa.binary()),
+        ([], pa.int32()),
+        ([], pa.string()),
+    ],
+)
+def test_arrays_are_those_of_pyarrow(values: list[object], kind: pa.DataType) -> None:
+    found = array(values, kind)
+    found.validate(full=True)
+    assert found.equals(pa.array(values, kind))
+
+
+def test_what_has_no_room_is_an_error() -> None:
+    with pytest.raises(OverflowError):
+        array([2**31], pa.int32())
 
 
 def test_nothing_waits_for_more_than_a_batch() -> None:

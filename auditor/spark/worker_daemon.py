@@ -1,0 +1,36 @@
+"""pyspark's daemon, the parent of all Python workers, with what an audit's workers need loaded before it forks them.
+
+Each worker would load the same modules by itself, some 0.8 s of processor time, and have them in memory of its own.
+For sessions that the auditor starts on this machine: ``spark.python.daemon.module``. Source: pyspark/daemon.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+
+from pyspark import daemon
+
+LOADED = ("pyspark.worker", "auditor.spark.scan", "auditor.base.machine_code", "auditor.replay.copy_reader")
+ONE_THREAD = "OPENBLAS_NUM_THREADS"  # numpy's library would start others, which a fork leaves behind
+
+
+def load() -> None:
+    """Loads :data:`LOADED`. What cannot be loaded here is an error of the worker that needs it."""
+    before = os.environ.get(ONE_THREAD)
+    os.environ[ONE_THREAD] = "1"
+    try:
+        for name in LOADED:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    finally:
+        if before is None:
+            del os.environ[ONE_THREAD]
+        else:
+            os.environ[ONE_THREAD] = before
+
+
+if __name__ == "__main__":
+    load()
+    daemon.manager()
