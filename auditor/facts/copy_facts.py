@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.at_rest import without_defaults
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
@@ -40,6 +41,7 @@ class Ahead(NamedTuple):
     position: int
 
 
+@without_defaults
 @dataclass(slots=True)
 class CopyFacts:
     """Everything known of one copy of a partition (``log_dir``, topic, partition) after it was read once.

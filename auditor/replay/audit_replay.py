@@ -119,7 +119,8 @@ class AuditReplay:
                     self.events.append(mine[:room].copy())  # a slice would keep all of them in memory
 
     def finish(self, last_base: int) -> None:
-        """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins."""
+        """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins. To be called
+        last: the replay is another's then."""
         facts, progress = self.facts, self.replay.progress
         facts.log_end = max(int(progress["expected_offset"]), facts.log_start, last_base, 0)
         self.chain.finish(self.replay, progress["unreadable_ordinal"] < 0, facts.log_end)
@@ -138,6 +139,7 @@ class AuditReplay:
         facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
         facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
         facts.ahead = finish.pending_ahead(self.replay)
+        st.let_go(self.replay)
 
 
 def _params(bounds: CopyBounds) -> np.ndarray:

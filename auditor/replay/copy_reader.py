@@ -304,9 +304,10 @@ class CopyReader:
 
     def _all_aborted(self) -> np.ndarray | PackedRows:
         """The entries of all transaction indexes. Many are packed: they travel as one."""
-        count = sum(map(len, self.aborted))
-        if count <= PACK_ABOVE:
-            return np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        if not self.aborted:
+            return np.empty(0, ABORTED)
+        if sum(map(len, self.aborted)) <= PACK_ABOVE:
+            return np.concatenate(self.aborted)
         return PackedRows(ABORTED, self.aborted)
 
     def _txn_index(self, number: int, segment: SegmentFile) -> None:
