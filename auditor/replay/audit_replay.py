@@ -143,12 +143,9 @@ class AuditReplay:
 
 
 def _params(bounds: CopyBounds) -> np.ndarray:
-    params = np.zeros(1, st.PARAMS)
-    params["log_start"] = bounds.log_start
-    params["start_segment"] = bounds.start_segment
-    params["intact_from"] = bounds.intact_from
-    params["has_sequences"] = bounds.sequences
-    params["broker_times"] = bounds.broker_times
-    params["expiration_ms"] = bounds.expiration_ms
-    params["is_kraft"] = bounds.kraft
-    return params
+    params = {
+        "log_start": bounds.log_start, "start_segment": bounds.start_segment, "intact_from": bounds.intact_from,
+        "has_sequences": bounds.sequences, "broker_times": bounds.broker_times, "expiration_ms": bounds.expiration_ms,
+        "is_kraft": bounds.kraft,
+    }  # fmt: skip
+    return np.array([tuple(params[name] for name in st.PARAMS.names or ())], st.PARAMS)

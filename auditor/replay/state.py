@@ -158,7 +158,7 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray)
     replay.queue[:] = _free_slots(0, len(replay.queue))
     numbers = replay.log.progress.view(np.int64)
     numbers[: len(MOVING)], numbers[len(MOVING) :] = -1, 0
-    return replay._replace(log=replay.log._replace(params=params, epochs=epochs, epoch_starts=epoch_starts))
+    return Replay(Log(replay.log.events, params, replay.log.progress, epochs, epoch_starts), *replay[1:])
 
 
 def let_go(replay: Replay) -> None:
