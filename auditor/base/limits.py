@@ -63,7 +63,7 @@ class Limits(NamedTuple):
 
     def counting(self) -> Limits:
         """The same for one file or replica, all of whose bodies count together from here on."""
-        return self._replace(made=Made())
+        return Limits(*self[:-1], made=Made())  # which is the last: _replace takes three times as long
 
     def decompressed_cap(self, stored: int) -> int:
         """Bytes that ``stored`` compressed bytes may become."""

@@ -1,12 +1,17 @@
-"""Facts as bytes. The types of their rows travel by name: written out they are most of a healthy copy's facts."""
+"""Facts as bytes: the types of their rows by name, and of a healthy copy only what is not as it always is.
+
+Written out, these types and the names of fields that say nothing are most of a healthy copy's facts.
+"""
 
 from __future__ import annotations
 
 import copyreg
+import dataclasses
 import io
+import operator
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +21,7 @@ from auditor.facts.transaction_rows import ABORTED, ENDED, TRANSACTION
 
 ROWS = {"event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED}
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
+Facts = TypeVar("Facts")
 _SAME = {id(dtype): name for name, dtype in ROWS.items()}  # numpy takes 10 us to hash so many columns
 
 
@@ -31,6 +37,34 @@ def _by_name(dtype: np.dtype) -> tuple[Any, ...]:
 
 
 _DISPATCH: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, type(EVENT): _by_name}
+
+
+def without_defaults(cls: type[Facts]) -> type[Facts]:
+    """Decorates a dataclass of facts, at rest an instance has only the fields that differ from their defaults."""
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    names = [field.name for field in fields]
+    made = [f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in fields]
+    values = operator.attrgetter(*names)
+
+    def reduced(facts: Facts) -> tuple[Any, ...]:
+        said = zip(names, values(facts), made, strict=True)
+        return _with, (cls, {n: value for n, value, default in said if value is not default and _says(value, default)})
+
+    _DISPATCH[cls] = reduced
+    return cls
+
+
+def _with(cls: type[Facts], said: dict[str, Any]) -> Facts:
+    return cls(**said)
+
+
+def _says(value: Any, default: Any) -> bool:
+    """Whether a field is not as it is by default, to its type. A default table has no rows."""
+    if type(value) is not type(default):
+        return True
+    if type(value) is np.ndarray:
+        return len(value) > 0 or value.dtype is not default.dtype
+    return bool(value != default)
 
 
 def at_rest(value: object) -> bytes:

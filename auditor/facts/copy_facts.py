@@ -13,18 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.errors import DecodeError
+from auditor.facts.at_rest import without_defaults
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.events import EVENT, Kind, events_of
+from auditor.facts.events import NO_EVENTS, Kind, events_of
 from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.policy_outcomes import PolicyOutcomes
-from auditor.facts.producer_rows import PRODUCER
+from auditor.facts.producer_rows import NO_PRODUCERS
 from auditor.facts.segment_scans import SegmentScan
 from auditor.facts.share_offsets import ShareOffset
 from auditor.facts.snapshot_links import SnapshotLink
-from auditor.facts.transaction_rows import ABORTED, TRANSACTION
+from auditor.facts.transaction_rows import NO_ABORTED, NO_TRANSACTIONS
 from auditor.facts.watched_offsets import WatchedOffsets
 
 
@@ -40,6 +41,7 @@ class Ahead(NamedTuple):
     position: int
 
 
+@without_defaults
 @dataclass(slots=True)
 class CopyFacts:
     """Everything known of one copy of a partition (``log_dir``, topic, partition) after it was read once.
@@ -104,11 +106,11 @@ class CopyFacts:
     unreadable_at: int = -1
     lost_at: int = -1
     sums: dict[str, int] = field(default_factory=dict)
-    events: np.ndarray = field(default_factory=lambda: np.empty(0, EVENT))
+    events: np.ndarray = field(default_factory=lambda: NO_EVENTS)
     dropped_events: dict[int, int] = field(default_factory=dict)
-    transactions: np.ndarray = field(default_factory=lambda: np.empty(0, TRANSACTION))
-    producers: np.ndarray | PackedRows = field(default_factory=lambda: np.empty(0, PRODUCER))
-    aborted: np.ndarray | PackedRows = field(default_factory=lambda: np.empty(0, ABORTED))
+    transactions: np.ndarray = field(default_factory=lambda: NO_TRANSACTIONS)
+    producers: np.ndarray | PackedRows = field(default_factory=lambda: NO_PRODUCERS)
+    aborted: np.ndarray | PackedRows = field(default_factory=lambda: NO_ABORTED)
     snapshots: list[SnapshotLink] = field(default_factory=list)
     errors: list[DecodeError] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)

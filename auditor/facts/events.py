@@ -168,6 +168,7 @@ NARROW = dict.fromkeys(
 )  # fmt: skip
 # A table of events of all kinds has every column; those that a kind does not have are -1.
 EVENT = np.dtype([(name, (PLACE | NARROW).get(name, "i8")) for name in Event.__annotations__])
+NO_EVENTS = np.empty(0, EVENT)
 
 
 def _blank_row() -> np.ndarray:

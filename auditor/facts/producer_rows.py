@@ -20,6 +20,7 @@ PRODUCER = np.dtype(
         ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
     ]
 )  # fmt: skip
+NO_PRODUCERS = np.empty(0, PRODUCER)
 ZERO_AT_START = frozenset(
     {"batches", "records", "markers", "idle_count", "max_idle_ms", "below_batches", "below_in_snapshot",
      "transactional"}

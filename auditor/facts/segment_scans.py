@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from auditor.facts.at_rest import without_defaults
 
+
+@without_defaults
 @dataclass(slots=True)
 class SegmentScan:
     """What a broker would meet if it recovered a segment after a crash (``LogSegment.recover``).

@@ -29,5 +29,7 @@ ABORTED = np.dtype(
     ]
 )  # fmt: skip
 
+NO_TRANSACTIONS, NO_ABORTED = np.empty(0, TRANSACTION), np.empty(0, ABORTED)
+
 # One row a producer: its newest marker, and the time of the one before it; ms.
 ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])

@@ -44,9 +44,10 @@ class InlineRunner(Runner):
         large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
         sizes = [{_name(f.name): f.size for f in plan.files(task)} for task in large_first]
         read = ReadSoFar(sizes, self.progress)
+        opens = None if self.progress is None else read.opens
 
         def found() -> Iterator[KeptFacts]:
-            for number, rows in self.pool.map(large_first, read_kept, opens=read.opens):
+            for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=read.sizes):
                 read.ends(number)
                 yield from rows
 
@@ -121,7 +122,8 @@ class ReadSoFar:
     def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None] | None) -> None:
         self.files = files
         self.heard = heard
-        self.total = sum(sum(sizes.values()) for sizes in files)
+        self.sizes = [sum(sizes.values()) for sizes in files]
+        self.total, self.so_far = sum(self.sizes), 0
         self.read = [0] * len(files)
         self.open = [""] * len(files)
 
@@ -129,18 +131,19 @@ class ReadSoFar:
         """A task opens a file."""
         name = _name(path)
         if name != self.open[task]:  # several readers may open the same one
-            self.read[task] += self.files[task].get(self.open[task], 0)
+            self._reads(task, self.files[task].get(self.open[task], 0))
             self.open[task] = name
-            self._say()
 
     def ends(self, task: int) -> None:
         """A task is done."""
-        self.read[task], self.open[task] = sum(self.files[task].values()), ""
-        self._say()
+        self._reads(task, self.sizes[task] - self.read[task])
+        self.open[task] = ""
 
-    def _say(self) -> None:
+    def _reads(self, task: int, size: int) -> None:
+        self.read[task] += size
+        self.so_far += size
         if self.heard is not None and self.total:
-            self.heard(min(1.0, sum(self.read) / self.total))
+            self.heard(min(1.0, self.so_far / self.total))
 
 
 def judge_list(clusters: dict[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, str]]:

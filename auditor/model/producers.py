@@ -153,7 +153,8 @@ def keep(p: Producers, wanted: np.ndarray) -> None:
 
 def clear(p: Producers) -> None:
     """Forget every producer."""
-    keep(p, np.zeros(int(p.meta[0]), np.bool_))
+    p.meta[0] = 0
+    p.slots.fill(NONE)
 
 
 @kernel

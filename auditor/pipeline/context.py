@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
+from auditor.facts.at_rest import without_defaults
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.copy_facts import CopyFacts
@@ -27,6 +28,7 @@ MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
+@without_defaults
 @dataclass(slots=True)
 class Brief:
     """The little of one copy that must be known everywhere: bounds, clocks, and what its coordinator wrote."""
@@ -64,25 +66,33 @@ def brief(facts: CopyFacts) -> Brief:
     broken += [facts.log_end] * facts.cut_short
     broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
     coordinator_log = _coordinator_log(facts)
-    begun = facts.transactions[(facts.transactions["marker_offset"] < 0) & (facts.transactions["first_offset"] >= 0)]
-    begun = begun[np.argsort(begun["first_offset"], kind="stable")[:MOST_OPEN]]
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None),
-        {int(t["producer_id"]): _open_here(t) for t in begun}, newest_markers(facts.transactions),
+        open_here(facts.transactions), newest_markers(facts.transactions),
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
     )  # fmt: skip
 
 
-def _open_here(t: np.void) -> OpenHere:
-    return OpenHere(int(t["first_offset"]), int(t["last_epoch"]), int(t["prev_marker_time"]))
+def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
+    """The open transactions of a copy by producer id, the oldest :data:`MOST_OPEN` of them."""
+    if not len(transactions):
+        return {}
+    begun = transactions[(transactions["marker_offset"] < 0) & (transactions["first_offset"] >= 0)]
+    begun = begun[np.argsort(begun["first_offset"], kind="stable")[:MOST_OPEN]]
+    return {
+        int(t["producer_id"]): OpenHere(int(t["first_offset"]), int(t["last_epoch"]), int(t["prev_marker_time"]))
+        for t in begun
+    }
 
 
 def newest_markers(transactions: np.ndarray) -> np.ndarray:
     """The newest marker of each producer of a copy, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
+    if not len(transactions):
+        return NOTHING_ENDED
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
     found = np.zeros(len(rows), ENDED)
     columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")

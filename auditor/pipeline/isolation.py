@@ -1,6 +1,6 @@
 """Work in processes apart: a file that kills its reader, or never lets it go, is left out and named.
 
-Compiled code may die of a file; the driver must not. So a :class:`Pool` has workers, each of which says which file it
+Compiled code may die of a file; the driver must not. So a :class:`Pool` has workers, each of which notes which file it
 opens. When one dies, that file is refused to the next, so that it ends among the unreadable files while all else is
 read. What killed a worker is in the standard error of who started it.
 
@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib
+import mmap
 import os
 import pickle
 import selectors
@@ -22,6 +24,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -35,12 +38,15 @@ from auditor.connectors.gate import ALL, PATIENCE_S
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+TOGETHER, TOGETHER_BYTES = 32, 1 << 20  # small tasks that are handed out at once, and bytes of them
+SAY_EVERY_S = 0.1
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 KILLS = "reading it "  # how the reason of a refused file begins
 LOADED = ("auditor.base.machine_code", "auditor.replay.copy_reader", "auditor.pipeline.read_step",
           "auditor.pipeline.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
 _FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
+Opened = tuple[int, str]  # the number of a task, and the file that it opened last
 
 
 def read_apart(
@@ -81,21 +87,21 @@ class _Line:
 
 @dataclass
 class _Worker:
-    """A process that works, and what it is at. ``work``: what it does with tasks; ``opened``: the file opened last."""
+    """A process that works, and the numbers of the tasks that it is at. ``work``: what it does with them."""
 
     pid: int
     line: _Line
     work: bytes = b""
-    task: int = -1
-    opened: str = ALL
+    tasks: Sequence[int] = ()
 
-    def take(self, work: bytes, task: object, refused: dict[str, str]) -> None:
-        """Hands it a task; whether it is still there is seen when nothing comes from it."""
+    def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str]]]) -> None:
+        """Hands it tasks, each with what is refused; whether it is still there is seen when nothing comes from it."""
+        self.tasks = [number for number, *_ in tasks]
         with contextlib.suppress(OSError):
             if work is not self.work:
                 self.line.say(("work", work))
                 self.work = work
-            self.line.say(("task", (task, refused)))
+            self.line.say(("tasks", tasks))
 
     def hear(self) -> tuple[str, Any] | None:
         """What it says next; None at its end."""
@@ -146,13 +152,12 @@ class Pool:
             )  # fmt: skip
         return process, ours
 
-    def _ask(self, what: bytes, *given: socket.socket) -> int:
+    def _ask(self, what: bytes, *given: socket.socket) -> Any:
         """The starter's answer. Errors: ``RuntimeError`` where it is gone."""
         _, line = self._starter
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, EOFError):
             socket.send_fds(line, [what], [one.fileno() for one in given])
-            if len(answer := line.recv(_NUMBER.size, socket.MSG_WAITALL)) == _NUMBER.size:
-                return int(_NUMBER.unpack(answer)[0])
+            return _Line(line).hear()
         raise RuntimeError("the process that starts readers is gone; what it printed last is above")
 
     def _worker(self) -> _Worker:
@@ -165,53 +170,62 @@ class Pool:
     def map(
         self, tasks: Sequence[Task], work: Callable[[Task], Result], *, patience_s: float = PATIENCE_S,
         refused: dict[str, str] | None = None, reads: bool = True, opens: Callable[[int, str], None] | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Result]]:  # fmt: skip
         """``(number, work(task))`` of every task as they end; one worker gives them in order.
 
         What kills a worker is an ``unreadable`` file to the next. ``work`` is a function of a module, or a partial of
         one; ``patience_s``: seconds for one file; ``refused``: paths of files not to be opened, and why; those that
         killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing;
-        ``opens``: hears which task opens which file.
-        Memory: what ``size`` tasks give. Errors: ``RuntimeError`` where a worker dies with nothing left to refuse, or
-        raises where it does not read; ``OSError`` where it finds a disk full.
+        ``opens``: hears which task opens which file, some time later; ``sizes``: bytes of each task, of which small
+        ones may then be handed out together, and be done again where one of them kills.
+        Memory: what twice ``size`` tasks give. Errors: ``RuntimeError`` where a worker dies with nothing left to
+        refuse, or raises where it does not read; ``OSError`` where it finds a disk full.
         """
-        job = _Job(pickle.dumps((work, patience_s, reads), 5), patience_s, {} if refused is None else refused)
-        todo = deque(range(len(tasks)))
+        how = pickle.dumps((work, patience_s, reads, opens is not None), 5)
+        job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), sizes)
+        heard = opens or (lambda number, path: None)
         busy: dict[int, _Worker] = {}
         try:
             with selectors.DefaultSelector() as waiting:
-                while todo or busy:
-                    while todo and len(busy) < self.size:
-                        worker = self._worker()
-                        worker.task, worker.opened = todo.popleft(), ALL
-                        busy[worker.pid] = worker
-                        waiting.register(worker.line.pipe, selectors.EVENT_READ, worker)
-                        worker.take(job.work, tasks[worker.task], job.refused_to(worker.task))
+                self._hand_out(job, tasks, busy, waiting)
+                while busy:
+                    done: list[tuple[int, Result]] = []
                     for key, _ in waiting.select():
                         worker = key.data
                         message = worker.hear()
                         if message is not None and message[0] == "opens":
-                            worker.opened = message[1]
-                            if opens is not None:
-                                opens(worker.task, message[1])
+                            for opened in message[1]:
+                                heard(*opened)
                             continue
                         waiting.unregister(worker.line.pipe)
                         del busy[worker.pid]
                         if message is None:
                             self._bury(worker, job)
-                            todo.appendleft(worker.task)
                             continue
                         self._idle.append(worker)
                         if message[0] == "raised":
                             raise RuntimeError("\n".join(message[1]))
                         if message[0] == "full":
                             raise OSError(*message[1])
-                        yield worker.task, message[1]
+                        done += zip(worker.tasks, message[1], strict=True)
+                    self._hand_out(job, tasks, busy, waiting)  # before anybody takes his time over what is done
+                    yield from done
         finally:
             for worker in busy.values():  # nobody wants the rest
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGKILL)
                 worker.line.pipe.close()
+
+    def _hand_out(
+        self, job: _Job, tasks: Sequence[Any], busy: dict[int, _Worker], waiting: selectors.BaseSelector
+    ) -> None:
+        """Gives all that are idle something to do."""
+        while job.todo and len(busy) < self.size:
+            worker = self._worker()
+            busy[worker.pid] = worker
+            waiting.register(worker.line.pipe, selectors.EVENT_READ, worker)
+            worker.take(job.work, [(n, tasks[n], job.refused_to(n)) for n in job.next_ones(self.size)])
 
     def all(self, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
         """What :meth:`map` gives, in the order of the tasks."""
@@ -220,31 +234,82 @@ class Pool:
 
     def _bury(self, worker: _Worker, job: _Job) -> None:
         worker.line.pipe.close()
-        job.refuse(worker, _ending(self._ask(_WAIT + _NUMBER.pack(worker.pid)), job.patience_s))
+        status, opened = self._ask(_WAIT + _NUMBER.pack(worker.pid))
+        job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
 
 
 @dataclass
 class _Job:
-    """What a pool does with some tasks. ``refused``: to all of them, ``of_task``: to one, over which workers died."""
+    """What a pool does with some tasks, whose numbers are in ``todo``. ``refused``: to all of them, ``of_task``: to
+    one, over which workers died. ``sizes``: bytes of each, where some may be handed out together."""
 
     work: bytes
     patience_s: float
     refused: dict[str, str]
+    todo: deque[int]
+    sizes: Sequence[int] | None
     of_task: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    def next_ones(self, workers: int) -> list[int]:
+        """The tasks to hand out next: one, or some small ones, of which enough are left for the other workers."""
+        numbers = [self.todo.popleft()]
+        if self.sizes is None or numbers[0] in self.of_task:
+            return numbers
+        most, size = min(TOGETHER, len(self.todo) // (4 * workers)), self.sizes[numbers[0]]
+        while len(numbers) < most and self.todo[0] not in self.of_task:
+            size += self.sizes[self.todo[0]]
+            if size > TOGETHER_BYTES:
+                break
+            numbers.append(self.todo.popleft())
+        return numbers
 
     def refused_to(self, task: int) -> dict[str, str]:
         """The files that are not opened for a task, and why."""
         return self.refused | self.of_task.get(task, {})
 
-    def refuse(self, worker: _Worker, ending: str) -> None:
-        """Refuses the file that was open at a death; all of them where that did not help."""
-        mine = self.of_task.setdefault(worker.task, {})
+    def refuse(self, tasks: Sequence[int], opened: Opened, ending: str) -> None:
+        """Refuses the file that was open at a death, or all of its task where that did not help; the tasks come again.
+
+        What is known of another task is from before: this one died of itself.
+        """
+        self.todo.extendleft(reversed(tasks))
+        task, file = opened if opened[0] in tasks else (tasks[0], ALL)
+        mine = self.of_task.setdefault(task, {})
         if ALL in mine:
             raise RuntimeError(f"the process that reads ends ({ending}) whatever is left out")
-        path = ALL if worker.opened in mine or len(mine) >= MAX_REFUSED else worker.opened
+        path = ALL if file in mine or len(mine) >= MAX_REFUSED else file
         mine[path] = KILLS + ending
         if path != ALL:
             self.refused[path] = mine[path]
+
+
+class _Note:
+    """What a worker is at, in memory that it has in common with the starter, who looks at it after a death.
+
+    A worker may end in the middle of a note: it is written beside the one before, and counts when it is whole.
+    """
+
+    ROOM = 1 << 16
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 1 + 2 * self.ROOM)
+        self.write(-1, ALL)
+
+    def write(self, task: int, path: str) -> None:
+        """A task (-1: none) opens a file. Cost: 1 us."""
+        note = pickle.dumps((task, path), 5)
+        if len(note) > self.ROOM:  # longer than any path that can be opened
+            note = pickle.dumps((task, ALL), 5)
+        other = 1 - self._memory[0]
+        at = 1 + other * self.ROOM
+        self._memory[at : at + len(note)] = note
+        self._memory[0] = other
+
+    def read(self) -> Opened:
+        """What was noted last."""
+        at = 1 + self._memory[0] * self.ROOM
+        found: Opened = pickle.loads(self._memory[at : at + self.ROOM])
+        return found
 
 
 def _ending(status: int, patience_s: float) -> str:
@@ -260,21 +325,24 @@ def start_workers(line_fd: int) -> None:
     sys.meta_path.insert(0, _NoPandas())
     for name in LOADED:
         importlib.import_module(name)
-    line = socket.socket(fileno=line_fd)
+    line = _Line(socket.socket(fileno=line_fd))
+    notes: dict[int, _Note] = {}
     while True:
-        asked, fds, *_ = socket.recv_fds(line, 1 + _NUMBER.size, 1)
+        asked, fds, *_ = socket.recv_fds(line.pipe, 1 + _NUMBER.size, 1)
         if not asked:
             return
         if asked[:1] == _FORK:
+            note = _Note()
             pid = os.fork()
             if not pid:
-                line.close()
-                _work(fds[0])
+                line.pipe.close()
+                _work(fds[0], note)
             os.close(fds[0])
-            line.sendall(_NUMBER.pack(pid))
+            notes[pid] = note
+            line.say(pid)
         else:
-            _, status = os.waitpid(_NUMBER.unpack(asked[1:])[0], 0)
-            line.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
+            pid, status = os.waitpid(_NUMBER.unpack(asked[1:])[0], 0)
+            line.say((os.waitstatus_to_exitcode(status), notes.pop(pid).read()))
 
 
 class _NoPandas:
@@ -286,12 +354,12 @@ class _NoPandas:
             raise ModuleNotFoundError("pandas is of no use here", name=name)
 
 
-def _work(pipe_fd: int) -> NoReturn:
-    """A worker: does what it is handed until nobody hands it anything; says which file it opens."""
+def _work(pipe_fd: int, note: _Note) -> NoReturn:
+    """A worker: does what it is handed until nobody hands it anything; notes which file it opens."""
     status = 1
     try:
         line = _Line(socket.socket(fileno=pipe_fd))
-        _serve(line)
+        _serve(line, note)
         status = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -302,20 +370,23 @@ def _work(pipe_fd: int) -> NoReturn:
         os._exit(status)
 
 
-def _serve(line: _Line) -> None:
-    work, patience_s, reads = None, PATIENCE_S, True
+def _serve(line: _Line, note: _Note) -> None:
+    work, patience_s, reads, heard = None, PATIENCE_S, True, False
     while True:
         try:
             kind, content = line.hear()
         except (EOFError, ConnectionError):
             return
         if kind == "work":
-            work, patience_s, reads = pickle.loads(content)
+            work, patience_s, reads, heard = pickle.loads(content)
             continue
-        task, refused = content
+        opened = _Opened(line, note, heard)
+        results = []
         try:
-            with gate.guarded(refused, lambda path: line.say(("opens", path)), patience_s):
-                result = work(task)  # type: ignore[misc]
+            for number, task, refused in content:
+                opened.file(number, ALL)
+                with gate.guarded(refused, functools.partial(opened.file, number), patience_s):
+                    results.append(work(task))  # type: ignore[misc]
         except Exception as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
                 line.say(("full", (error.errno, os.strerror(error.errno))))
@@ -324,4 +395,24 @@ def _serve(line: _Line) -> None:
             else:
                 line.say(("raised", (repr(error), traceback.format_exc())))
         else:
-            line.say(("done", result))
+            note.write(-1, ALL)
+            line.say(("done", results))
+
+
+class _Opened:
+    """The files that a worker opens: noted each, and, where somebody wants to know of them, said now and then."""
+
+    def __init__(self, line: _Line, note: _Note, heard: bool) -> None:
+        self.line, self.note, self.heard = line, note, heard
+        self.unsaid: list[Opened] = []
+        self.said = time.monotonic()
+
+    def file(self, task: int, path: str) -> None:
+        """A task opens a file."""
+        self.note.write(task, path)
+        if not self.heard or path == ALL:
+            return
+        self.unsaid.append((task, path))
+        if (now := time.monotonic()) >= self.said + SAY_EVERY_S:
+            self.line.say(("opens", self.unsaid))
+            self.unsaid, self.said = [], now

@@ -119,7 +119,8 @@ class AuditReplay:
                     self.events.append(mine[:room].copy())  # a slice would keep all of them in memory
 
     def finish(self, last_base: int) -> None:
-        """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins."""
+        """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins. To be called
+        last: the replay is another's then."""
         facts, progress = self.facts, self.replay.progress
         facts.log_end = max(int(progress["expected_offset"]), facts.log_start, last_base, 0)
         self.chain.finish(self.replay, progress["unreadable_ordinal"] < 0, facts.log_end)
@@ -138,15 +139,13 @@ class AuditReplay:
         facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
         facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
         facts.ahead = finish.pending_ahead(self.replay)
+        st.let_go(self.replay)
 
 
 def _params(bounds: CopyBounds) -> np.ndarray:
-    params = np.zeros(1, st.PARAMS)
-    params["log_start"] = bounds.log_start
-    params["start_segment"] = bounds.start_segment
-    params["intact_from"] = bounds.intact_from
-    params["has_sequences"] = bounds.sequences
-    params["broker_times"] = bounds.broker_times
-    params["expiration_ms"] = bounds.expiration_ms
-    params["is_kraft"] = bounds.kraft
-    return params
+    params = {
+        "log_start": bounds.log_start, "start_segment": bounds.start_segment, "intact_from": bounds.intact_from,
+        "has_sequences": bounds.sequences, "broker_times": bounds.broker_times, "expiration_ms": bounds.expiration_ms,
+        "is_kraft": bounds.kraft,
+    }  # fmt: skip
+    return np.array([tuple(params[name] for name in st.PARAMS.names or ())], st.PARAMS)

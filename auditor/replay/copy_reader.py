@@ -34,7 +34,7 @@ from auditor.connectors.storage import read_file
 from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
-from auditor.facts.transaction_rows import ABORTED
+from auditor.facts.transaction_rows import ABORTED, NO_ABORTED
 from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
@@ -304,9 +304,10 @@ class CopyReader:
 
     def _all_aborted(self) -> np.ndarray | PackedRows:
         """The entries of all transaction indexes. Many are packed: they travel as one."""
-        count = sum(map(len, self.aborted))
-        if count <= PACK_ABOVE:
-            return np.concatenate([np.empty(0, ABORTED), *self.aborted])
+        if not self.aborted:
+            return NO_ABORTED
+        if sum(map(len, self.aborted)) <= PACK_ABOVE:
+            return np.concatenate(self.aborted)
         return PackedRows(ABORTED, self.aborted)
 
     def _txn_index(self, number: int, segment: SegmentFile) -> None:

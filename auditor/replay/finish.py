@@ -9,24 +9,22 @@ import numpy as np
 from auditor.facts.copy_facts import Ahead, CopyFacts
 from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, Kind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
-from auditor.facts.producer_rows import PRODUCER, blank_producers
-from auditor.facts.transaction_rows import TRANSACTION
+from auditor.facts.producer_rows import NO_PRODUCERS, PRODUCER, blank_producers
+from auditor.facts.transaction_rows import NO_TRANSACTIONS, TRANSACTION
 from auditor.model import producers as model
 from auditor.replay import first_batches
 from auditor.replay.producer_columns import column, rows_of_producers
 from auditor.replay.snapshot_chain import Known, Stored
 from auditor.replay.state import Replay
 
-_NOBODY = blank_producers(0)
 AT_ONCE = 16_384  # producers that stay in the processor's cache until each of their columns is packed
 
 
 def open_rows(replay: Replay) -> np.ndarray:
     """The transactions still open, by first offset."""
-    slots = replay.queue["slot"][: replay.progress["open"]]
-    if not len(slots):
-        return np.empty(0, TRANSACTION)
-    return np.sort(replay.open[slots], order="first_offset")
+    if not (count := int(replay.progress["open"])):
+        return NO_TRANSACTIONS
+    return np.sort(replay.open[replay.queue["slot"][:count]], order="first_offset")
 
 
 def sums(replay: Replay) -> dict[str, int]:
@@ -70,6 +68,8 @@ def add_snapshot_knowledge(facts: CopyFacts, replay: Replay, stored: list[Stored
 def _producers(replay: Replay, below: dict[str, np.ndarray], others: np.ndarray) -> np.ndarray | PackedRows:
     """The producers of the log with what snapshots say of some, and behind them ``others``. Many are packed."""
     used = int(replay.producers.meta[0])
+    if not used and not len(others):
+        return others
     if used + len(others) > PACK_ABOVE:
         parts = (_of_the_log(replay, below, slice(at, at + AT_ONCE)) for at in range(0, used, AT_ONCE))
         return PackedRows(PRODUCER, itertools.chain(parts, [others]))
@@ -102,11 +102,11 @@ def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:
 def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:
     """PRODUCER rows of those that the log does not show, as the newest snapshot that knows each has them."""
     if not sound:
-        return _NOBODY
+        return NO_PRODUCERS
     ids = np.concatenate([np.empty(0, np.int64), *(s.entries.producer_id for s in sound)])
     unknown = np.flatnonzero(~np.isin(ids, column(replay, "producer_id")))
     if not len(unknown):
-        return _NOBODY
+        return NO_PRODUCERS
     first = np.unique(ids[unknown], return_index=True)[1]
     last = len(unknown) - 1 - np.unique(ids[unknown][::-1], return_index=True)[1]
     rows = unknown[last[np.argsort(first, kind="stable")]]

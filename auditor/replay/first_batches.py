@@ -69,8 +69,8 @@ def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
 def _anything_known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> bool:
     """Whether something may be known from before a first batch: from batches below the log start, or by a snapshot
     that is not newer than all first batches. Of most copies nothing is."""
-    if replay.progress["below"]:
-        return True
+    if replay.progress["below"] or not sound:
+        return bool(replay.progress["below"])
     used = int(replay.producers.meta[0])
     judged = replay.born["first_offset"][:used][replay.live["batches"][:used] > 0]
     newest = min(int(judged.max(initial=-1)), facts.log_end)

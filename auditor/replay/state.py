@@ -144,28 +144,51 @@ SLOTS = 256
 FOUND_AT_ONCE = 64  # producers that are looked up before their batches are replayed
 
 
+MOST_SPARE_BYTES = 8 << 20
+_spare: list[Replay] = []  # one at most
+
+
 def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray) -> Replay:
     """A replay before the first batch. ``params``: PARAMS, one row; the others are the leader-epoch checkpoint."""
-    capacity = 1024
-    progress = np.zeros(1, PROGRESS)
-    for name in MOVING:
-        progress[name] = -1
+    try:
+        replay = _spare.pop()
+    except IndexError:
+        replay = _first_replay()
+    model.clear(replay.producers)
+    replay.queue[:] = _free_slots(0, len(replay.queue))
+    numbers = replay.log.progress.view(np.int64)
+    numbers[: len(MOVING)], numbers[len(MOVING) :] = -1, 0
+    return Replay(Log(replay.log.events, params, replay.log.progress, epochs, epoch_starts), *replay[1:])
+
+
+def let_go(replay: Replay) -> None:
+    """The replay is done: the next copy that this process reads has its tables, unless they have become large.
+
+    To allocate them takes longer than to replay a few batches. Nobody may have a view of them any more. A row is
+    written whole when it is taken, those of events are blank once they were drained: nothing of a copy gets into
+    another's facts.
+    """
+    tables = (*replay.producers, *replay[2:])
+    if not _spare and sum(table.nbytes for table in tables) <= MOST_SPARE_BYTES:
+        _spare.append(replay)
+
+
+def _first_replay() -> Replay:
+    """One with new tables."""
+    capacity, none = 1024, np.empty(0, np.int64)
     return Replay(
-        log=Log(
-            events=blank_events(EVENTS_AT_ONCE), params=params, progress=progress, epochs=epochs,
-            epoch_starts=epoch_starts,
-        ),
+        log=Log(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none),
         producers=model.new_producers(capacity),
         live=np.empty(capacity, LIVE),
         born=np.empty(capacity, BORN),
         marked=np.empty(256, MARKED),
         below=np.empty(256, BELOW),
-        transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
-        open=np.zeros(SLOTS, TRANSACTION),
+        transactions=np.empty(TRANSACTIONS_AT_ONCE, TRANSACTION),
+        open=np.empty(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
         found=np.empty(FOUND_AT_ONCE, np.int32),
-    )  # fmt: skip
+    )
 
 
 def _free_slots(first: int, behind: int) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors.inventory import discover
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline import plan
-from auditor.pipeline.isolation import Pool, read_apart
+from auditor.pipeline.isolation import Pool, _Job, _Note, read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
 from auditor.replay.batch_headers import SegmentHeaders
@@ -95,6 +97,62 @@ def test_a_full_disk_is_no_files_doing() -> None:
     """A table is written while files are read: none of those may be named for a disk that is full."""
     with pytest.raises(OSError, match="No space left on device"):
         list(read_apart(["/dev/full"], fill))
+
+
+@pytest.mark.parametrize("how", ["segfault", "raise"])
+def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_out(how: str, tmp_path: Path) -> None:
+    """Tasks before and behind it are done again, and nothing is lost or there twice."""
+    (sound,) = [task for task in tasks() if len(task.copy.files()) > 2][:1]
+    many = [sound] * 300
+    victims = (0, 100, 101, 299)
+    files = dict.fromkeys(victims, sound.copy.segments[0].name)
+    files[101] = ""  # all of its files
+    folder = tmp_path / "copy"
+    shutil.copytree(sound.place.path, folder)  # or what kills one would be refused to all of the same path
+    own = replace(sound, place=sound.place._replace(path=str(folder)))
+    for number, file in files.items():
+        many[number] = with_crashing(own, file, how)
+    heard: list[tuple[int, str]] = []
+    with Pool(2) as pool:
+        sizes = [1000] * len(many)
+        found = list(pool.map(many, read_task, sizes=sizes, opens=lambda *opened: heard.append(opened)))
+    assert sorted(number for number, _ in found) == list(range(len(many)))
+    whole = shown(read_task(sound)[0])
+    for number, (facts,) in found:
+        named = {error.file for error in facts.errors}
+        if number not in victims:
+            assert shown(facts) == whole
+        elif files[number]:
+            assert files[number] in named
+        else:
+            assert {segment.name for segment in sound.copy.segments} <= named
+    assert {number for number, _ in heard} <= set(range(len(many)))
+
+
+def test_few_or_large_tasks_are_handed_out_one_by_one() -> None:
+    job = _Job(b"", 1, {}, deque(range(100)), [1 << 20, *[1] * 99])
+    assert job.next_ones(2) == [0]
+    assert job.next_ones(2) == list(range(1, 13))  # an eighth of what is left, for four turns of each
+    job.of_task[15] = {"/x": "killed"}
+    assert job.next_ones(2) == [13, 14]
+    assert job.next_ones(2) == [15]
+    job.todo = deque([98, 99])
+    assert job.next_ones(2) == [98]
+    alone = _Job(b"", 1, {}, deque(range(100)), None)
+    assert alone.next_ones(2) == [0]
+
+
+def test_a_note_that_was_not_finished_does_not_count() -> None:
+    note = _Note()
+    assert note.read() == (-1, "")
+    note.write(3, "/d/\udcff/0.log")
+    assert note.read() == (3, "/d/\udcff/0.log")
+    note.write(4, "/" * 70_000)
+    assert note.read() == (4, "")
+    current = note._memory[0]
+    other = 1 + (1 - current) * note.ROOM
+    note._memory[other : other + 4] = b"torn"
+    assert note.read() == (4, "")
 
 
 def headers_of(place: CrashingPlace) -> list[object]:
