@@ -82,9 +82,9 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     kafka.server:type=ReplicaManager,name=ProducerIdCount.
     Source: KIP draft on keeping only the latest batch
     """
-    expiration = log.cluster.expiration_ms(log.leader.broker_id)
     if len(log.leader.producers) < WORTH_KNOWING:  # as of nearly all
         return
+    expiration = log.cluster.expiration_ms(log.leader.broker_id)
     peak, drafted = known_peaks(log.leader, expiration)
     if peak.producers < WORTH_KNOWING:
         return
@@ -137,6 +137,8 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     Source: KIP draft on keeping only the latest batch, KIP-360
     """
     p = log.leader.producers
+    if len(p) < SHORT_LIVED:
+        return
     written = p["batches"] + p["below_batches"]
     short_lived = np.flatnonzero((p["batches"] > 0) & (written <= SHORT_BATCHES))
     if len(short_lived) < SHORT_LIVED:
@@ -191,7 +193,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     What to do: set retention and producer.id.expiration.ms above the producer's idle time; upgrade brokers before 2.4.
     Source: KIP-360
     """
-    if not log.has_sequences:
+    if not log.has_sequences or not len(log.leader.producers):
         return
     expiration = log.cluster.expiration_ms(log.leader.broker_id)
     rows = list(_below(log, expiration))

@@ -212,6 +212,8 @@ def _without_snapshot(copy: CopyFacts, link: SnapshotLink) -> str:
 def _aborted(copy: CopyFacts) -> np.ndarray:
     """Aborted, not empty transactions of the replay whose marker lies at or above the log start."""
     t = copy.transactions
+    if not len(t):
+        return t
     return t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= 0)]
 
 
@@ -251,8 +253,10 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
 
 def _unindexed(copy: CopyFacts) -> Iterator[np.void]:
     """Aborted transactions with data that a replica's indexes do not list, where some index was copied."""
-    unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
     rows = _aborted(copy)
+    if not len(rows):
+        return
+    unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
     rows = rows[(rows["records"] > 0) & (rows["last_offset"] >= copy.log_start)]
     rows = rows[np.isin(rows["marker_segment"], list(copy.indexed))]
     listed = (copy.aborted["producer_id"], copy.aborted["last_offset"])
@@ -336,6 +340,8 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     """
     for copy in log.copies:
         wrong = index_entries.faults(copy, log.intact_from(copy))
+        if not len(wrong.entry):
+            continue
         listed, others = wrong.gravest(log.most, copy.aborted["first_offset"][wrong.entry])
         for entry, (_, t, fault, severity) in zip(copy.aborted[listed.entry], zip(*listed, strict=True), strict=True):
             yield _extra(log, copy, entry, copy.transactions[t] if t >= 0 else None, fault, severity)

@@ -26,6 +26,8 @@ from auditor.rules.written_times import recorded
 def judged_transactions(log: LogView) -> np.ndarray:
     """The leader copy's transactions (TRANSACTION rows) but those that ended below the log start."""
     rows = log.leader.transactions
+    if not len(rows):
+        return rows
     return rows[(rows["marker_offset"] < 0) | (rows["marker_offset"] >= log.leader.log_start)]
 
 
@@ -139,6 +141,8 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """
     gaps = {(int(e["producer_id"]), int(e["base_offset"])): e for e in log.events(Kind.SEQUENCE_GAP)}
     rows = judged_transactions(log)
+    if not gaps or not len(rows):
+        return
     for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
         e = gaps.get((int(t["producer_id"]), int(t["gap_offset"])))
         if e is None or t["first_offset"] < log.intact_from() or behind_another_number(log, e):
@@ -179,6 +183,8 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     Source: KIP-98
     """
     rows = judged_transactions(log)
+    if not len(rows):
+        return
     lone = rows[(rows["first_offset"] < 0) & (rows["marker_offset"] >= 0)]
     markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
     for producer_id in dict.fromkeys(lone["producer_id"].tolist()):

@@ -20,7 +20,7 @@ from auditor.rules.registry import Blocks, rule
 from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
-from auditor.rules.view import LogView
+from auditor.rules.view import COUNT_SETTINGS, LogView
 
 SHOWN = 5  # partitions named in a sentence
 ENDLESS = (
@@ -227,7 +227,7 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     Source: TransactionStateManager.partitionFor, GroupCoordinator.partitionFor
     """
     count = log.cluster.partition_counts.get(log.topic, 0)
-    if not log.cluster.knows_count(log.topic):
+    if log.topic not in COUNT_SETTINGS or not log.cluster.knows_count(log.topic):
         return
     sure = log.cluster.has_metadata
     if (found := records(log)) is not None:

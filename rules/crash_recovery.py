@@ -9,9 +9,8 @@ Sources: LogLoader, LogSegment.recover, UnifiedLog.rebuildProducerState; semanti
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from typing import Any
-
-import numpy as np
 
 from auditor.base.words import plural
 from auditor.facts.copy_facts import CopyFacts
@@ -64,7 +63,7 @@ def both_runs(copy: CopyFacts) -> dict[str, Any] | None:
     if full is None:
         return None
     point = 0 if copy.topic == ALWAYS_SCANNED else copy.recovery_point or 0
-    plain = dry_run(copy, point)
+    plain = full if _first_scanned(copy, point) == _first_scanned(copy, 0) else dry_run(copy, point)
     return full | {"recovery_point": point, "from_recovery_point": None if plain == full else plain}
 
 
@@ -122,13 +121,12 @@ def _scanned(copy: CopyFacts, number: int, first: int) -> bool:
 
 def _first_local(copy: CopyFacts) -> int:
     """The first segment on the broker's own disk."""
-    return int(np.searchsorted(copy.segment_bases, copy.local_start)) if copy.local_start >= 0 else 0
+    return bisect_left(copy.segment_bases, copy.local_start) if copy.local_start >= 0 else 0
 
 
 def _first_scanned(copy: CopyFacts, recovery_point: int) -> int:
     """The segment that holds the recovery point, or the first one."""
-    holding = int(np.searchsorted(copy.segment_bases, recovery_point, side="right")) - 1
-    return max(_first_local(copy), holding)
+    return max(_first_local(copy), bisect_right(copy.segment_bases, recovery_point) - 1)
 
 
 def _cuts(copy: CopyFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
@@ -193,6 +191,8 @@ def _last_stable_offset(copy: CopyFacts, end: int, *, everything: bool) -> int:
     A scan of everything forgets what lies in segments before the one that holds the log start: their snapshots go.
     """
     t = copy.transactions
+    if not len(t):
+        return end
     is_open = (t["first_offset"] >= 0) & (t["first_offset"] < end)
     is_open &= (t["marker_offset"] < 0) | (t["marker_offset"] >= end)
     if everything:

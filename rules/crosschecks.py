@@ -201,6 +201,8 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         return
     producers = log.leader.producers
     writing = producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]
+    if not len(writing):
+        return
     for p in writing[history.forgotten(writing["producer_id"])]:
         last = log.last_entry(int(p["producer_id"]))
         if last is None or log.time(p["data_time"]) <= last.record_time + SKEW_MS:

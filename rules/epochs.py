@@ -121,8 +121,10 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             last_offset=run[-1]["last_offset"],
             evidence={"expected": "at most 32766", "found": RESERVED_EPOCH},
         )
-    reserved = {int(e["producer_id"]) for e in log.events(Kind.EPOCH_RESERVED)}
     producers = log.leader.producers
+    if not len(producers):
+        return
+    reserved = {int(e["producer_id"]) for e in log.events(Kind.EPOCH_RESERVED)}
     for p in producers[producers["max_data_epoch"] >= NEAR_EXHAUSTION]:
         if int(p["producer_id"]) not in reserved:
             yield _near(log, p)

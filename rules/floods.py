@@ -7,6 +7,7 @@ stay together; a run keeps the first in the contract's order. What is beyond is 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
 from auditor.rules.finding import SEVERITIES, Finding, in_order
-from auditor.rules.registry import Rule, judge
+from auditor.rules.registry import Rule
 
 if TYPE_CHECKING:
     from auditor.facts.copy_facts import CopyFacts
@@ -107,20 +108,24 @@ def judge_bounded(log: LogView, chosen: Iterable[Rule], limit: int = OF_A_RULE) 
     """
     log.most = limit
     for each in chosen:
-        kept = Gravest[Finding](limit)
-        sums: dict[str, Sum] = {}
-        for f in judge(log, (each,)):
-            if is_summed(f):
-                sums.setdefault(f.severity, _sum_of(log)).add(f)
-                continue
-            _shorten(f)
-            if (beyond := kept.add(f.severity, f.offset, f)) is not None:
-                sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
-        if not kept.count:  # of most rules in most logs
+        for first in (found := iter(each.check(log))):  # most rules find nothing in most logs, and cost no more
+            yield from _bounded(log, each, each.completed(itertools.chain((first,), found)), limit)
+
+
+def _bounded(log: LogView, each: Rule, found: Iterable[Finding], limit: int) -> Iterator[Finding]:
+    """The findings of one rule that are listed, and sums of the others."""
+    kept: Gravest[Finding] = Gravest(limit)
+    sums: dict[str, Sum] = {}
+    for f in found:
+        if is_summed(f):
+            sums.setdefault(f.severity, _sum_of(log)).add(f)
             continue
-        yield from kept.listed()
-        for severity, summed in sums.items():
-            yield summed.finding(each, severity, limit)
+        _shorten(f)
+        if (beyond := kept.add(f.severity, f.offset, f)) is not None:
+            sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
+    yield from kept.listed()
+    for severity, summed in sums.items():
+        yield summed.finding(each, severity, limit)
 
 
 class Unmade(NamedTuple):
@@ -138,7 +143,7 @@ def made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Findin
 
     Cost: of one that is not listed, what it costs to say how severe it is.
     """
-    kept = Gravest[Unmade](log.most)
+    kept: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
     for f in found:
         if (beyond := kept.add(f.severity, f.offset, f)) is None:

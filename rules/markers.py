@@ -40,6 +40,8 @@ TOPIC = "__transaction_state"
 
 def _judged_markers(log: LogView) -> np.ndarray:
     rows = log.leader.transactions
+    if not len(rows):
+        return rows
     return rows[rows["marker_offset"] >= max(log.leader.log_start, 0)]
 
 

@@ -183,6 +183,8 @@ def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Na
     rows, stamps = [out.rows], [out.stamps]
     taken = 0
     for log, counts in sources:
+        if not log.elements(name):  # none of its transactions has the topic
+            continue
         pieces, sets = log.naming(name)
         for number in pieces.tolist():
             if taken >= most:
@@ -194,6 +196,8 @@ def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Na
             out.chunks.append((log, columns))
             rows.append(found)
             stamps.append(times)
+    if not out.chunks:
+        return out
     every = np.concatenate(rows)
     out.rows = every[np.argsort(every["producer_id"], kind="stable")]
     times = np.concatenate(stamps)

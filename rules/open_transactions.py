@@ -70,8 +70,9 @@ def open_transactions(log: LogView) -> list[OpenTransaction]:
     """The transactions open at the end of the leader replica, by first offset, each with its class. Made once a log."""
     if "open" not in log.cache:
         rows = log.leader.transactions
-        rows = rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
-        log.cache["open"] = [_classify(log, row) for row in np.sort(rows, order="first_offset")]
+        if len(rows):
+            rows = np.sort(rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)], order="first_offset")
+        log.cache["open"] = [_classify(log, row) for row in rows]
     found: list[OpenTransaction] = log.cache["open"]
     return found
 

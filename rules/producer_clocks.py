@@ -43,14 +43,13 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     brokers --entity-default --alter --add-config producer.id.expiration.ms=604800000
     Source: KIP-360
     """
-    limit = log.cluster.expiration_ms(log.leader.broker_id)
     shown = list(_forgotten(log))
     yield from shown
     behind = {e["base_offset"] for e in log.events(Kind.TIMESTAMP_BEHIND)}
     shown_ids = {f.producer_id for f in shown}
     idle = (e for e in log.events(Kind.IDLE_BEYOND_EXPIRY) if e["producer_id"] not in shown_ids)
     for run in runs(idle, "producer_id"):
-        e = run[0]
+        e, limit = run[0], log.cluster.expiration_ms(log.leader.broker_id)
         old = e["base_offset"] in behind
         by_a_clock = e["broker_time"] >= 0 and not old
         severity = "warning" if e["base_offset"] >= log.intact_from() and by_a_clock else lowered("warning")

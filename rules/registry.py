@@ -94,6 +94,13 @@ class Rule:
         said = self.sections["What to do"]
         return said[0].upper() + said[1:] if said.split()[0].isalpha() else said
 
+    def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
+        """Its findings, with source and remedy of the rule where they say none of their own."""
+        for finding in found:
+            finding.source = finding.source or self.source
+            finding.remedy = finding.remedy or self.remedy
+            yield finding
+
     def declared(self, prevented_by: Iterable[Safeguard]) -> dict[str, Any]:
         """What pages need of it, as plain data: see :func:`described`. ``prevented_by``: what would have prevented the
         finding at hand."""
@@ -195,10 +202,7 @@ def _check_absorption(catalogue: Mapping[str, Rule]) -> None:
 def judge(log: LogView, chosen: Iterable[Rule]) -> Iterator[Finding]:
     """Findings of the chosen rules about one log."""
     for each in chosen:
-        for finding in each.check(log):
-            finding.source = finding.source or each.source
-            finding.remedy = finding.remedy or each.remedy
-            yield finding
+        yield from each.completed(each.check(log))
 
 
 def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -190,6 +190,7 @@ class LogView:
     leader: CopyFacts = field(init=False)
     most: int = OF_A_RULE
     cache: dict[str, Any] = field(default_factory=dict)
+    _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the copy
 
     def __post_init__(self) -> None:
         self.copies.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
@@ -253,9 +254,18 @@ class LogView:
         end, since the checkpoint of a running or killed broker is seconds old."""
         return self.high_watermark if self.leader.clean_shutdown else self.leader.log_end
 
-    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterator[Event]:
-        """Events of these kinds in log order, of the leader replica unless another is named."""
-        return events_of((copy or self.leader).events, *kinds)
+    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterable[Event]:
+        """Events of these kinds in log order, of the leader replica unless another is named.
+
+        Cost: next to nothing where there are none, as of most kinds in most logs.
+        """
+        of = copy or self.leader
+        if not len(of.events):
+            return ()
+        there = self._kinds.get(id(of))
+        if there is None:
+            there = self._kinds[id(of)] = frozenset(np.unique(of.events["kind"]).tolist())
+        return () if there.isdisjoint(kinds) else events_of(of.events, *kinds)
 
     def time(self, raw: int) -> int:
         """time(b) of rules.md from a fact's time: capped at the newest broker-written time of the input."""

@@ -266,6 +266,8 @@ def unmarked_windows(log: LogView) -> Iterator[tuple[Window, tuple[int, int]]]:
     Each with the offsets between which its marker should be: of the producer's markers of windows before and after.
     """
     rows = naming(log).rows
+    if not len(rows):
+        return
     for producer_id in np.unique(rows["producer_id"][rows["has_complete"]]).tolist():
         found = matching(log, producer_id)
         for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():

@@ -32,7 +32,7 @@ def judge_log(
     """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a rule."""
     log = LogView(copies, cluster)
     catalogue = registry.load()
-    for finding in judge_bounded(log, (catalogue[i] for i in rule_ids), max_findings):
+    for finding in judge_bounded(log, map(catalogue.__getitem__, rule_ids), max_findings):
         yield "finding", finding.to_dict()
     opened = open_transactions(log)
     for copy in log.copies:
@@ -86,6 +86,8 @@ def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> di
 
 def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
     """The first of many; of the others one a reason, which says how many there are."""
+    if len(errors) <= DECODE_ERRORS:
+        return errors
     kept, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
     firsts: dict[tuple[str, bool], DecodeError] = {}
     for e in errors[DECODE_ERRORS:]:
@@ -126,9 +128,10 @@ def _left_out(log: LogView, opened: int) -> list[str]:
 def accounting(copy: CopyFacts) -> dict[str, int]:
     """Every offset of [log start, log end): data, marker, aborted, compacted away, unreadable, missing, or remote: in
     tiered storage and not read."""
-    t = copy.transactions
-    aborted = t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= copy.log_start)]
-    records = int(aborted["records"].sum()) if len(aborted) else 0
+    t, records = copy.transactions, 0
+    if len(t):
+        aborted = t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= copy.log_start)]
+        records = int(aborted["records"].sum())
     s = copy.sums
     total = copy.log_end - copy.own_start
     out = {

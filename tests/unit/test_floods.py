@@ -98,6 +98,26 @@ def test_as_many_as_the_limit_are_all_listed() -> None:
     assert [f.offset for f in kept] == [*range(5)]
 
 
+def test_rules_that_find_nothing_hide_none_that_do() -> None:
+    def nothing(log: object) -> Iterator[Finding]:
+        yield from ()
+
+    silent = replace(registry.load()["epoch-near-exhaustion"], check=nothing)
+    chosen = [silent, rule_of(at(1), at(2)), silent, rule_of(at(3, "offset-hole")), silent]
+    kept = list(floods.judge_bounded(log_of([facts()]), chosen, 5))
+    assert [(f.rule, f.offset) for f in kept] == [("epoch-regression", 1), ("epoch-regression", 2), ("offset-hole", 3)]
+    for f in kept:  # a finding that says neither has those of its rule's page
+        page = registry.load()[f.rule]
+        assert (f.source, f.remedy) == (page.source, page.remedy)
+
+
+def test_a_sum_stands_where_nothing_is_listed() -> None:
+    summed = at(None)
+    summed.evidence |= {floods.SUMMED: 7, "first_offset": 3, "last_offset": 9}
+    (kept,) = floods.judge_bounded(log_of([facts()]), [rule_of(summed)], 5)
+    assert [kept.evidence[name] for name in (floods.SUMMED, "first_offset", "last_offset")] == [7, 3, 9]
+
+
 def test_a_long_list_in_the_evidence_is_cut_and_says_so() -> None:
     f = at(1)
     f.evidence["partitions"] = [f"t-{n}" for n in range(5_000)]

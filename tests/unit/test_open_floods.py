@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from auditor.rules import floods, registry
+from auditor.rules.coordinator_history import Entry, build_history
 from auditor.rules.finding import SEVERITIES, Finding
-from auditor.rules.view import LogView
+from auditor.rules.view import Cluster, LogView
 from bench import growth
-from tests import segments
+from tests import made, segments
 from tests.facts import logs_below
 
 HOUR_MS = 3_600_000
@@ -102,6 +103,39 @@ def test_listed_ones_and_sums_say_what_a_larger_limit_lists(tmp_path: Path, as_o
     assert counted > 0
 
 
+def test_a_pinned_one_whose_id_is_not_known_is_undecidable(tmp_path: Path) -> None:
+    """Offsets 0 to 59 lie below the log start. Nothing is known of the id of every fifth, the coordinator has those of
+    the others."""
+    logs = logs_below(directory(tmp_path / "broker-1", 120, 60), as_of=growth.NOW + 2 * HOUR_MS)
+    (log,) = (log for log in logs if log.topic == "orders")
+    rule = "transaction-pinned-at-log-start"
+    found = {f.offset: f.evidence["confidence"] for f in judged(log, 1_000) if f.rule == rule}
+    assert found == {n: "undecidable" if n % 5 == 4 else "proved" for n in range(60)}
+
+
+def entry(n: int, state: str) -> Entry:
+    """What the coordinator wrote of producer ``n`` at 1 ms: its transaction has a minute."""
+    return Entry(0, n, 1, 0, f"id-{n}", state, n, 0, 60_000, frozenset({"orders-0"}), False, 1, 1, 0, "0.log", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "state", "worst"),
+    [("timeout-not-enforced", "Ongoing", "error"), ("stuck-prepare", "PrepareCommit", "critical")],
+)
+def test_of_what_may_have_ended_since_the_counted_are_no_alarm_either(rule: str, state: str, worst: str) -> None:
+    """Ten ids at offsets 0 to 9; a marker came behind the coordinator's log for each even one, for a later transaction
+    of it. Three are listed, of those that are an alarm."""
+    history = build_history(1, [entry(n, state) for n in range(10)])
+    ended = {n: [(1, 0, 20 * HOUR_MS, 10 * HOUR_MS)] for n in range(0, 10, 2)}
+    cluster = Cluster(as_of=30 * HOUR_MS, newest_time=30 * HOUR_MS, coordinator=history, ended=ended)
+    log = LogView([made.facts("__transaction_state", log_end=10)], cluster)
+    found = list(floods.judge_bounded(log, [registry.load()[rule]], 3))
+    assert [(f.severity, f.offset) for f in found if not floods.is_summed(f)] == [(worst, n) for n in (1, 3, 5)]
+    sums = {f.severity: f.evidence for f in found if floods.is_summed(f)}
+    ends = {name: (e["summed"], e["first_offset"], e["last_offset"]) for name, e in sums.items()}
+    assert ends == {worst: (2, 7, 9), "info": (5, 0, 8)}
+
+
 def test_those_beyond_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 30 transactions that nobody ends, at offsets 0 to 29, ten are listed and twenty counted."""
     root = tmp_path / "broker-1"
@@ -109,15 +143,15 @@ def test_those_beyond_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
     growth.open_transactions(root, 30)
     (log,) = logs_below(root)
-    made: list[str] = []
+    said: list[str] = []
     plain = LogView.finding
 
     def finding(self: LogView, rule: str, *args: Any, **fields: Any) -> Finding:
-        made.append(rule)
+        said.append(rule)
         return plain(self, rule, *args, **fields)
 
     monkeypatch.setattr(LogView, "finding", finding)
     *listed, summed = judged(log, 10)
     assert [f.offset for f in listed] == [*range(10)]
     assert [summed.evidence[name] for name in ("summed", "first_offset", "last_offset")] == [20, 10, 29]
-    assert made == ["long-open-transaction"] * 11  # the ten, and the sum
+    assert said == ["long-open-transaction"] * 11  # the ten, and the sum

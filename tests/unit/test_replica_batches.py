@@ -341,6 +341,31 @@ def test_a_log_out_of_order_that_is_too_long_is_named(monkeypatch: pytest.Monkey
             assert {e.reason for copy in log.copies for e in unread_again(log, copy)} == {"limit"}
 
 
+def shown(batches: ReplicaBatches) -> list[int]:
+    return [offset for rows in batches.above(0, None, ("base_offset",)) for offset in rows["base_offset"].tolist()]
+
+
+def test_what_findings_show_of_many_batches_ends_at_a_limit_which_is_named() -> None:
+    rng = random.Random(6)
+    rows = history(rng, 500)
+    copy = summed(replica(rng, 1, rows, 60))
+    batches = ReplicaBatches(copy, Allowance(70 * 200))
+    found = shown(batches)
+    assert found == [row["base_offset"] for row in rows[: len(found)]]
+    assert 0 < len(found) < 500
+    (error,) = batches.errors
+    assert (error.reason, "what findings show" in error.detail) == ("limit", True)
+
+
+def test_batches_that_are_gone_are_not_left_out_for_a_limit() -> None:
+    rng = random.Random(6)
+    copy = summed(replica(rng, 1, history(rng, 500), 60))
+    vanished(read_again(copy))
+    batches = ReplicaBatches(copy)
+    assert shown(batches) == []
+    assert [error.reason for error in batches.errors] == ["vanished"]
+
+
 def test_only_so_many_that_differ_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stretches, "AT_A_TIME", 64)
     monkeypatch.setattr(stretches, "MOST_APART", 200)

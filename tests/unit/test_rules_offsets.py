@@ -476,3 +476,10 @@ def test_a_producer_that_follows_another_in_one_generation_is_no_zombie(begun: i
     history = build_history(1, [ongoing(0, 1, begun), ongoing(1, 2, 300_100)])
     log = log_of(commits, [assigned(4, 2, 200_000, a="x")], [ended(1, 8), ended(2, 9)], coordinator=history)
     assert said(log, "zombie-offset-commit") == []
+
+
+def test_a_group_lies_in_the_partition_that_its_hash_names() -> None:
+    """Of 50 partitions: the hash of a text of one character is its code, 100 of d, 103 of g."""
+    log = log_of([commit(1, 10, group_id="d"), commit(2, 10)], partition_counts={"__consumer_offsets": 50})
+    (f,) = found(log, "key-in-wrong-partition")
+    assert (f.group_id, f.severity, f.evidence["expected"], f.evidence["found"]) == ("g", "error", 3, 0)

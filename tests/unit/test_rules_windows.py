@@ -10,7 +10,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind, blank_events
 from auditor.rules import blocking, registry
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
-from auditor.rules.named import naming
+from auditor.rules.named import STAMP, WINDOW, naming
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
 from auditor.rules.windows import matching, owner_complete
@@ -76,6 +76,16 @@ def test_what_a_task_holds_of_transactions_has_a_bound_and_nothing_is_concluded_
     assert owner_complete(view, PID)
     view.cache["naming"] = cut
     assert not owner_complete(view, PID)
+
+
+def test_a_partition_is_named_where_its_name_is_and_nowhere_else() -> None:
+    """One log's transaction has t-0, the other's u-0: t-1 and v-0 are in none, though one has the topic of t-1."""
+    other = [each._replace(partitions=frozenset({"u-0"})) for each in transaction(0, 500_000)]
+    sources = [*build_history(1, other).sources, *build_history(1, transaction(9, 700_000)).sources]
+    found = {name: naming(sources, name) for name in ("t-0", "u-0", "t-1", "v-0")}
+    assert {name: len(one.rows) for name, one in found.items()} == {"t-0": 1, "u-0": 1, "t-1": 0, "v-0": 0}
+    assert found["t-0"].window(0).end_time == 700_020
+    assert {(one.rows.dtype, one.stamps.dtype, one.left_out) for one in found.values()} == {(WINDOW, STAMP, False)}
 
 
 def test_a_transaction_in_columns_is_what_its_entries_say() -> None:

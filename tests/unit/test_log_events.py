@@ -1,0 +1,36 @@
+"""A log's events by kind: those of each copy and kind, and of a kind that does not occur none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditor.facts.events import Kind, blank_events, events_of
+from tests.facts import judge, log_of
+from tests.made import facts
+
+
+def events(*kinds: Kind) -> np.ndarray:
+    rows = blank_events(len(kinds))
+    rows["kind"] = kinds
+    rows["segment"] = 0
+    rows["base_offset"] = rows["last_offset"] = np.arange(len(kinds))
+    return rows
+
+
+def test_each_copy_has_events_of_its_own() -> None:
+    kinds = list(Kind)
+    first, second = (
+        facts(events=events(*kinds[::2])),
+        facts(log_dir="broker-2", broker_id=2, events=events(*kinds[1::2])),
+    )
+    log = log_of([first, second, facts(log_dir="broker-3", broker_id=3)])
+    for copy in log.copies:
+        for asked in (*((kind,) for kind in kinds), (kinds[0], kinds[1]), (kinds[3], kinds[2], kinds[5])):
+            assert list(log.events(*asked, copy=copy)) == list(events_of(copy.events, *asked))
+    assert [len(list(log.events(kind, copy=first))) for kind in kinds] == [(n + 1) % 2 for n in range(len(kinds))]
+    assert list(log.events(*kinds)) == list(events_of(log.leader.events, *kinds))
+
+
+def test_an_event_is_found_where_no_producer_and_no_transaction_is_known() -> None:
+    found = judge([log_of([facts(events=events(Kind.EPOCH_RESERVED))])], "epoch-near-exhaustion")
+    assert [(f.severity, f.offset) for f in found] == [("error", 0)]
