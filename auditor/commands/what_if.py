@@ -13,13 +13,9 @@ from typing import Any, TextIO
 from auditor import running
 from auditor.commands.arguments import add_master, add_remote
 from auditor.commands.parser import examples
-from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, named
-from auditor.outputs.delivery import shown
-from auditor.outputs.json_text import as_json
-from auditor.outputs.publish import WHAT_IF, publish_what_if
+from auditor.outputs.claim import WHAT_IF
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
-from auditor.pipeline.what_if_audit import WhatIfAudit
 
 Row = dict[str, Any]
 
@@ -59,11 +55,18 @@ def run(args: argparse.Namespace) -> int:
         remote=tuple(args.remote),
     )  # fmt: skip
     with running.runner(options) as runner:
+        from auditor.outputs.publish import publish_what_if  # only now: see running.runner
+        from auditor.pipeline.what_if_audit import WhatIfAudit
+
         done = WhatIfAudit(options, runner, named(tuple(args.policy)))
         running.write(done, publish_what_if)
     if not args.quiet and args.format == "json":
+        from auditor.outputs.json_text import as_json
+
         sys.stdout.write(as_json(done.result))
     elif not args.quiet:
+        from auditor.outputs.delivery import shown
+
         show(done.result, sys.stdout)
         sys.stdout.write(f"\nwritten: {shown(args.out, WHAT_IF)}\n")
     return done.exit_code()
@@ -71,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
 
 def show(result: Row, out: TextIO) -> None:
     """The policies and the brokers' memory as tables for people."""
+    from auditor.dashboards.wording import aligned, size
+
     rows = [("POLICY", "RUNS", "BATCHES", "PRODUCERS", "ANSWERS")]
     for p in result["policies"]:
         by_error: dict[str, int] = {}

@@ -45,6 +45,10 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 KILLS = "reading it "  # how the reason of a refused file begins
 LOADED = ("auditor.base.machine_code", "auditor.replay.copy_reader", "auditor.pipeline.read_step",
           "auditor.pipeline.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
+# What numpy reads in a worker. Huge pages are of little use to tables that are mostly written once. Where memory is in
+# pieces, as beside a broker whose log fills the page cache, the kernel first moves pages about to have any: up to a
+# second for 400 MB of producers.
+FOR_NUMPY = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
 _FORK, _WAIT, _NUMBER = b"f", b"w", struct.Struct("<q")
 Opened = tuple[int, str]  # the number of a task, and the file that it opened last
 
@@ -144,7 +148,7 @@ class Pool:
         ours, theirs = socket.socketpair()
         call = f"from auditor.pipeline.isolation import start_workers; start_workers({theirs.fileno()})"
         path = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        env = os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        env = os.environ | FOR_NUMPY | {"PYTHONPATH": path}
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", call], env=env, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,

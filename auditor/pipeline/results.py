@@ -59,7 +59,7 @@ REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())]
 
 def findings_table(audit: Audited) -> pa.Table:
     """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order; ``evidence`` is JSON."""
-    return _table(_findings_rows(audit), FINDINGS_TABLE)
+    return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
 def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
@@ -75,8 +75,11 @@ def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _table(rows: Iterable[dict[str, Any]], columns: pa.Schema) -> pa.Table:
-    """Rows of texts, whole numbers and times in ms as a table, without ``pyarrow.array``, which would load pandas."""
+def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
+    """Rows of texts, whole numbers, truth values and times in ms as a table.
+
+    Not by ``pyarrow.array``, which would load pandas.
+    """
     arrays = []
     found: list[list[Any]] = [[] for _ in columns]
     for row in rows:
@@ -116,7 +119,7 @@ def findings(audit: Audited) -> pa.Table:
         row = found.to_dict()
         evidence = json.dumps(found.evidence, sort_keys=True, ensure_ascii=False)
         rows.append(row | {"fingerprint": fingerprint(row, cluster_id), "cluster_id": cluster_id, "evidence": evidence})
-    return _table(rows, FINDINGS)
+    return table_of(rows, FINDINGS)
 
 
 def logs(audit: Audited) -> pa.Table:

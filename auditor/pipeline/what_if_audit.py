@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from auditor.base.words import plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT
-from auditor.pipeline import plan, verdicts, what_if_numbers, what_if_plan
+from auditor.pipeline import plan, results, verdicts, what_if_numbers, what_if_plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.copy_task import CopyTask, TextTask
@@ -21,6 +19,8 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.resolve import resolve_each
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from auditor.pipeline.runner import Copies, Runner
 
 Row = dict[str, Any]
@@ -103,7 +103,7 @@ class WhatIfAudit(Audit):
     def held(self, table: str) -> pa.Table | None:
         """Verdicts are what the judge step gave."""
         if table == "verdicts":
-            return pa.Table.from_pylist(self.verdicts, verdicts.VERDICTS)
+            return results.table_of(self.verdicts, verdicts.VERDICTS)
         return super().held(table)
 
     def exit_code(self) -> int:

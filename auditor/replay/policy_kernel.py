@@ -271,6 +271,28 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _goes_on(w, batch, step):  # type: ignore[no-untyped-def]
+    """Takes in a batch that every policy accepts, as :func:`_data` would; False, and nothing is done, for all others.
+
+    Where all that is remembered of a producer are batches that follow one another, the next one repeats none of them.
+    It puts itself in the place of the oldest, so that the state stays as large as it is. A marker of another epoch
+    would have emptied it.
+    """
+    p, row = w.producers, step.row
+    entry, width = p.entries[row], p.rings.shape[1]
+    transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
+    if step.follows < width or entry.cached != width:
+        return False
+    if transactional != (entry.txn_first_offset >= 0):
+        return False
+    w.verdict_of[row] = -1
+    length = batch.last_offset - batch.base_offset
+    model.remember_batch(p, row, step.last_sequence, batch.last_offset, length, batch.max_timestamp)
+    entry.last_timestamp = batch.max_timestamp
+    return True
+
+
+@kernel
 def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
     entry = p.entries[row]
@@ -297,7 +319,7 @@ def replay_under(w, policy, batches, start, stop, steps):  # type: ignore[no-unt
         _sweep(w, policy, step.time)
         if policy.evicts_below_log_start:
             _retain(w, batch, step.time)
-        if step.kind >= DATA:
+        if step.kind >= DATA and not (step.follows and _goes_on(w, batch, step)):
             _enter(w, step.row, batch.producer_id)
             if step.kind == MARKER:
                 _marker(w, batch, step)

@@ -16,7 +16,7 @@ from auditor.replay.copy_task import FAR, PolicySettings
 from auditor.replay.snapshot_chain import Stored
 
 HOUR_MS = 3_600_000
-AT_ONCE = 4096  # batches of which the steps are kept
+AT_ONCE = 8192  # batches of which the steps are kept
 
 
 def _asked(policy: Policy) -> Policy:

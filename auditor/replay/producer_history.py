@@ -19,17 +19,19 @@ from auditor.replay.copy_task import FAR
 from auditor.replay.state import ATTR_TRANSACTIONAL, MAX_OLD_RUNS, RUN, SEQUENCES
 
 FLAW_CRC = int(_FLAW_CRC)
+MOST_FOLLOW = 100  # batches that follow one another are counted up to here: more than a broker remembers
 LAST_SEQUENCE = 2**31 - 1
 IN_FLIGHT = 5  # batches that one producer may have under way (max.in.flight.requests.per.connection)
 
 # A batch in a replay. row: its producer's, -1 where it names none; kind: one of those below. time: the newest time(b)
 # so far, ms. judged: it lies at or above the log start. provable: nothing can be missing between it and the
 # producer's last one. seen: the producer wrote before; below: its last batch lies below the log start. stored_before:
-# its sequences touch some that the producer stored before in this epoch.
+# its sequences touch some that the producer stored before in this epoch. follows: how many of the producer's batches on
+# end, this one the last, each begin where the one before ended, in the same epoch and without a wraparound.
 STEP = np.dtype(
     [
         ("time", "i8"), ("row", "i4"), ("last_sequence", "i4"), ("kind", "i1"), ("judged", "i1"), ("provable", "i1"),
-        ("seen", "i1"), ("below", "i1"), ("stored_before", "i1"),
+        ("seen", "i1"), ("below", "i1"), ("stored_before", "i1"), ("follows", "i1"),
     ],
     align=True,
 )  # fmt: skip
@@ -43,7 +45,8 @@ PAST = np.dtype(
         ("last_offset", "i8"), ("ordinal", "i8"), ("run_length", "i8"), ("batches", "i8"), ("records", "i8"),
         ("first_time", "i8"), ("last_time", "i8"), ("wraps", "i8"), ("in_flight", "i8"), ("span", "i8"),
         ("run_epoch", "i4"), ("run_start", "i4"), ("old_run", "i4"), ("first_epoch", "i4"), ("last_epoch", "i4"),
-        ("epoch", "i4"), ("last_sequence", "i4"), ("newest_length", "i4"), ("seen", "i1"), ("transactional", "i1"),
+        ("epoch", "i4"), ("last_sequence", "i4"), ("newest_length", "i4"), ("follows", "i4"), ("seen", "i1"),
+        ("transactional", "i1"),
     ],
     align=True,
 )  # fmt: skip
@@ -127,6 +130,7 @@ def producer_row(h, producer_id):  # type: ignore[no-untyped-def]
     o.epoch = -1
     o.last_sequence = -1
     o.newest_length = 0
+    o.follows = 0
     o.seen = 0
     o.transactional = 0
     for k in range(IN_FLIGHT):
@@ -241,6 +245,9 @@ def _data(h, batch, step):  # type: ignore[no-untyped-def]
     step.below = 0 <= o.last_offset < h.bounds.log_start
     step.stored_before = last >= 0 and _stored_before(h, o, epoch, first, last)
     same_epoch = o.epoch == epoch
+    goes_on = same_epoch and 0 < first <= last and first == o.last_sequence + 1
+    o.follows = min(o.follows + 1, MOST_FOLLOW) if goes_on else 0
+    step.follows = o.follows
     if last >= 0:
         wrapped = same_epoch and o.last_sequence == LAST_SEQUENCE and first == 0
         o.wraps += 1 if last < first or wrapped else 0
@@ -279,6 +286,7 @@ def take_steps(h, batches, start, stop, steps):  # type: ignore[no-untyped-def]
         batch, step = batches[i], steps[i - start]
         step.kind = UNREADABLE
         step.row = -1
+        step.follows = 0
         if batch.flaws & FLAW_CRC:  # nothing may rest on its content
             s.ordinal += 1
             s.unreadable = s.ordinal
