@@ -12,7 +12,7 @@ from auditor.replay import state as st
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds
 from auditor.replay.kernel import replay_batches
-from auditor.replay.plain_stretch import Stretch, take_stretch
+from auditor.replay.plain_stretch import ENOUGH, Stretch, may_be_plain, summed_up, take_stretch
 from auditor.replay.snapshot_chain import Chain, Stored
 
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
@@ -39,6 +39,7 @@ class AuditReplay:
         self.transactions: list[np.ndarray] = []
         self.chain = Chain(stored, bounds.log_start, compacted)
         self.replay = st.new_replay(_params(bounds), *checkpoint)
+        self.may_be_plain = may_be_plain(bounds)
 
     @property
     def broker_time(self) -> int:
@@ -76,7 +77,13 @@ class AuditReplay:
             self.facts.lost_at = until
 
     def take(self, rows: np.ndarray) -> None:
-        """Replays the rows of a walk, stopping at each snapshot's offset to compare."""
+        """Replays the rows of a walk: as a stretch where they are one that may be taken, else each of them."""
+        stretch = summed_up(rows) if self.may_be_plain and len(rows) >= ENOUGH else None
+        if stretch is None or not self.take_stretch(stretch):
+            self.take_each(rows)
+
+    def take_each(self, rows: np.ndarray) -> None:
+        """Replays rows one by one, stopping at each snapshot's offset to compare."""
         at, batches = 0, as_records(rows)
         self.chain.date(batches, self.bounds.broker_times)
         while at < len(rows):
@@ -85,7 +92,7 @@ class AuditReplay:
                 behind = np.flatnonzero(batches["base_offset"][at:] >= self.chain.next_offset())
                 stop = at + int(behind[0]) if len(behind) else stop
                 if stop == at:
-                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0)
+                    self._compare()
                     self.chain.date(batches[at:], self.bounds.broker_times)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
@@ -93,10 +100,22 @@ class AuditReplay:
             self._drain()
 
     def take_stretch(self, stretch: Stretch) -> bool:
-        """Replays many batches at once; False, and nothing has changed, where each has to be looked at."""
-        if self.chain.undated or self.chain.next_offset() <= int(stretch.sums["last_offset"][0]):
+        """Replays many batches at once; False, and none of them is replayed, where each has to be looked at."""
+        if not self.may_be_plain:
+            return False
+        sums = stretch.sums[0]
+        first_offset, first_time = int(sums["first_offset"]), int(sums["first_time"])
+        self.chain.goes_on(first_time)
+        while self.chain.next_offset() <= first_offset:
+            self._compare()
+            self.chain.goes_on(first_time)
+        if self.chain.next_offset() <= int(sums["last_offset"]):
             return False
         return bool(take_stretch(self.replay, stretch))
+
+    def _compare(self) -> None:
+        """Compares the next snapshot, before whose offset the replay stands."""
+        self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0)
 
     def _drain(self) -> None:
         events, transactions = st.take_rows(self.replay)

@@ -1,7 +1,11 @@
-"""The chunks of a segment, read from its file, or packed so that one process may read them and another replay them.
+"""The chunks of a segment, read from its file, or on their way from a process that reads them to one that replays them.
 
-Packed (:mod:`auditor.facts.packed_table`) a batch of a few producers takes a byte or less, where a row as the replay
-reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
+Small batches that are a plain stretch travel as its sums alone, a kilobyte for thousands of them
+(:mod:`auditor.replay.plain_stretch`). Where the replay has to look at each of them after all, it reads the chunk once
+more: the first one, and wherever a producer or leader epoch comes that only the batches before could have announced. At
+worst these are all, and the replica takes as long again as if it were read whole. Other chunks travel packed
+(:mod:`auditor.facts.packed_table`): a batch of a few producers takes a byte or less, where a row as the replay reads it
+has 136. Payload is never in it, and checksums only where the replay asks for them.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import pyarrow as pa
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
+from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, before, read_segment
@@ -25,11 +30,12 @@ from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file, read_file
 from auditor.facts.packed_table import packed_table, unpacked_table
 from auditor.replay.batch_records import as_records
-from auditor.replay.bounds import intact_from, log_start_of
-from auditor.replay.copy_task import CopyTask
-from auditor.replay.plain_stretch import Stretch, summed_up
+from auditor.replay.bounds import bounds_of, intact_from, log_start_of
+from auditor.replay.copy_task import FAR, CopyTask
+from auditor.replay.plain_stretch import Stretch, may_be_plain, summed_up
 from auditor.replay.segment_checks import SegmentOutcome, checked
 
+SMALL_BYTES = 4096  # of a batch; to read larger ones again takes far longer than to pack their headers
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the row in it, and what unpacked_row() takes
 
 
@@ -78,12 +84,16 @@ def read_checked(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome
     return checked(task, number, read_chunks(task, number), read_file)
 
 
-def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
+def _chunks(f: BinaryFile, task: CopyTask, number: int, only: PlainChunk | None = None) -> Iterator[Chunk]:
+    """The chunks of a segment, or of it only the bytes of one that was read before."""
     segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
-    offsets = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
+    start, end = (0, segment.size) if only is None else (only.position, only.end)
+    lowest, until = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
+    if only is not None:
+        lowest = int(only.stretch.sums["first_offset"][0])
     with contextlib.closing(f):
         chunks = read_segment(
-            f, segment.size, file=segment.name, limits=task.limits, records=task.records, offsets=offsets,
+            f, end, file=segment.name, start=start, limits=task.limits, records=task.records, offsets=(lowest, until),
             held=task.copy.topic in PACKED, raw=task.has_internal_rows and task.copy.topic not in PACKED,
         )  # fmt: skip
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.
@@ -91,41 +101,83 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int) -> Iterator[Chunk]:
         yield from before(chunks, behind[0].base_offset) if remote else chunks
 
 
-class PackedChunk(NamedTuple):
-    """A chunk that another process read: :func:`packed`, and its batches as a stretch where they are plain."""
+class PlainChunk(NamedTuple):
+    """A chunk that another process read, as the stretch that it is: bytes [``position``, ``end``) of its segment."""
 
-    stretch: Stretch | None
-    data: bytes
+    stretch: Stretch
+    position: int
+    end: int
 
-    def chunk(self) -> Chunk:
-        """The chunk itself."""
-        return unpacked(self.data)
+
+Part = Chunk | PlainChunk | SegmentOutcome  # of a segment
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
     """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
-    task = part.task
-    headers_wanted = task.records or bool(task.policies)
-    for number, item in enumerate(read_checked(task, part.number)):
-        if isinstance(item, Chunk):
-            _forget_checksums(as_records(item.rows))
-        row = packed_row(item, summed=not headers_wanted)
+    plain_from = _plain_from(part.task)
+    for number, item in enumerate(read_checked(part.task, part.number)):
+        row = packed_row(item, plain_from)
         for copy, segment in ((part.copy, part.number), *part.also):
             yield copy, segment, number, row
 
 
-def packed_row(item: Chunk | SegmentOutcome, *, summed: bool) -> bytes:
-    """What is in a segment on its way to who replays it; ``summed``: whether a plain stretch is of use there."""
+def _plain_from(task: CopyTask) -> int:
+    """Plain chunks travel as stretches from this offset on; beyond all offsets where each of their batches is asked
+    for."""
+    bounds = bounds_of(task)
+    each = task.records or task.policies or task.has_internal_rows or not may_be_plain(bounds)
+    return FAR if each else bounds.log_start
+
+
+def packed_row(item: Chunk | SegmentOutcome, plain_from: int) -> bytes:
+    """What is in a segment on its way to who replays it."""
     if isinstance(item, SegmentOutcome):
         return pickle.dumps(item, 5)
-    plain = summed and not item.errors and not item.body_errors
-    return pickle.dumps(PackedChunk(summed_up(item.rows) if plain else None, packed(item)), 5)
+    if (plain := _plain(item, plain_from)) is not None:
+        return pickle.dumps(plain, 5)
+    _forget_checksums(as_records(item.rows))
+    return pickle.dumps(packed(item), 5)
 
 
-def unpacked_row(data: bytes | pa.Buffer) -> PackedChunk | SegmentOutcome:
+def unpacked_row(data: bytes | pa.Buffer) -> Part:
     """What was given to :func:`packed_row`, which nobody but this program does: it is a pickle."""
-    row: PackedChunk | SegmentOutcome = pickle.loads(data)
-    return row
+    row: bytes | PlainChunk | SegmentOutcome = pickle.loads(data)
+    return unpacked(row) if isinstance(row, bytes) else row
+
+
+def _plain(chunk: Chunk, plain_from: int) -> PlainChunk | None:
+    """A chunk of small batches as a stretch; None where its rows have to travel."""
+    rows = chunk.rows
+    if not len(rows) or chunk.errors or chunk.body_errors or rows[0, walking.BASE_OFFSET] < plain_from:
+        return None
+    position = int(rows[0, walking.POSITION])
+    stretch = summed_up(rows) if chunk.end - position <= SMALL_BYTES * len(rows) else None
+    return None if stretch is None else PlainChunk(stretch, position, chunk.end)
+
+
+def read_plain_again(task: CopyTask, number: int, plain: PlainChunk) -> Chunk:
+    """The batches of a chunk that came as a stretch, from the file.
+
+    Where it is gone, or has other batches there now, these bytes could not be read: an error in place of all of them.
+    """
+    segment, sums = task.copy.segments[number], plain.stretch.sums[0]
+    f = open_file(segment.place or task.place, segment.name)
+    if not isinstance(f, DecodeError):
+        chunk, *more = _chunks(f, task, number, plain)
+        if not more and _plain_again(chunk, plain):
+            return chunk
+        f = DecodeError(segment.name, plain.position, 0, "unreadable", "the file was changed while it was being read")
+    error = f._replace(
+        file=segment.name, position=plain.position, length=plain.end - plain.position,
+        first_offset=int(sums["first_offset"]), last_offset=int(sums["last_offset"]),
+    )  # fmt: skip
+    return Chunk(walking.walk_rows(0), [error], [], None, None, plain.end)
+
+
+def _plain_again(chunk: Chunk, plain: PlainChunk) -> bool:
+    """Whether a chunk is the one that was summed up."""
+    found = _plain(chunk, 0)
+    return found is not None and pickle.dumps(found, 5) == pickle.dumps(plain, 5)
 
 
 def packed(chunk: Chunk) -> bytes:

@@ -39,7 +39,7 @@ from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
-from auditor.replay.chunks import PackedChunk, read_checked
+from auditor.replay.chunks import Part, read_checked, read_plain_again
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
@@ -53,9 +53,6 @@ from auditor.replay.snapshot_chain import Stored
 def read_copy(task: CopyTask) -> CopyFacts:
     """Reads, checks and replays one copy."""
     return CopyReader(task).run()
-
-
-Part = Chunk | PackedChunk | SegmentOutcome  # of a segment
 
 
 class Listener(Protocol):
@@ -241,13 +238,13 @@ class CopyReader:
             elif isinstance(part, Chunk):
                 self._chunk(segment, part)
             elif not self._takes(part.stretch):
-                self._chunk(segment, part.chunk())
+                self._chunk(segment, read_plain_again(self.task, number, part))
         self._txn_index(number, segment)
 
-    def _takes(self, stretch: Stretch | None) -> bool:
+    def _takes(self, stretch: Stretch) -> bool:
         """Takes the batches of a chunk all at once; False where nobody may: somebody looks at each."""
         each = len(self.listeners) > 1 or self.internal is not None
-        if stretch is None or each or not self.audit.take_stretch(stretch):
+        if each or not self.audit.take_stretch(stretch):
             return False
         self.bytes["bytes_decoded"] += int(stretch.sums["bytes"][0])
         return True

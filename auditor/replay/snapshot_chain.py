@@ -130,13 +130,18 @@ class Chain:
         """
         if not self.undated or not len(batches):
             return
-        for link in (each for each in self.undated if each.next_time < 0):
-            link.next_time = int(batches["max_timestamp"][0])
+        self.goes_on(int(batches["max_timestamp"][0]))
         time = int(first_broker_time(batches, broker_times))
         if time >= 0:
             for link in self.undated:
                 link.time = time
             self.undated.clear()
+
+    def goes_on(self, time: int) -> None:
+        """The batch behind the snapshots compared so far has this time, whoever wrote it, ms."""
+        for link in self.undated:
+            if link.next_time < 0:
+                link.next_time = time
 
     def _see_who_went_on(self, replay: Replay) -> None:
         """Notes which producers that a snapshot lacked have written on since, in the epoch that they had."""

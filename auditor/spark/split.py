@@ -1,8 +1,8 @@
 """Copies that are far larger than the others: their segments are read by many tasks, and replayed by one task a copy.
 
 Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
-replay needs the headers alone, in order. Between them lies an exchange of packed headers
-(:mod:`auditor.replay.chunks`).
+replay needs the headers alone, in order, and of most not even those. Between them lies an exchange of sums and packed
+headers (:mod:`auditor.replay.chunks`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from auditor.connectors import gate
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.plan import segment_tasks, spread
-from auditor.replay.chunks import PackedChunk, PackedRow, SegmentTask, read_packed, unpacked_row
+from auditor.replay.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
 from auditor.replay.copy_reader import CopyReader, read_copy
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.segment_checks import SegmentOutcome
@@ -81,15 +81,15 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
             yield copies[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
 
 
-def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[PackedChunk | SegmentOutcome]]:
+def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[Part]]:
     """What :class:`CopyReader` asks for what is in its segments, from rows that come in the order of the log."""
     segments = itertools.groupby(rows, itemgetter(1))
 
-    def parts(number: int) -> Iterator[PackedChunk | SegmentOutcome]:
+    def parts(number: int) -> Iterator[Part]:
         found, mine = next(segments)
         if found != number:
             raise RuntimeError(f"segment {number} of a replica did not arrive, but {found} did")
-        part: PackedChunk | SegmentOutcome | None = None
+        part: Part | None = None
         for row in mine:
             part = unpacked_row(row[3])
             yield part

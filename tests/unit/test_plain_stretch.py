@@ -10,17 +10,21 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.batch import rows_of
+from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
 from auditor.model import producers as model
+from auditor.replay import audit_replay
 from auditor.replay.copy_reader import CopyReader
-from auditor.replay.plain_stretch import MIN_PRODUCERS, TAIL, summed_up
+from auditor.replay.plain_stretch import MIN_PRODUCERS, TAIL, Stretch, summed_up, take_stretch
+from auditor.replay.snapshot_chain import Stored
 from auditor.replay.state import Replay
 from tests.made import APPEND_TIME, batches, data
 from tests.unit.batch_histories import LAST, History, facts_of, history
 from tests.whole.test_split import same
 
 NOW = 1_700_000_000_000
+BORN_ALWAYS = ["zero_epoch", "epoch_window_count"]  # others mean nothing at first
 
 
 class Stretches:
@@ -36,12 +40,12 @@ class Stretches:
         stretch = summed_up(rows) if self.summed else None
         if stretch is None:
             self.counts["no stretch"] += 1
-            reader.replay_batches(rows)
+            reader.audit.take_each(rows)
         elif reader.audit.take_stretch(stretch):
             self.counts["taken"] += 1
         else:
             self.counts["refused"] += 1
-            reader.replay_batches(rows)
+            reader.audit.take_each(rows)
         self.states.append(state(reader.audit.replay))
 
 
@@ -56,7 +60,8 @@ def state(replay: Replay) -> Any:
     ]
     return (
         progress.tolist(), [getattr(p, name)[:used].tolist() for name in kept], rings, replay.live[:used].tolist(),
-        replay.runs[: progress["runs"]].tolist(),
+        replay.runs[: progress["runs"]].tolist(), replay.below[: progress["below"]].tolist(),
+        replay.born[BORN_ALWAYS][:used].tolist(),
     )  # fmt: skip
 
 
@@ -192,6 +197,55 @@ def test_stretches_that_the_checkpoint_of_leader_epochs_contradicts_are_refused(
         facts, counts = compared(History(plain(600)), chunk)
         assert (facts.events["kind"] == Kind.LEADER_EPOCH_CHECKPOINT).sum() == 100
         assert counts["refused"] >= 10
+
+
+def snapshot(offset: int) -> Stored:
+    """What a broker writes at a multiple of 3 in a log of :func:`plain`."""
+    values = (1, 0, offset - 1, offset - 1, 2, NOW + 1000 * (offset // 3 - 1), -1, -1)
+    columns = dict(zip(ENTRY, values, strict=True))
+    entries = ProducerEntries(*(np.array([columns[n]], ENTRY[n]) for n in ProducerEntries._fields))
+    return Stored(f"{offset:020d}.snapshot", offset, entries, True)
+
+
+ENTRY = {
+    "producer_id": "i8", "producer_epoch": "i2", "last_sequence": "i4", "last_offset": "i8", "offset_delta": "i4",
+    "last_timestamp": "i8", "coordinator_epoch": "i4", "current_txn_first_offset": "i8",
+}  # fmt: skip
+
+
+def test_a_snapshot_before_a_stretch_is_compared_and_dated_one_within_it_asks_for_each_batch() -> None:
+    """A broker writes one where a segment begins."""
+    made = History(plain(200), [snapshot(3 * 50), snapshot(3 * 75)])
+    facts, counts = compared(made, 10, checkpoint=False)
+    assert counts == {"no stretch": 1, "refused": 1, "taken": 18}
+    assert [(link.offset, link.comparable, link.differences) for link in facts.snapshots] == [
+        (150, True, []), (225, True, []),
+    ]  # fmt: skip
+    assert [(link.next_time, link.time) for link in facts.snapshots] == [
+        (NOW + 50_000, -1), (NOW + 75_000, -1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_replay_itself_takes_stretches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = history(seed, 400, 2, 0.01, transactional=0)
+    each = facts_of(made, replay=lambda reader, rows: reader.audit.take_each(rows), chunk=5)
+    monkeypatch.setattr(audit_replay, "ENOUGH", 1)
+    assert same(facts_of(made, chunk=5), each)
+
+
+@pytest.mark.parametrize(("enough", "taken"), [(10, 19), (11, 0)])
+def test_few_batches_are_replayed_one_by_one(enough: int, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    took: list[bool] = []
+
+    def take(replay: Replay, stretch: Stretch) -> bool:
+        took.append(bool(take_stretch(replay, stretch)))
+        return took[-1]
+
+    monkeypatch.setattr(audit_replay, "ENOUGH", enough)
+    monkeypatch.setattr(audit_replay, "take_stretch", take)
+    assert facts_of(History(plain(200)), chunk=10).sums["batches"] == 200
+    assert took == [True] * taken
 
 
 def test_no_rows_are_no_stretch() -> None:
