@@ -274,7 +274,7 @@ class _Job:
     def refuse(self, tasks: Sequence[int], opened: Opened, ending: str) -> None:
         """Refuses the file that was open at a death, or all of its task where that did not help; the tasks come again.
 
-        What is known of another task is from before: this one died of itself.
+        A note of none of them is from before: then the worker died before it began the first.
         """
         self.todo.extendleft(reversed(tasks))
         task, file = opened if opened[0] in tasks else (tasks[0], ALL)
