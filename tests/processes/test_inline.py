@@ -70,13 +70,15 @@ def test_a_file_that_kills_is_named_and_all_else_is_audited(how: str, ending: st
     assert [line for line in lines(tmp_path / "out") if json.loads(line)["topic"] != log["topic"]] == others
 
 
-def test_neither_spark_nor_a_compiler_is_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["demo", "what-if"])
+def test_neither_spark_nor_a_compiler_is_loaded(command: str, tmp_path: Path) -> None:
     call = (
         "import sys; from auditor.cli import main; status = main(sys.argv[1:]);"
         "loaded = {name.split('.')[0] for name in sys.modules};"
         "print(sorted(loaded & {'pyspark', 'py4j', 'pandas', 'kafka', 'numba'}), status)"
     )
-    words = ["demo", "--master", "inline[1]", "--out", str(tmp_path / "out"), "--quiet"]
+    paths = [str(corpora.unpack(NAME))] if command == "what-if" else []
+    words = [command, *paths, "--master", "inline[1]", "--out", str(tmp_path / "out"), "--quiet"]
     ran = subprocess.run(
         [sys.executable, "-c", call, *words], capture_output=True, text=True, env=ENV,
         check=True, cwd=tmp_path,
