@@ -21,7 +21,7 @@ from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
 from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 from auditor.spark.retries import died_before, read_each
-from auditor.spark.session import interpreted
+from auditor.spark.session import tuned
 from auditor.spark.split import read_parts, replay_parts
 from auditor.spark.streams import LOG, Row, array, by_log, in_batches, logs
 
@@ -122,6 +122,6 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
 
 def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
     """Runs the judge step over every log and brings its rows to the driver."""
-    with interpreted(facts.sparkSession):
+    with tuned(facts.sparkSession):
         rows = judged(facts, clusters, judge).toArrow()
     yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))

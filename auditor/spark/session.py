@@ -118,12 +118,12 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
 
 
 @contextlib.contextmanager
-def interpreted(session: SparkSession) -> Iterator[None]:
-    """Around a query of few rows: Spark interprets its plan, where it would write Java for it and compile that, for
-    half a second. What Python works in it is as quick."""
-    before = {key: str(session.conf.get(key)) for key in INTERPRETED}
+def tuned(session: SparkSession) -> Iterator[None]:
+    """Around a query whose few rows take Python long: Spark interprets its plan, where it would write Java for it and
+    compile that for half a second, and shares out rows that it would have taken for one task's."""
+    before = {key: str(session.conf.get(key)) for key in TUNED}
     try:
-        for key, value in INTERPRETED.items():
+        for key, value in TUNED.items():
             session.conf.set(key, value)
         yield
     finally:
@@ -147,7 +147,11 @@ NEEDED = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+TUNED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "64k",
+}
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

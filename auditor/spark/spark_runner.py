@@ -17,7 +17,7 @@ from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
 from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.rules.view import Cluster
 from auditor.spark.progress import watched
-from auditor.spark.session import interpreted
+from auditor.spark.session import tuned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class SparkCopies(Copies):
 
     def briefs(self) -> list[Brief]:
         """The briefs of all copies. Runs the first job, whose tasks have about as many bytes each."""
-        with watched(self.frame.sparkSession, self.progress), interpreted(self.frame.sparkSession):
+        with watched(self.frame.sparkSession, self.progress), tuned(self.frame.sparkSession):
             return briefs_of(self.frame.select("brief").toArrow().column("brief").to_pylist())
 
     def rows(self) -> list[KeptFacts]:

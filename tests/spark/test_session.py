@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from auditor import register
 from auditor.connectors.sources import _KNOWING, NO_PACKAGE
-from auditor.spark.session import DAEMON, INTERPRETED, interpreted
+from auditor.spark.session import DAEMON, TUNED, tuned
 from tests import corpora
 
 NAME = "hanging-36"
@@ -49,11 +49,11 @@ def test_workers_have_what_an_audit_needs_before_their_first_task(spark: SparkSe
 
 
 def test_a_query_is_interpreted_and_the_next_compiled_again(spark: SparkSession) -> None:
-    before = {key: spark.conf.get(key) for key in INTERPRETED}
-    with interpreted(spark):
-        assert {key: spark.conf.get(key) for key in INTERPRETED} == INTERPRETED
+    before = {key: spark.conf.get(key) for key in TUNED}
+    with tuned(spark):
+        assert {key: spark.conf.get(key) for key in TUNED} == TUNED
         assert "*(1)" not in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
-    assert {key: spark.conf.get(key) for key in INTERPRETED} == before
+    assert {key: spark.conf.get(key) for key in TUNED} == before
     assert "*(1)" in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
 
 
