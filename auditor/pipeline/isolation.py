@@ -274,9 +274,13 @@ class _Job:
     def refuse(self, tasks: Sequence[int], opened: Opened, ending: str) -> None:
         """Refuses the file that was open at a death, or all of its task where that did not help; the tasks come again.
 
-        A note of none of them is from before: then the worker died before it began the first.
+        A note of none of them is from before the first or behind the last: of several, each then comes by itself.
         """
         self.todo.extendleft(reversed(tasks))
+        if opened[0] not in tasks and len(tasks) > 1:
+            for number in tasks:
+                self.of_task.setdefault(number, {})
+            return
         task, file = opened if opened[0] in tasks else (tasks[0], ALL)
         mine = self.of_task.setdefault(task, {})
         if ALL in mine:
@@ -399,8 +403,10 @@ def _serve(line: _Line, note: _Note) -> None:
             else:
                 line.say(("raised", (repr(error), traceback.format_exc())))
         else:
-            note.write(-1, ALL)
+            if len(results) > 1:  # handing back kills too, where memory is used up: none of them is to blame yet
+                note.write(-1, ALL)
             line.say(("done", results))
+        note.write(-1, ALL)
 
 
 class _Opened:

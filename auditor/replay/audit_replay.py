@@ -106,7 +106,7 @@ class AuditReplay:
         sums = stretch.sums[0]
         first_offset, first_time = int(sums["first_offset"]), int(sums["first_time"])
         self.chain.goes_on(first_time)
-        while self.chain.next_offset() <= first_offset:
+        while self.chain.waiting and self.chain.next_offset() <= first_offset:
             self._compare()
             self.chain.goes_on(first_time)
         if self.chain.next_offset() <= int(sums["last_offset"]):

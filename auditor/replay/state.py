@@ -144,7 +144,7 @@ SLOTS = 256
 FOUND_AT_ONCE = 64  # producers that are looked up before their batches are replayed
 
 
-MOST_SPARE_BYTES = 8 << 20
+MOST_SPARE_BYTES = 1 << 20  # new ones take less; a point to go on from has all of their rows
 _spare: list[Replay] = []  # one at most
 
 
@@ -183,8 +183,8 @@ def _first_replay() -> Replay:
         born=np.empty(capacity, BORN),
         marked=np.empty(256, MARKED),
         below=np.empty(256, BELOW),
-        transactions=np.empty(TRANSACTIONS_AT_ONCE, TRANSACTION),
-        open=np.empty(SLOTS, TRANSACTION),
+        transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
+        open=np.zeros(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
         found=np.empty(FOUND_AT_ONCE, np.int32),

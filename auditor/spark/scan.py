@@ -23,7 +23,7 @@ from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
 from auditor.spark.retries import died_before, read_each
 from auditor.spark.session import tuned
 from auditor.spark.split import read_parts, replay_parts
-from auditor.spark.streams import LOG, Row, array, by_log, in_batches, logs
+from auditor.spark.streams import LOG, Row, by_log, in_batches, logs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +97,7 @@ def _read_in_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> Da
 def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
     """Facts that the driver has, on Spark."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(FACTS_ARROW)
-    arrays = [array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=FACTS_ARROW), schema=FACTS)
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +105,7 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
             require_java()
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     ours = {} if submitted else SETTINGS | {"spark.driver.extraJavaOptions": jvm.options(find_java())}
-    if not submitted and LOCAL.match(master or "") and os.environ["PYSPARK_PYTHON"] == sys.executable:
+    if not submitted and LOCAL.fullmatch(master or "") and os.environ["PYSPARK_PYTHON"] == sys.executable:
         ours[DAEMON] = "auditor.spark.worker_daemon"
     if not submitted and DRIVER_MEMORY not in os.environ:
         ours |= {"spark.driver.memory": f"{heap_bytes(machine_bytes(), input_bytes) >> 20}m"}
@@ -120,14 +121,33 @@ def start(master: str | None, conf: dict[str, str] | None = None, input_bytes: i
 @contextlib.contextmanager
 def tuned(session: SparkSession) -> Iterator[None]:
     """Around a query whose few rows take Python long: Spark interprets its plan, where it would write Java for it and
-    compile that for half a second, and shares out rows that it would have taken for one task's."""
-    before = {key: str(session.conf.get(key)) for key in TUNED}
+    compile that for half a second, and shares out rows that it would have taken for one task's.
+
+    Several threads may be in such queries of one session: the last one leaves it as the first one found it.
+    """
+    with _tuning:
+        inside, before = _tuned.setdefault(session, (0, {}))
+        if not inside:
+            before = {key: session.conf.get(key, None) for key in TUNED if session.conf.isModifiable(key)}
+            for key in before:
+                session.conf.set(key, TUNED[key])
+        _tuned[session] = (inside + 1, before)
     try:
-        for key, value in TUNED.items():
-            session.conf.set(key, value)
         yield
     finally:
-        for key, value in before.items():
+        with _tuning:
+            inside, before = _tuned.pop(session)
+            if inside > 1:
+                _tuned[session] = (inside - 1, before)
+            else:
+                _restore(session, before)
+
+
+def _restore(session: SparkSession, before: dict[str, str | None]) -> None:
+    for key, value in before.items():
+        if value is None:
+            session.conf.unset(key)
+        else:
             session.conf.set(key, value)
 
 
@@ -152,6 +172,8 @@ TUNED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "64k",
 }
+_tuning = threading.Lock()
+_tuned: dict[SparkSession, tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

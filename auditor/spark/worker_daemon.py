@@ -20,17 +20,18 @@ def load() -> None:
     """Loads :data:`LOADED`. What cannot be loaded here is an error of the worker that needs it."""
     before = os.environ.get(ONE_THREAD)
     os.environ[ONE_THREAD] = "1"
-    try:
-        for name in LOADED:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    finally:
-        if before is None:
-            del os.environ[ONE_THREAD]
-        else:
-            os.environ[ONE_THREAD] = before
+    for name in LOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    if before is None:
+        del os.environ[ONE_THREAD]
+    else:
+        os.environ[ONE_THREAD] = before
 
 
 if __name__ == "__main__":
     load()
+    os.register_at_fork(
+        after_in_child=importlib.import_module("numpy").random.seed
+    )  # or all workers would draw the same numbers
     daemon.manager()

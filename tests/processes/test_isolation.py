@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.connectors import gate
+from auditor.connectors.gate import PATIENCE_S
 from auditor.connectors.inventory import discover
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline import plan
@@ -99,7 +103,7 @@ def test_a_full_disk_is_no_files_doing() -> None:
         list(read_apart(["/dev/full"], fill))
 
 
-@pytest.mark.parametrize("how", ["segfault", "raise"])
+@pytest.mark.parametrize("how", ["segfault", "raise", "hang"])
 def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_out(how: str, tmp_path: Path) -> None:
     """Tasks before and behind it are done again, and nothing is lost or there twice."""
     (sound,) = [task for task in tasks() if len(task.copy.files()) > 2][:1]
@@ -115,7 +119,8 @@ def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_
     heard: list[tuple[int, str]] = []
     with Pool(2) as pool:
         sizes = [1000] * len(many)
-        found = list(pool.map(many, read_task, sizes=sizes, opens=lambda *opened: heard.append(opened)))
+        hears = {"opens": lambda *opened: heard.append(opened), "patience_s": 2 if how == "hang" else PATIENCE_S}
+        found = list(pool.map(many, read_task, sizes=sizes, **hears))  # type: ignore[arg-type]
     assert sorted(number for number, _ in found) == list(range(len(many)))
     whole = shown(read_task(sound)[0])
     for number, (facts,) in found:
@@ -127,6 +132,33 @@ def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_
         else:
             assert {segment.name for segment in sound.copy.segments} <= named
     assert {number for number, _ in heard} <= set(range(len(many)))
+
+
+class KillsOnItsWay:
+    """A result that ends, once, the process that hands it back, as where memory is used up."""
+
+    def __init__(self, number: int, once: Path | None) -> None:
+        self.number, self.once = number, once
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.once is not None and not self.once.exists():
+            self.once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (int, (self.number,))
+
+
+def open_three(task: tuple[int, Path | None]) -> KillsOnItsWay:
+    refused = sum(bool(gate.closed(f"/disk/{task[0]}/{k}.log")) for k in range(3))
+    return KillsOnItsWay(refused, task[1])
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_who_dies_handing_results_back_takes_no_whole_replica_along(together: bool, tmp_path: Path) -> None:
+    many = [(number, tmp_path / "once" if number == 3 else None) for number in range(40)]
+    with Pool(1) as pool:
+        found = dict(pool.map(many, open_three, sizes=[10] * len(many) if together else None))
+    assert (tmp_path / "once").exists()
+    assert {number: refused for number, refused in found.items() if refused} == ({} if together else {3: 1})
 
 
 def test_few_or_large_tasks_are_handed_out_one_by_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -48,12 +49,29 @@ def test_workers_have_what_an_audit_needs_before_their_first_task(spark: SparkSe
     assert {row.loaded for row in spark.range(3).mapInArrow(ask, "loaded string").collect()} == {"True"}
 
 
+def test_workers_draw_different_numbers(spark: SparkSession) -> None:
+    def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
+
+        time.sleep(0.5)  # so that both workers take part
+        for _ in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([np.random.random()])], names=["drawn"])
+
+    rows = spark.range(0, 2, 1, 2).mapInArrow(draw, "drawn double").collect()
+    assert len({row.drawn for row in rows}) == 2
+
+
 def test_a_query_is_interpreted_and_the_next_compiled_again(spark: SparkSession) -> None:
-    before = {key: spark.conf.get(key) for key in TUNED}
-    with tuned(spark):
+    spark.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
+    before = {key: spark.conf.get(key, None) for key in TUNED}
+    first, second = tuned(spark), tuned(spark)  # of two threads
+    first.__enter__()
+    with second:
+        first.__exit__(None, None, None)
         assert {key: spark.conf.get(key) for key in TUNED} == TUNED
         assert "*(1)" not in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
-    assert {key: spark.conf.get(key) for key in TUNED} == before
+    assert {key: spark.conf.get(key, None) for key in TUNED} == before
+    spark.conf.unset("spark.sql.codegen.factoryMode")
     assert "*(1)" in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
 
 

@@ -103,6 +103,16 @@ def test_a_log_of_one_producer_is_stretches_but_for_its_first_chunk() -> None:
     assert (facts.log_end, facts.sums["cached_batches"], len(facts.events)) == (600, TAIL, 0)
 
 
+@pytest.mark.parametrize("base", [1 << 62, (1 << 62) - 300, 1 << 61])
+def test_offsets_that_no_broker_reaches(base: int) -> None:
+    """Where no snapshot waits, none is ever reached."""
+    rows = [
+        row | {"base_offset": base + row["base_offset"], "last_offset": base + row["last_offset"]} for row in plain(200)
+    ]
+    facts, _ = compared(History(rows), 10)
+    assert (facts.sums["batches"], facts.log_end) == (200, base + 600)
+
+
 ODD = {
     "another leader epoch": {"partition_leader_epoch": 1}, "an epoch before": {"producer_epoch": -1},
     "a gap": {"base_sequence": 77}, "sequence 0": {"base_sequence": 0},
