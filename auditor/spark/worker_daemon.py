@@ -31,7 +31,6 @@ def load() -> None:
 
 if __name__ == "__main__":
     load()
-    os.register_at_fork(
-        after_in_child=importlib.import_module("numpy").random.seed
-    )  # or all workers would draw the same numbers
+    # Or all workers would draw the same random numbers.
+    os.register_at_fork(after_in_child=importlib.import_module("numpy").random.seed)
     daemon.manager()

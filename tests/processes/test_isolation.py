@@ -108,9 +108,10 @@ def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_
     """Tasks before and behind it are done again, and nothing is lost or there twice."""
     (sound,) = [task for task in tasks() if len(task.copy.files()) > 2][:1]
     many = [sound] * 300
-    victims = (0, 100, 101, 299)
+    victims = (100,) if how == "hang" else (0, 100, 101, 299)
     files = dict.fromkeys(victims, sound.copy.segments[0].name)
-    files[101] = ""  # all of its files
+    if 101 in files:
+        files[101] = ""  # all of its files
     folder = tmp_path / "copy"
     shutil.copytree(sound.place.path, folder)  # or what kills one would be refused to all of the same path
     own = replace(sound, place=sound.place._replace(path=str(folder)))
@@ -119,7 +120,7 @@ def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_
     heard: list[tuple[int, str]] = []
     with Pool(2) as pool:
         sizes = [1000] * len(many)
-        hears = {"opens": lambda *opened: heard.append(opened), "patience_s": 2 if how == "hang" else PATIENCE_S}
+        hears = {"opens": lambda *opened: heard.append(opened), "patience_s": 15 if how == "hang" else PATIENCE_S}
         found = list(pool.map(many, read_task, sizes=sizes, **hears))  # type: ignore[arg-type]
     assert sorted(number for number, _ in found) == list(range(len(many)))
     whole = shown(read_task(sound)[0])
