@@ -30,7 +30,8 @@ class Anonymous(threading.Thread):
         if pid == self.pid:
             return "driver"
         try:
-            return "JVM" if Path(f"/proc/{pid}/comm").read_text().startswith("java") else "worker"
+            # Not by its name: what the JVM is about to start has the name of a thread, and the JVM's memory.
+            return "JVM" if Path(f"/proc/{pid}/exe").readlink().name == "java" else "worker"
         except OSError:
             return "worker"
 
