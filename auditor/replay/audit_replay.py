@@ -60,8 +60,12 @@ class AuditReplay:
         """A segment comes; ``after`` is the next one's base offset, -1 for none."""
         progress = self.replay.progress
         progress["segment"], progress["segment_base_offset"] = number, base_offset
-        progress["next_segment_base_offset"] = after
+        self.segment_ends(after)
         progress["segment_time"] = progress["segment_any_time"] = -1
+
+    def segment_ends(self, after: int) -> None:
+        """The segment being read has this one behind it by now, by its base offset, -1 for none."""
+        self.replay.progress["next_segment_base_offset"] = after
 
     def end_segment(self, after: int) -> None:
         """Notes the newest time of the segment."""

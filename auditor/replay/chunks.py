@@ -33,7 +33,8 @@ from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import bounds_of, intact_from, log_start_of
 from auditor.replay.copy_task import FAR, CopyTask
 from auditor.replay.plain_stretch import Stretch, may_be_plain, summed_up
-from auditor.replay.segment_checks import SegmentOutcome, checked
+from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, checked
+from auditor.replay.segment_point import SegmentPoint
 
 SMALL_BYTES = 4096  # of a batch; to read larger ones again takes far longer than to pack their headers
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the row in it, and what unpacked_row() takes
@@ -72,28 +73,47 @@ def shared_key(task: CopyTask, number: int) -> Hashable | None:
     return segment.place, segment.name, segment.index, segment.timeindex, until, judged, *wanted
 
 
-def read_chunks(task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
+class Span(NamedTuple):
+    """The part of a segment to read, bytes [``start``, ``end``), -1 for all that follows. ``lowest``: that the batch at
+    ``start`` may have as its offset; ``pause`` as of :func:`auditor.connectors.codec.segment.read_segment`."""
+
+    start: int = 0
+    end: int = -1
+    lowest: int = -1
+    pause: int = -1
+
+
+WHOLE = Span()
+
+
+def read_chunks(task: CopyTask, number: int, span: Span = WHOLE) -> Iterator[Chunk] | DecodeError:
     """The chunks of a copy's segment, of which there is at least one, or why its file could not be opened."""
     segment = task.copy.segments[number]
     f = open_file(segment.place or task.place, segment.name)
-    return f if isinstance(f, DecodeError) else _chunks(f, task, number)
+    return f if isinstance(f, DecodeError) else _chunks(f, task, number, span)
 
 
-def read_checked(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome]:
+def read_checked(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
     """What is in a copy's segment: its chunks, and what it comes to by itself."""
-    return checked(task, number, read_chunks(task, number), read_file)
+    checks = SegmentChecks(task, number, read_file)
+    return checked(checks, read_chunks(task, number, Span(pause=checks.pause)))
 
 
-def _chunks(f: BinaryFile, task: CopyTask, number: int, only: PlainChunk | None = None) -> Iterator[Chunk]:
-    """The chunks of a segment, or of it only the bytes of one that was read before."""
+def read_behind(
+    task: CopyTask, checks: SegmentChecks, point: SegmentPoint
+) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
+    """The same of what lies behind a point, by checks that go on from there."""
+    span = Span(point.position, lowest=point.next_offset, pause=checks.pause)
+    return checked(checks, read_chunks(task, checks.number, span))
+
+
+def _chunks(f: BinaryFile, task: CopyTask, number: int, span: Span) -> Iterator[Chunk]:
     segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
-    start, end = (0, segment.size) if only is None else (only.position, only.end)
     lowest, until = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
-    if only is not None:
-        lowest = int(only.stretch.sums["first_offset"][0])
     with contextlib.closing(f):
         chunks = read_segment(
-            f, end, file=segment.name, start=start, limits=task.limits, records=task.records, offsets=(lowest, until),
+            f, segment.size if span.end < 0 else span.end, file=segment.name, start=span.start, pause=span.pause,
+            limits=task.limits, records=task.records, offsets=(lowest if span.lowest < 0 else span.lowest, until),
             held=task.copy.topic in PACKED, raw=task.has_internal_rows and task.copy.topic not in PACKED,
         )  # fmt: skip
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.
@@ -109,7 +129,7 @@ class PlainChunk(NamedTuple):
     end: int
 
 
-Part = Chunk | PlainChunk | SegmentOutcome  # of a segment
+Part = Chunk | PlainChunk | SegmentPoint | SegmentOutcome  # of a segment
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
@@ -129,9 +149,9 @@ def _plain_from(task: CopyTask) -> int:
     return FAR if each else bounds.log_start
 
 
-def packed_row(item: Chunk | SegmentOutcome, plain_from: int) -> bytes:
+def packed_row(item: Chunk | SegmentPoint | SegmentOutcome, plain_from: int) -> bytes:
     """What is in a segment on its way to who replays it."""
-    if isinstance(item, SegmentOutcome):
+    if not isinstance(item, Chunk):
         return pickle.dumps(item, 5)
     if (plain := _plain(item, plain_from)) is not None:
         return pickle.dumps(plain, 5)
@@ -141,7 +161,7 @@ def packed_row(item: Chunk | SegmentOutcome, plain_from: int) -> bytes:
 
 def unpacked_row(data: bytes | pa.Buffer) -> Part:
     """What was given to :func:`packed_row`, which nobody but this program does: it is a pickle."""
-    row: bytes | PlainChunk | SegmentOutcome = pickle.loads(data)
+    row: bytes | PlainChunk | SegmentPoint | SegmentOutcome = pickle.loads(data)
     return unpacked(row) if isinstance(row, bytes) else row
 
 
@@ -163,7 +183,7 @@ def read_plain_again(task: CopyTask, number: int, plain: PlainChunk) -> Chunk:
     segment, sums = task.copy.segments[number], plain.stretch.sums[0]
     f = open_file(segment.place or task.place, segment.name)
     if not isinstance(f, DecodeError):
-        chunk, *more = _chunks(f, task, number, plain)
+        chunk, *more = _chunks(f, task, number, Span(plain.position, plain.end, int(sums["first_offset"])))
         if not more and _plain_again(chunk, plain):
             return chunk
         f = DecodeError(segment.name, plain.position, 0, "unreadable", "the file was changed while it was being read")

@@ -39,13 +39,14 @@ from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
-from auditor.replay.chunks import Part, read_checked, read_plain_again
+from auditor.replay.chunks import Part, read_behind, read_checked, read_plain_again
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
 from auditor.replay.plain_stretch import Stretch
 from auditor.replay.policy_replay import PolicyReplay
-from auditor.replay.segment_checks import SegmentOutcome, read_again
+from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, read_again
+from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 from auditor.replay.snapshot_chain import Stored
 
@@ -106,6 +107,7 @@ class CopyReader:
             self.facts.indexed_segments = indexed
             self.facts.abort_indexes = [k for k, s in enumerate(copy.segments) if s.txnindex]
         self.internal = reader_of(task, self.facts.log_start)
+        self.resumed: tuple[SegmentChecks, SegmentPoint] | None = None  # in the first segment to read
 
     def run(self) -> CopyFacts:
         """The whole copy."""
@@ -124,16 +126,26 @@ class CopyReader:
         return stored
 
     def resume(self) -> int:
-        """The first segment to read: those before it are as an earlier reading left them."""
-        return resume_point.resume(self)
+        """The first segment to read: those before it, and perhaps its own first batches, are as an earlier reading left
+        them."""
+        number, self.resumed = resume_point.resume(self)
+        return number
 
     def read_segment(self, number: int) -> None:
         """Reads the next segment, which is ``number``."""
         segments = self.task.copy.segments
         last = number + 1 == len(segments)
+        after = -1 if last else segments[number + 1].base_offset
+        resumed, self.resumed = self.resumed, None
+        if resumed is not None:
+            self.audit.segment_ends(after)
+            self.facts.resume_point = self.task.resume_point if last else b""
+            self._parts(number, read_behind(self.task, *resumed), after)
+            return
         if last:
             self.facts.resume_point = resume_point.leave(self, self.before)
-        self._segment(number, segments[number], -1 if last else segments[number + 1].base_offset)
+        self.begin_segment(number, segments[number].name, segments[number].base_offset, after)
+        self._parts(number, self.segments(number), after)
 
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
         """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
@@ -227,18 +239,22 @@ class CopyReader:
         self.files.account(len(data), errors)
         return Stored(file.name, file.offset, entries, not errors)
 
-    def _segment(self, number: int, segment: SegmentFile, after: int) -> None:
-        """Reads a segment. ``after``: where the next one begins."""
-        self.begin_segment(number, segment.name, segment.base_offset, after)
-        self.bytes["bytes_total"] += segment.size
+    def _parts(self, number: int, parts: Iterator[Part], after: int) -> None:
+        """Reads what there is of a segment. ``after``: where the next one begins."""
+        segment = self.task.copy.segments[number]
         before = len(self.facts.errors)
-        for part in self.segments(number):
-            if isinstance(part, SegmentOutcome):
+        for part in parts:
+            if isinstance(part, SegmentPoint):
+                if len(self.facts.errors) == before:
+                    inside = resume_point.leave(self, self.before, part)
+                    self.facts.resume_point = inside or self.facts.resume_point
+            elif isinstance(part, SegmentOutcome):
                 self._outcome(number, part, before, after)
             elif isinstance(part, Chunk):
                 self._chunk(segment, part)
             elif not self._takes(part.stretch):
                 self._chunk(segment, read_plain_again(self.task, number, part))
+        self.bytes["bytes_total"] += segment.size
         self._txn_index(number, segment)
 
     def _takes(self, stretch: Stretch) -> bool:

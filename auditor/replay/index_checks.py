@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,8 +19,9 @@ AT_A_TIME = 1 << 14  # events
 
 # How many entries have met their batch, how many their end, and the last offset of the batches that came (``seen``).
 PLACES = np.dtype([("met", "i8"), ("ended", "i8"), ("last_offset", "i8"), ("seen", "i8")])
-# How many entries have met their batch, the largest time so far, and the last offset of the batch that has it.
-TIMES = np.dtype([("met", "i8"), ("time", "i8"), ("last_offset", "i8")])
+# How many entries have met their batch, the largest time so far, the last offset of the last batch that has it and of
+# the first, and the last offset of all batches that came (``seen``).
+TIMES = np.dtype([("met", "i8"), ("time", "i8"), ("last_offset", "i8"), ("first_offset", "i8"), ("seen", "i8")])
 
 
 class Sorted(NamedTuple):
@@ -30,6 +32,8 @@ class Sorted(NamedTuple):
 
 
 def _sorted(values: np.ndarray) -> Sorted:
+    if not np.any(values[1:] < values[:-1]):
+        return Sorted(np.arange(len(values)), values)
     order = np.argsort(values, kind="stable")
     return Sorted(order, values[order])
 
@@ -89,9 +93,12 @@ def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> Non
             times.largest[offsets.order[state.met]] = state.time
             times.culprit[offsets.order[state.met]] = state.last_offset
             state.met += 1
+        if largest[number] > state.time:
+            state.first_offset = last
         if largest[number] >= state.time:
             state.time = largest[number]
             state.last_offset = last
+        state.seen = max(state.seen, last)
 
 
 class FaultyEntries(NamedTuple):
@@ -120,21 +127,61 @@ class FaultyEntries(NamedTuple):
             yield events
 
 
+class Settled(NamedTuple):
+    """The first entries of an index, all of them right whatever batches follow: how many, and a hash of them."""
+
+    entries: int
+    digest: bytes
+
+
+def _settled(count: int, *columns: np.ndarray) -> Settled:
+    found = hashlib.blake2b(digest_size=16)
+    for column in columns:
+        found.update(column[:count].tobytes())
+    return Settled(count, found.digest())
+
+
 class OffsetCheck:
-    """An offset index, to be compared with the batches of its segment. Memory: 70 bytes an entry.
+    """An offset index, to be compared with the batches of its segment from its entry number ``done`` on. Memory: 70
+    bytes an entry.
 
     An entry points at the start of a batch and carries the last offset of the append that began there, which may be a
     later batch's: the bound is the batch before the next entry's.
     """
 
-    def __init__(self, index: OffsetIndex) -> None:
-        self.index = index
+    def __init__(self, index: OffsetIndex, done: int = 0) -> None:
+        self.whole, self.done = index, done
+        self.index = index = index._replace(
+            position=index.position[done:], offset=index.offset[done:], log_position=index.log_position[done:]
+        )
         at = index.log_position
         until = np.append(at[1:], HIGHEST)[: len(at)]
         least, most = np.zeros((2, len(at)), np.int64)
         self.places = Places(
             at, _sorted(at), _sorted(until), np.zeros(len(at), np.bool_), least, most, state=np.zeros(1, PLACES)
         )
+
+    @classmethod
+    def going_on(cls, index: OffsetIndex, settled: Settled, position: int) -> OffsetCheck | None:
+        """The check of a grown index, to be given the batches from byte ``position`` on; None where these entries are
+        no longer settled there."""
+        if settled != _settled(settled.entries, index.offset, index.log_position):
+            return None
+        later = index.log_position[settled.entries :]
+        return None if np.any(later <= position) else cls(index, settled.entries - 1)
+
+    def last_below(self, size: int) -> int:
+        """The byte below ``size`` to which the last such entry points, -1 for none."""
+        below = np.flatnonzero(self.index.log_position < size)
+        return int(self.index.log_position[below[-1]]) if len(below) else -1
+
+    def settled(self, position: int) -> Settled | None:
+        """The entries up to that which points at byte ``position``, when all batches before it have come; None where
+        an entry is wrong so far."""
+        if len(self.faults(position).faults):
+            return None
+        count = self.done + int(np.count_nonzero(self.index.log_position <= position))
+        return _settled(count, self.whole.offset, self.whole.log_position)
 
     def take(self, rows: np.ndarray) -> None:
         """The next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
@@ -167,16 +214,55 @@ class OffsetCheck:
         )  # fmt: skip
 
 
-class TimeCheck:
-    """A time index, to be compared with the batches of its segment. Memory: 50 bytes an entry."""
+class SettledTimes(NamedTuple):
+    """The entries of a time index that have met the batch behind their offset, and what the batches so far came to."""
 
-    def __init__(self, index: TimeIndex) -> None:
-        self.index = index
+    right: Settled
+    state: np.ndarray  # TIMES, one row
+
+
+class TimeCheck:
+    """A time index, to be compared with the batches of its segment from its entry number ``done`` on. Memory: 50 bytes
+    an entry."""
+
+    def __init__(self, index: TimeIndex, done: int = 0) -> None:
+        self.whole, self.done = index, done
+        self.index = index = index._replace(
+            position=index.position[done:], timestamp=index.timestamp[done:], offset=index.offset[done:]
+        )
         count = len(index.timestamp)
         self.times = Times(
             _sorted(index.offset), np.full(count, -HIGHEST), np.full(count, -1, np.int64), np.zeros(1, TIMES)
         )
-        self.times.state[0] = (0, -HIGHEST, -1)
+        self.times.state[0] = (0, -HIGHEST, -1, -1, -1)
+
+    @classmethod
+    def going_on(cls, index: TimeIndex, settled: SettledTimes) -> TimeCheck | None:
+        """The check of a grown index, to be given the batches that follow; None where the entries are no longer
+        settled, or where a new one cannot be judged without the batches that came."""
+        count, state = settled.right.entries, settled.state[0]
+        if settled.right != _settled(count, index.timestamp, index.offset) or _turns_back(index, count):
+            return None
+        check = cls(index, count)
+        stamp, offset = check.index.timestamp, check.index.offset
+        late = offset < state["seen"]  # about batches that came: the largest time so far was not yet in the index
+        if np.any(stamp[late] < state["time"]):
+            return None
+        # The others meet what comes. Of these only whether it fits matters: nothing before them is larger.
+        fits = late & (stamp == state["time"]) & (offset >= state["first_offset"])
+        check.times.largest[fits] = state["time"]
+        check.times.state[0] = state
+        check.times.state["met"] = np.count_nonzero(late)
+        return check
+
+    def settled(self) -> SettledTimes | None:
+        """Where it stands; None where an entry is wrong so far."""
+        met = int(self.times.state["met"][0])
+        in_order = np.array_equal(self.times.offsets.order[:met], np.arange(met))
+        if not in_order or len(self.faults().faults):
+            return None
+        right = _settled(self.done + met, self.whole.timestamp, self.whole.offset)
+        return SettledTimes(right, self.times.state.copy())
 
     def take(self, rows: np.ndarray, largest: np.ndarray | None = None) -> None:
         """The next batches; ``largest``: the largest time (ms) of each where that is not what all headers say."""
@@ -197,6 +283,14 @@ class TimeCheck:
             entry_timestamp=stamp, larger_last_offset=culprit,
             maybe_cut_off=_maybe_cut_off(times.largest == stamp, self.index.zero_tail_bytes),
         )  # fmt: skip
+
+
+def _turns_back(index: TimeIndex, number: int) -> bool:
+    """Whether an entry does not go on where the one before it was."""
+    if not 0 < number < len(index.offset):
+        return False
+    stamp, offset = index.timestamp[number - 1 : number + 1], index.offset[number - 1 : number + 1]
+    return bool(stamp[1] <= stamp[0] or offset[1] < offset[0])
 
 
 def _backwards(than_before: np.ndarray) -> np.ndarray:

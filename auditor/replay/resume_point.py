@@ -1,9 +1,10 @@
-"""Where a reading of a copy may go on: what its closed segments came to, kept for the next look at a growing log.
+"""Where a reading of a copy may go on: what its batches so far came to, kept for the next look at a growing log.
 
-A broker appends to a partition's last segment only. What the segments before it came to is packed when that one
-begins, and a later reading that finds them as they were starts there: ``auditor watch`` reads the active segment at
-each change, not the partition. Anything else that changed (a segment deleted or cut, a setting, the log start, a
-snapshot or leader epoch below) makes the point worthless, and the copy is read from its first segment.
+A broker appends to a partition's last segment only. What its batches came to up to the last that the segment's offset
+index points at is packed, and a later reading that finds all as it was goes on there: ``auditor watch`` reads what is
+new at each change, not the partition. Where something is to be said of the active segment, or it has no index, the
+point is where it begins. Anything else that changed (a segment deleted or cut, a setting, the log start, a snapshot or
+leader epoch below) makes the point worthless, and the copy is read from its first segment.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import CopyBounds
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.internal_readers import InternalReader
+from auditor.replay.segment_checks import SegmentChecks
+from auditor.replay.segment_point import SegmentPoint
+from auditor.replay.small_files import SmallFiles
 from auditor.replay.snapshot_chain import Chain
-from auditor.replay.state import Replay
+from auditor.replay.state import Replay, used, with_room
 
-FROM_BYTES = 16 << 20  # of closed segments; fewer are read again as fast as a point is unpacked
+FROM_BYTES = 16 << 20  # before the point; fewer are read again as fast as a point is unpacked
 MAX_PRODUCERS = 200_000  # more take longer to pack than their log to read, and memory of whoever keeps the point
 MAX_POINT_BYTES = 64 << 20
 # What moves with the log, and no replay asks for.
@@ -46,13 +50,14 @@ class Reading(Protocol):
     audit: AuditReplay
     internal: InternalReader | None
     bytes: dict[str, int]
+    files: SmallFiles
     refusals: Counter[str]
     aborted: list[np.ndarray]
     aborted_rows: int
 
 
 class SegmentsRead(NamedTuple):
-    """What the closed segments of a copy came to, and where the replay stands behind them. Plain data, to be pickled.
+    """What the batches of a copy came to, and where the replay stands behind them. Plain data, to be pickled.
 
     ``errors`` and ``bytes`` are those of the segments alone, not of the small files beside them.
     """
@@ -83,43 +88,57 @@ class Before(NamedTuple):
     bytes: dict[str, int]
 
 
-def leave(reader: Reading, before: Before) -> bytes:
-    """The point at which ``reader`` stands, right before its last segment; nothing where that is not worth it."""
+def leave(reader: Reading, before: Before, inside: SegmentPoint | None = None) -> bytes:
+    """The point at which ``reader`` stands, right before its last segment or ``inside`` of it; nothing where that is
+    not worth it."""
     task = reader.task
     closed = task.copy.segments[:-1]
-    if not task.leaves_resume_point or sum(segment.size for segment in closed) < FROM_BYTES:
+    read = sum(segment.size for segment in closed) + (inside.position if inside is not None else 0)
+    if not task.leaves_resume_point or read < FROM_BYTES:
         return b""
     if int(reader.audit.replay.producers.meta[0]) > MAX_PRODUCERS:
         return b""
-    state = pickle.dumps(_taken(reader, before), 5)
+    behind = task.copy.segments[-1].base_offset if inside is None else inside.next_offset
+    state = pickle.dumps((_taken(reader, before), inside), 5)
     packed = _CODEC.compress(state, asbytes=True)
-    point = pickle.dumps((_signature(reader, len(closed)), len(closed), len(state), packed))
+    point = pickle.dumps((_signature(reader, len(closed), behind), len(closed), behind, len(state), packed))
     return point if len(point) <= MAX_POINT_BYTES else b""
 
 
-def resume(reader: Reading) -> int:
-    """Puts ``reader``, which has read no segment yet, where its task's point says; returns the segments behind it.
+def resume(reader: Reading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
+    """Puts ``reader``, which has read no segment yet, where its task's point says; returns the segments behind it, and
+    how to go on in the next one where that was begun.
 
     0, and nothing is changed, where there is no point or what it rests on is no longer so.
     """
     if not reader.task.resume_point:
-        return 0
-    signature, count, size, state = pickle.loads(reader.task.resume_point)  # made by this program: see leave()
-    if count >= len(reader.task.copy.segments) or signature != _signature(reader, count):
-        return 0
-    _put_back(reader, pickle.loads(_CODEC.decompress(state, size, asbytes=True)))
-    return int(count)
+        return 0, None
+    signature, count, behind, size, state = pickle.loads(reader.task.resume_point)  # made by this program: see leave()
+    if count >= len(reader.task.copy.segments) or signature != _signature(reader, count, behind):
+        return 0, None
+    read, inside = pickle.loads(_CODEC.decompress(state, size, asbytes=True))
+    resumed = None
+    if inside is not None:
+        checks = SegmentChecks.going_on(reader.task, count, reader.files.read, inside)
+        if checks is None:
+            return 0, None
+        resumed = checks, inside
+    _put_back(reader, read)
+    return int(count), resumed
 
 
-def _signature(reader: Reading, count: int) -> bytes:
-    """A hash of all that the first ``count`` segments' reading rested on."""
+def _signature(reader: Reading, count: int, behind: int) -> bytes:
+    """A hash of all that reading the first ``count`` segments, and the next one up to offset ``behind``, rested on.
+
+    What it rested on in that one is for :meth:`auditor.replay.segment_checks.SegmentChecks.going_on`.
+    """
     task, copy = reader.task, reader.task.copy
-    behind = copy.segments[count].base_offset
     rested_on = (
         [getattr(task, f.name) for f in dataclasses.fields(CopyTask) if f.name not in MOVES],
         (copy.log_dir, copy.topic, copy.partition, copy.folder, copy.topic_id, copy.local_start),
         reader.bounds,
         copy.segments[:count],
+        (copy.segments[count].name, copy.segments[count].base_offset),
         [snapshot for snapshot in copy.snapshots if snapshot.offset < behind],
         [entry for entry in reader.facts.leader_epochs if entry[1] < behind],
     )
@@ -132,7 +151,7 @@ def _taken(reader: Reading, before: Before) -> SegmentsRead:
         facts.segments, facts.segment_bases, facts.segment_times, facts.scans, facts.lost_at, facts.dropped_events,
         facts.digests, facts.errors[before.errors :],
         {name: count - before.bytes[name] for name, count in reader.bytes.items()}, reader.refusals, reader.aborted,
-        reader.internal, audit.kept, audit.events, audit.transactions, audit.chain, audit.replay,
+        reader.internal, audit.kept, audit.events, audit.transactions, audit.chain, used(audit.replay),
     )  # fmt: skip
 
 
@@ -153,4 +172,4 @@ def _put_back(reader: Reading, read: SegmentsRead) -> None:
     audit.chain = read.chain
     newer = audit.replay.log
     log = read.replay.log._replace(epochs=newer.epochs, epoch_starts=newer.epoch_starts)
-    audit.replay = read.replay._replace(log=log)
+    audit.replay = with_room(read.replay._replace(log=log))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.index import decode_offset_index, decode_time_index
+from auditor.connectors.codec.index import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.files import SegmentFile
 from auditor.connectors.storage import read_head
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.segment_scans import SegmentScan
@@ -25,6 +26,7 @@ from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import FaultyEntries, OffsetCheck, TimeCheck
 from auditor.replay.record_checks import largest_times
 from auditor.replay.recovery_scan import RecoveryScan
+from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 
 
@@ -55,24 +57,30 @@ def read_again(task: CopyTask, number: int, position: int, length: int) -> bytes
 
 
 def checked(
-    task: CopyTask, number: int, chunks: Iterator[Chunk] | DecodeError, small: ReadsSmall
-) -> Iterator[Chunk | SegmentOutcome]:
-    """The chunks of a segment, and behind them what it came to; ``small`` reads its indexes.
+    checks: SegmentChecks, chunks: Iterator[Chunk] | DecodeError
+) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
+    """The chunks of a segment, and behind them what it came to by its ``checks``.
 
-    Where its file could not be opened there is no chunk.
+    Behind the chunk at whose end a later reading may go on, a :class:`SegmentPoint`. Where the file could not be opened
+    there is no chunk.
     """
-    checks = _SegmentChecks(task, number, small)
     if isinstance(chunks, DecodeError):
         yield checks.unopened(chunks)
         return
     for chunk in chunks:
         checks.take(chunk)
         yield chunk
+        if chunk.end == checks.pause and (point := checks.point(chunk)) is not None:
+            yield point
     yield checks.finish()
 
 
-class _SegmentChecks:
-    """The checks of one segment: chunks in, its :class:`SegmentOutcome` out. Memory: 70 bytes an index entry."""
+class SegmentChecks:
+    """The checks of one segment: chunks in, its :class:`SegmentOutcome` out. Memory: 70 bytes an index entry.
+
+    ``small`` reads its indexes. ``pause``: the byte at which a reading that goes on later should end a chunk, -1 for
+    none: where the last entry of the index of an active segment points, if the task asks for such a point.
+    """
 
     def __init__(self, task: CopyTask, number: int, small: ReadsSmall) -> None:
         self.segment = segment = task.copy.segments[number]
@@ -84,20 +92,40 @@ class _SegmentChecks:
         self.bounds = log_start_of(task), intact_from(task)
         self.end, self.accounted = 0, segment.size
         self.unread: list[tuple[int, int]] = []  # first byte, byte behind the last one
-        self._read_indexes(SmallFiles(task, small, self.outcome.errors, self.outcome.bytes))
+        self.all_read = True
+        files = SmallFiles(task, small, self.outcome.errors, self.outcome.bytes)
+        index, times = self.indexes = _offset_index(segment, files), _time_index(segment, files)
+        self.offsets = None if index is None else OffsetCheck(index)
+        self.times = None if times is None else TimeCheck(times)
+        active = number + 1 == len(task.copy.segments) and segment.place is None
+        pauses = task.leaves_resume_point and active and self.offsets is not None
+        self.pause = self.offsets.last_below(segment.size) if pauses and self.offsets is not None else -1
 
-    def _read_indexes(self, files: SmallFiles) -> None:
-        segment = self.segment
-        self.offsets: OffsetCheck | None = None
-        self.times: TimeCheck | None = None
-        if (data := files.content(segment.index)) is not None and segment.index is not None:
-            index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
-            files.account(len(data), errors, index.zero_tail_bytes)
-            self.offsets = OffsetCheck(index)
-        if (data := files.content(segment.timeindex)) is not None and segment.timeindex is not None:
-            times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
-            files.account(len(data), errors, times.zero_tail_bytes)
-            self.times = TimeCheck(times)
+    @classmethod
+    def going_on(cls, task: CopyTask, number: int, small: ReadsSmall, point: SegmentPoint) -> SegmentChecks | None:
+        """The checks of a segment as an earlier reading left them, to be given the batches from ``point.position`` on;
+        None where what that reading rested on is no longer so."""
+        segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
+        if segment.size < point.position or (behind and behind[0].base_offset < point.next_offset):
+            return None
+        if read_again(task, number, point.last_position, len(point.last_header)) != point.last_header:
+            return None
+        checks = cls(task, number, small)
+        return checks if checks._go_on(point) else None
+
+    def _go_on(self, point: SegmentPoint) -> bool:
+        index, times = self.indexes
+        if index is None or (times is None) != (point.times is None):
+            return False
+        self.offsets = OffsetCheck.going_on(index, point.offsets, point.position)
+        if times is not None and point.times is not None:
+            self.times = TimeCheck.going_on(times, point.times)
+        if self.offsets is None or (times is not None and self.times is None):
+            return False
+        self.scan.go_on(point.scan, point.rebuilt)
+        self.outcome.scan, self.outcome.digests = point.scan, point.digests
+        self.end = point.position
+        return True
 
     def take(self, chunk: Chunk) -> None:
         """The next chunk."""
@@ -105,6 +133,7 @@ class _SegmentChecks:
         if len(chunk.rows):
             self.end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
+        self.all_read = self.all_read and not chunk.errors and not chunk.body_errors
         self.scan.take(chunk)
         if self.outcome.digests is not None:
             self.outcome.digests = batch_headers.added(self.outcome.digests, chunk.rows, self.number, self.task)
@@ -113,6 +142,21 @@ class _SegmentChecks:
         if self.times is not None:
             s = chunk.summary
             self.times.take(chunk.rows, None if s is None else largest_times(chunk.batches, s, *self.bounds))
+
+    def point(self, chunk: Chunk) -> SegmentPoint | None:
+        """Where the checks stand behind the chunk that came last; None where there is something to say of what came."""
+        if self.offsets is None or not (self.all_read and self.scan.plain and len(chunk.rows)):
+            return None
+        offsets = self.offsets.settled(chunk.end)
+        times = None if self.times is None else self.times.settled()
+        position, size = (int(value) for value in chunk.rows[-1, [walking.POSITION, walking.SIZE]])
+        header = read_again(self.task, self.number, position, min(size, walking.HEADER))
+        if offsets is None or header is None or (times is None and self.times is not None):
+            return None
+        scan, digests = self.scan, self.outcome.digests
+        return SegmentPoint(
+            chunk.end, chunk.next_offset, position, header, scan.scan, scan.rebuilt, digests, offsets, times
+        )
 
     def finish(self) -> SegmentOutcome:
         """What it comes to, when all chunks have come."""
@@ -134,3 +178,19 @@ class _SegmentChecks:
         if self.times is not None:
             self.outcome.faults.append(self.times.faults())
         return self.outcome
+
+
+def _offset_index(segment: SegmentFile, files: SmallFiles) -> OffsetIndex | None:
+    if (data := files.content(segment.index)) is None or segment.index is None:
+        return None
+    index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
+    files.account(len(data), errors, index.zero_tail_bytes)
+    return index
+
+
+def _time_index(segment: SegmentFile, files: SmallFiles) -> TimeIndex | None:
+    if (data := files.content(segment.timeindex)) is None or segment.timeindex is None:
+        return None
+    times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
+    files.account(len(data), errors, times.zero_tail_bytes)
+    return times

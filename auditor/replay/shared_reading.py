@@ -18,7 +18,8 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.replay.chunks import packed, read_chunks, shared_key, unpacked
 from auditor.replay.copy_reader import CopyReader
 from auditor.replay.copy_task import CopyTask
-from auditor.replay.segment_checks import SegmentOutcome, checked
+from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, checked
+from auditor.replay.segment_point import SegmentPoint
 
 KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next replica
 
@@ -27,8 +28,8 @@ def read_sharing(tasks: Sequence[CopyTask]) -> list[CopyFacts]:
     """The facts of each, as reading it alone would give them."""
     shared, small = _SharedChunks(), _SharedFiles(tasks)
 
-    def read(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome]:
-        return checked(task, number, shared.chunks(task, number), small.read)
+    def read(task: CopyTask, number: int) -> Iterator[Chunk | SegmentPoint | SegmentOutcome]:
+        return checked(SegmentChecks(task, number, small.read), shared.chunks(task, number))
 
     readers = [CopyReader(task, functools.partial(read, task), small.read) for task in tasks]
     stored = [reader.open() for reader in readers]

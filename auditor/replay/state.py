@@ -198,6 +198,29 @@ def _free_slots(first: int, behind: int) -> np.ndarray:
     return free
 
 
+def used(replay: Replay) -> Replay:
+    """The same with no more rows than it uses: to be kept, and gone on with :func:`with_room`."""
+    table, progress = replay.producers, replay.progress
+    rows = int(table.meta[0])
+    return replay._replace(
+        producers=table._replace(slots=table.slots[:0], entries=table.entries[:rows], rings=table.rings[:rows]),
+        live=replay.live[:rows],
+        born=replay.born[:rows],
+        marked=replay.marked[: progress["marked"]],
+        below=replay.below[: progress["below"]],
+        transactions=replay.transactions[:0],
+        runs=replay.runs[: progress["runs"]],
+    )
+
+
+def with_room(kept: Replay) -> Replay:
+    """What :func:`used` left, to be gone on with. Events and transactions had been taken from it."""
+    replay = kept._replace(
+        producers=model.grow(kept.producers, 1024), transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION)
+    )
+    return ensure_room(replay, 1)
+
+
 def ensure_room(replay: Replay, rows: int) -> Replay:
     """The same replay with room for ``rows`` more producers, open transactions and runs."""
     table, progress = replay.producers, replay.progress

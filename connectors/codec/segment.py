@@ -172,6 +172,7 @@ def read_segment(
     held: bool = False,
     crc: bool = True,
     offsets: tuple[int, int] = ANY_OFFSET,
+    pause: int = -1,
 ) -> Iterator[Chunk]:
     """The batches of a segment that begin in ``[start, stop)``, in chunks, of which there is at least one.
 
@@ -181,8 +182,9 @@ def read_segment(
     a chunk, ``crc=False`` leaves checksums unchecked where the batches follow each other without a gap. ``offsets``:
     the lowest that the batch at ``start`` may have, and one above those of the whole segment; batches behind bytes
     that are none are recognised by them (:class:`auditor.connectors.codec.gaps.Gaps`), and
-    they judge nothing else. Batch sizes and error lengths add up to ``end - start`` of the last chunk, which is
-    ``size`` unless ``stop`` is given. Raises nothing: a file that cannot be read is an error of reason ``unreadable``.
+    they judge nothing else. A chunk ends with the last batch that begins before byte ``pause``. Batch sizes and error
+    lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is given. Raises nothing: a
+    file that cannot be read is an error of reason ``unreadable``.
     Memory: a buffer of 1 MiB (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``,
     also the chunk.
     """
@@ -192,12 +194,13 @@ def read_segment(
     building = _Building(file, limits, gaps, records=records, raw=raw)
     handed_out = False
     while window.position < until:
+        stop_at = min(pause, until) if window.position < pause else until
         rows, at, why = walking.walk(
             window.data,
             window.at,
             window.end,
             window.origin,
-            until,
+            stop_at,
             limits.max_batch_bytes,
             crc,
             building.rows,
@@ -206,10 +209,11 @@ def read_segment(
         )
         gaps.passed(building.columns[building.rows : rows])
         building.take(window, rows, at)
-        if building.is_full() or (held and building.rows):
+        paused = stop_at == pause <= window.position
+        if building.is_full() or paused or (held and building.rows):
             yield building.chunk(window.position, window if held else None)
             handed_out = True
-        if window.position >= until or why == walking.FULL or gaps.read_on(why):
+        if window.position >= stop_at or why == walking.FULL or gaps.read_on(why):
             continue
         error = gaps.over(why)
         if error is not None:

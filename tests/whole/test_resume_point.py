@@ -15,9 +15,9 @@ from auditor.connectors.inventory import discover
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
-from auditor.replay import resume_point
-from auditor.replay.chunks import read_chunks
-from auditor.replay.copy_reader import CopyReader, read_copy
+from auditor.replay import chunks, resume_point
+from auditor.replay.chunks import Span, read_chunks
+from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask
 from tests import corpora
 from tests.whole.test_split import same
@@ -39,10 +39,13 @@ def tasks_below(path: Path, *, records: bool = True) -> list[CopyTask]:
     return [replace(t, leaves_resume_point=True) for t in found if isinstance(t, CopyTask) and len(t.copy.segments) > 1]
 
 
-def earlier(task: CopyTask, count: int) -> CopyTask:
-    """The same copy when its segment number ``count`` was the last, half of it written."""
+def earlier(task: CopyTask, count: int, *, indexed: bool = True) -> CopyTask:
+    """The same copy when its segment number ``count`` was the last, half of it written.
+
+    Not ``indexed``: without the index that a point inside of it needs.
+    """
     *closed, last = task.copy.segments[: count + 1]
-    last = replace(last, size=last.size // 2)
+    last = replace(last, size=last.size // 2, index=last.index if indexed else None)
     snapshots = tuple(s for s in task.copy.snapshots if s.offset <= last.base_offset)
     return replace(task, copy=replace(task.copy, segments=(*closed, last), snapshots=snapshots))
 
@@ -54,16 +57,23 @@ def read(task: CopyTask) -> CopyFacts:
     return facts
 
 
-def segments_read(task: CopyTask) -> list[int]:
-    """The numbers of the segments whose files a reading opens."""
-    opened: list[int] = []
+def places_read(task: CopyTask) -> list[tuple[int, int]]:
+    """The numbers of the segments whose files a reading opens, and the byte from which on it reads each."""
+    opened: list[tuple[int, int]] = []
 
-    def chunks(number: int) -> Iterator[Chunk] | DecodeError:
-        opened.append(number)
-        return read_chunks(task, number)
+    def spying(task: CopyTask, number: int, span: Span) -> Iterator[Chunk] | DecodeError:
+        opened.append((number, span.start))
+        return read_chunks(task, number, span)
 
-    CopyReader(task, chunks).run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "read_chunks", spying)
+        read_copy(task)
     return opened
+
+
+def segments_read(task: CopyTask) -> list[int]:
+    """The numbers of the segments of which it reads all."""
+    return [number for number, start in places_read(task) if start == 0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,7 +88,7 @@ def test_a_reading_that_goes_on_leaves_what_one_from_the_start_does(name: str) -
 
 def test_only_the_segments_behind_the_point_are_read() -> None:
     task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) == 3)
-    points = [read_copy(earlier(task, count)).resume_point for count in (1, 2)]
+    points = [read_copy(earlier(task, count, indexed=False)).resume_point for count in (1, 2)]
     assert [segments_read(replace(task, resume_point=point)) for point in (b"", *points)] == [[0, 1, 2], [1, 2], [2]]
 
 
@@ -106,6 +116,7 @@ def test_what_lies_below_the_point_must_be_as_it_was(change: str) -> None:
 
 def test_small_logs_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
     task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) == 3)
+    task = earlier(task, 2, indexed=False)
     closed = sum(segment.size for segment in task.copy.segments[:-1])
     left = []
     for limit in (closed, closed + 1):

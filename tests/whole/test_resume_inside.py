@@ -1,0 +1,219 @@
+"""A log that grows under a watch: each reading goes on inside the active segment, and leaves what one from the start
+does. The segments are those that brokers wrote, cut where they may have ended at some time."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from auditor.connectors.inventory import discover
+from auditor.facts.copy_facts import CopyFacts
+from auditor.pipeline import cluster_settings, plan
+from auditor.pipeline.options import AuditOptions
+from auditor.replay import resume_point
+from auditor.replay.copy_reader import read_copy
+from auditor.replay.copy_task import CopyTask
+from tests import corpora
+from tests.whole.test_resume_point import places_read
+from tests.whole.test_split import same
+
+# A topic of epochs, one of many times, transactions, and one whose records are decoded.
+LOGS = [
+    "epochs-43/e-0", "epochs-43/e-1", "healthy-41/shop.plain-0", "healthy-28/web.plain-0",
+    "epochs-43/__transaction_state-2", "live-copy-39/__transaction_state-0", "lively-11/__transaction_state-1",
+]  # fmt: skip
+PREALLOCATED = 4096  # zeros behind the entries of an active segment's indexes
+
+
+@pytest.fixture(autouse=True)
+def every_copy_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
+
+
+class Growing:
+    """A partition folder whose last segment is the longest of those that a broker wrote, as far as it has come.
+
+    ``late`` draws how many of the last times are not in their index yet.
+    """
+
+    def __init__(self, name: str, root: Path, late: Random | None = None) -> None:
+        corpus, _, folder = name.partition("/")
+        source = next(corpora.unpack(corpus).rglob(folder))
+        self.late = late
+        self.folder = root / "broker-1" / folder
+        shutil.copytree(source, self.folder, copy_function=shutil.copyfile)
+        (self.folder.parent / "cleaner-offset-checkpoint").write_text("0\n0\n")  # nothing was cleaned
+        logs = sorted(self.folder.glob("*.log"))
+        self.log = max(logs, key=lambda path: len(_entries(path.with_suffix(".index"), 8)))
+        for path in logs[logs.index(self.log) + 1 :]:
+            for file in self.folder.glob(path.stem + ".*"):
+                file.unlink()
+        for file in self.folder.glob("*.snapshot"):
+            if int(file.stem) > int(self.log.stem):
+                file.unlink()
+        self.bytes = self.log.read_bytes()
+        self.entries = _entries(self.log.with_suffix(".index"), 8)
+        self.times = _entries(self.log.with_suffix(".timeindex"), 12)
+
+    def grow(self, size: int) -> None:
+        """Writes what there is when the log has come to ``size`` bytes."""
+        self.log.write_bytes(self.bytes[:size])
+        entries = [e for e in self.entries if struct.unpack(">ii", e)[1] < size]
+        last = struct.unpack(">ii", entries[-1])[0] if entries else -1
+        times = [t for t in self.times if struct.unpack(">qi", t)[1] <= last]
+        times = times[: len(times) - (self.late.choice((0, 1, 2)) if self.late else 0)]
+        self.log.with_suffix(".index").write_bytes(b"".join(entries).ljust(PREALLOCATED, b"\0"))
+        self.log.with_suffix(".timeindex").write_bytes(b"".join(times).ljust(PREALLOCATED * 3, b"\0"))
+
+    def task(self, *, records: bool = False) -> CopyTask:
+        """What a watch asks for."""
+        options = AuditOptions((str(self.folder.parent),), Path(), records=records)
+        inventory = discover([str(self.folder.parent)], options.limits)
+        settings, _ = cluster_settings.read_settings(inventory, options.limits)
+        (found,) = plan.copy_tasks(inventory, settings, options)
+        assert isinstance(found, CopyTask)
+        return replace(found, leaves_resume_point=True)
+
+
+def _entries(path: Path, width: int) -> list[bytes]:
+    """The entries of an index, without the zeros behind them."""
+    data = path.read_bytes()
+    found = [data[at : at + width] for at in range(0, len(data) - width + 1, width)]
+    return [entry for entry in found if any(entry)]
+
+
+def sizes(random: Random, end: int) -> list[int]:
+    """Where a log of ``end`` bytes ends at some looks, in the middle of a batch more often than not."""
+    return [*sorted(random.sample(range(1, end), 12)), end]
+
+
+def looks(log: Growing, sizes: list[int], *, records: bool = False) -> Iterator[tuple[CopyTask, CopyFacts, CopyFacts]]:
+    """Each look's task, its facts, and those of a reading from the start."""
+    point = b""
+    for size in sizes:
+        log.grow(size)
+        task = replace(log.task(records=records), resume_point=point)
+        found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+        point, found.resume_point, whole.resume_point = found.resume_point, b"", b""
+        yield task, found, whole
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("name", LOGS)
+def test_each_look_leaves_what_a_reading_from_the_start_does(name: str, records: bool, tmp_path: Path) -> None:
+    """And reads from the last batch on that the index pointed at when the look before was taken."""
+    log = Growing(name, tmp_path)
+    indexed = [struct.unpack(">ii", entry)[1] for entry in log.entries]
+    ends = sizes(Random(name), len(log.bytes))
+    for before, (task, found, whole) in zip([0, *ends], looks(log, ends, records=records), strict=False):
+        assert same(found, whole), task.copy.segments[-1].size
+        stood = max((at for at in indexed if at < before), default=0)
+        assert places_read(task)[-1] == (len(task.copy.segments) - 1, stood)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_times_may_come_into_their_index_late(name: str, tmp_path: Path) -> None:
+    random = Random(name)
+    log = Growing(name, tmp_path, random)
+    inside = 0
+    for task, found, whole in looks(log, sizes(random, len(log.bytes))):
+        assert same(found, whole), task.copy.segments[-1].size
+        inside += places_read(task)[-1][1] > 0
+    assert 3 < inside < 12  # what is late may be about a time that only the batches before could tell
+
+
+@pytest.mark.parametrize("name", LOGS[:4])
+def test_damage_that_lies_there_from_the_start(name: str, tmp_path: Path) -> None:
+    """A byte of the log or of an index is wrong: the point stays before it, and what is said of it is said."""
+    for seed in range(40):
+        random = Random(f"{name} {seed}")
+        log = Growing(name, tmp_path / str(seed), random if seed % 2 else None)
+        which = random.choice(("log", "log", "index", "timeindex"))
+        if which == "log":
+            log.bytes = _flipped(random, log.bytes)
+        elif which == "index":
+            log.entries = _with_one_changed(random, log.entries)
+        else:
+            log.times = _with_one_changed(random, log.times)
+        for task, found, whole in looks(log, sizes(random, len(log.bytes))[::3]):
+            assert same(found, whole), (seed, which, task.copy.segments[-1].size)
+        shutil.rmtree(tmp_path / str(seed))
+
+
+def _flipped(random: Random, data: bytes) -> bytes:
+    at = random.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ (1 << random.randrange(8))]) + data[at + 1 :]
+
+
+def _with_one_changed(random: Random, entries: list[bytes]) -> list[bytes]:
+    at = random.randrange(len(entries))
+    return [*entries[:at], _flipped(random, entries[at]), *entries[at + 1 :]]
+
+
+@pytest.mark.parametrize("change", ["", "shorter", "last batch", "index entry", "time entry", "no index", "new time"])
+def test_a_segment_that_is_not_the_same_is_read_from_its_start(change: str, tmp_path: Path) -> None:
+    log = Growing("healthy-41/shop.plain-0", tmp_path)
+    log.grow(len(log.bytes))
+    point = read_copy(log.task()).resume_point
+    last = struct.unpack(">ii", log.entries[-1])[1]
+    if change == "shorter":
+        log.bytes = log.bytes[: last - 1]
+    elif change == "last batch":  # its CRC and nothing else: the header says that it is another one
+        at = _batch_before(log.bytes, last)
+        log.bytes = log.bytes[: at + 17] + bytes([log.bytes[at + 17] ^ 1]) + log.bytes[at + 18 :]
+    elif change == "index entry":
+        del log.entries[3]
+    elif change == "time entry":
+        del log.times[3]
+    elif change == "new time":  # about a batch that was read, and not the largest: only that batch could tell
+        log.times.append(struct.pack(">qi", 1, 100))
+    log.grow(len(log.bytes))
+    if change == "no index":
+        log.log.with_suffix(".index").unlink()
+    task = replace(log.task(), resume_point=point)
+    assert (places_read(task)[-1][1] == 0) == bool(change)
+    found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+    found.resume_point = whole.resume_point = b""
+    assert same(found, whole)
+
+
+def _batch_before(data: bytes, until: int) -> int:
+    """Where the batch begins that ends at a byte."""
+    at = 0
+    while (end := at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")) < until:
+        at = end
+    return at
+
+
+def test_a_segment_that_was_closed_meanwhile(tmp_path: Path) -> None:
+    """It goes on inside of it, and from the start of the one that followed."""
+    log = Growing("epochs-43/e-0", tmp_path)
+    log.grow(len(log.bytes) // 2)
+    point = read_copy(log.task()).resume_point
+    log.grow(len(log.bytes))
+    source = next(corpora.unpack("epochs-43").rglob("e-0"))
+    following = min(path for path in source.glob("*.log") if path.name > log.log.name)
+    for file in source.glob(following.stem + ".*"):
+        shutil.copyfile(file, log.folder / file.name)
+    task = replace(log.task(), resume_point=point)
+    (number, start), (behind, begin) = places_read(task)
+    assert (number, behind, begin) == (len(task.copy.segments) - 2, len(task.copy.segments) - 1, 0)
+    assert start > 0
+    found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+    found.resume_point = whole.resume_point = b""
+    assert same(found, whole)
+
+
+def test_a_point_does_not_grow_by_what_was_read(tmp_path: Path) -> None:
+    log = Growing("healthy-41/shop.plain-0", tmp_path)
+    left = []
+    for size in (len(log.bytes) // 4, len(log.bytes)):
+        log.grow(size)
+        left.append(len(read_copy(log.task()).resume_point))
+    assert left[1] < left[0] * 1.5
