@@ -1,6 +1,6 @@
 """``auditor watch``: the findings about a growing log directory, each once when it first holds and once when it ends.
 
-A loop over the directory: copies whose files changed are read again, large ones from their last segment on
+A loop over the directory: copies whose files changed are read again, large ones from where the look before stood
 (:mod:`auditor.replay.resume_point`), the facts of the others are kept, and all logs are judged by the clock. The
 journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless: a start reads everything once, and
 reports only what the journal does not have yet.
@@ -142,7 +142,7 @@ class Look:
 @dataclass
 class Watch:
     """What is known of the directory between two looks. Memory: the facts of all copies, and of each large one what its
-    closed segments came to, 64 MiB at most."""
+    batches came to, 64 MiB at most."""
 
     options: AuditOptions
     runner: Runner

@@ -31,12 +31,15 @@ def every_copy_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
 
 
-def tasks_below(path: Path, *, records: bool = True) -> list[CopyTask]:
+def tasks_below(path: Path, *, records: bool = True, least: int = 2) -> list[CopyTask]:
+    """The copies of ``least`` segments, as a watch asks for them."""
     options = AuditOptions((str(path),), Path(), records=records)
     inventory = discover([str(path)], options.limits)
     settings, _ = cluster_settings.read_settings(inventory, options.limits)
     found = plan.copy_tasks(inventory, settings, options)
-    return [replace(t, leaves_resume_point=True) for t in found if isinstance(t, CopyTask) and len(t.copy.segments) > 1]
+    return [
+        replace(t, leaves_resume_point=True) for t in found if isinstance(t, CopyTask) and len(t.copy.segments) >= least
+    ]
 
 
 def earlier(task: CopyTask, count: int, *, indexed: bool = True) -> CopyTask:
