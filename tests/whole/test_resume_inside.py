@@ -13,15 +13,16 @@ from random import Random
 import pytest
 
 from auditor.connectors.inventory import discover
+from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
-from auditor.replay import resume_point
+from auditor.replay import batch_headers, resume_point
 from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask
 from tests import corpora
 from tests.whole.test_resume_point import places_read
-from tests.whole.test_split import same
+from tests.whole.test_split import in_parts, same
 
 # A topic of epochs, one of many times, transactions, and one whose records are decoded.
 LOGS = [
@@ -93,12 +94,14 @@ def sizes(random: Random, end: int) -> list[int]:
     return [*sorted(random.sample(range(1, end), 12)), end]
 
 
-def looks(log: Growing, sizes: list[int], *, records: bool = False) -> Iterator[tuple[CopyTask, CopyFacts, CopyFacts]]:
+def looks(
+    log: Growing, sizes: list[int], *, records: bool = False, digests: bytes = b""
+) -> Iterator[tuple[CopyTask, CopyFacts, CopyFacts]]:
     """Each look's task, its facts, and those of a reading from the start."""
     point = b""
     for size in sizes:
         log.grow(size)
-        task = replace(log.task(records=records), resume_point=point)
+        task = replace(log.task(records=records), resume_point=point, digests=digests)
         found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
         point, found.resume_point, whole.resume_point = found.resume_point, b"", b""
         yield task, found, whole
@@ -217,3 +220,27 @@ def test_a_point_does_not_grow_by_what_was_read(tmp_path: Path) -> None:
         log.grow(size)
         left.append(len(read_copy(log.task()).resume_point))
     assert left[1] < left[0] * 1.5
+
+
+@pytest.mark.parametrize("most", [10, 1000, 1_000_000])
+def test_what_replicas_are_compared_by_goes_on_too(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers, or sums where the batches are more than ``most``."""
+    monkeypatch.setattr(batch_headers, "MOST_KEPT", most)
+    log = Growing("epochs-43/e-1", tmp_path)
+    kept = set()
+    for task, found, whole in looks(log, sizes(Random(4), len(log.bytes)), digests=bytes(16)):
+        assert same(found, whole), task.copy.segments[-1].size
+        kept.add(type(found.digests))
+    assert BatchSums in kept or most == 1_000_000
+
+
+def test_a_replica_that_is_read_in_parts_leaves_a_point_inside(tmp_path: Path) -> None:
+    log = Growing("epochs-43/e-0", tmp_path)
+    log.grow(len(log.bytes) // 2)
+    (then,) = in_parts([log.task()])
+    log.grow(len(log.bytes))
+    task = replace(log.task(), resume_point=then.resume_point)
+    assert places_read(task)[0][1] > 0
+    found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+    found.resume_point = whole.resume_point = b""
+    assert same(found, whole)
