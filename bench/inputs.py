@@ -178,6 +178,23 @@ def make(folder: Path, kind: Kind, size: int, disk: int = 0) -> Made:
     return Made(target, counts, sum(path.stat().st_size for path in counts))
 
 
+def first_of(made: Made, folder: Path, segments: int) -> Made:
+    """A log directory below ``folder`` of the first so many segments of each partition: links to the same files, so
+    that the page cache needs to hold them once."""
+    target = folder / made.folder.name
+    counts = {}
+    for partition in sorted(p for p in made.folder.iterdir() if p.is_dir()):
+        (target / partition.name).mkdir(parents=True)
+        for log in sorted(partition.glob("*.log"))[:segments]:
+            for file in partition.glob(f"{log.stem}.*"):
+                (target / partition.name / file.name).hardlink_to(file)
+            counts[target / partition.name / log.name] = made.counts[log]
+    for file in made.folder.iterdir():
+        if file.is_file():
+            shutil.copyfile(file, target / file.name)
+    return Made(target, counts, sum(path.stat().st_size for path in counts))
+
+
 @contextmanager
 def space(root: Path | None, size: int) -> Iterator[Path]:
     """A folder for ``size`` bytes below ``root`` (None: the system's temporary folder), removed at the end.

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from bench import sides
 from bench.anonymous import below
-from bench.inputs import GIB, MIB, PROPERTIES, Kind, Made, make, space
+from bench.inputs import GIB, MIB, PROPERTIES, Kind, Made, first_of, make, space
 from bench.sizes import Plan
 from bench.table import Row, at_most, ratio
 
 INLINE_BYTES = 2 * GIB
+GIANT = 3  # times the size of other inputs
 REPLICA = PROPERTIES.replace("node.id=1", "node.id=2")
 WIDTHS = {".index": 8, ".timeindex": 12}  # bytes of an entry
 NEW_ENTRIES = 256  # about a MiB of log, that come while a watch looks on
@@ -54,20 +55,28 @@ def inline(plan: Plan) -> list[Row]:
 
 
 def parts(plan: Plan) -> list[Row]:
-    """One partition far larger than all others, in parts on two cores and whole on one."""
-    with space(plan.root, plan.part_bytes * 2) as folder:
-        made = make(folder, Kind("400", 1), plan.part_bytes * 2)
+    """One partition far larger than all others, in parts on two cores and whole on one: by a further GiB, since both
+    begin with what a giant partition takes no more of."""
+    with space(plan.root, plan.part_bytes * GIANT) as folder:
+        made = make(folder, Kind("400", 1), plan.part_bytes * GIANT)
+        small = first_of(made, folder / "small", max(2, len(made.logs) // GIANT))
         sides.warm([made])
         kept: dict[str, list[sides.Audited]] = {}
-        masters = {"whole": "local[1]", "parts": "local[2]"}
-        cases = {name: sides.auditing(kept, name, [made.folder], master=master) for name, master in masters.items()}
-        whole = sides.medians(sides.in_turn(cases, plan.runs, made.logs))
+        cases = {
+            f"{way} {size}": sides.auditing(kept, f"{way} {size}", [one.folder], master=master)
+            for way, master in (("whole", "local[1]"), ("parts", "local[2]"))
+            for size, one in (("small", small), ("large", made))
+        }
+        command = sides.medians(sides.in_turn(cases, plan.runs, made.logs))
     work = sides.medians({name: [run.work for run in runs] for name, runs in kept.items()})
-    what = f"one partition of {made.size / GIB:.2g} GiB of 400-byte batches"
+    sizes = small.size, made.size
+    whole, parts = (sides.slope(work[f"{way} small"], work[f"{way} large"], sizes) for way in ("whole", "parts"))
+    what = f"one partition of 400-byte batches, a further GiB between {small.size / GIB:.2g} and {made.size / GIB:.2g}"
     return [ratio(
         f"{what}: in parts, local[2], against whole, local[1]", 2,
-        work["whole"] / work["parts"], f"{work['parts']:.1f} against {work['whole']:.1f} s of its two jobs",
-        f"the whole commands {whole['parts']:.1f} and {whole['whole']:.1f} s",
+        whole / parts, f"{parts:.3f} against {whole:.3f} s/GiB by its two jobs",
+        f"the whole commands {command['parts large']:.1f} and {command['whole large']:.1f} s, "
+        f"their two jobs {work['parts large']:.1f} and {work['whole large']:.1f}",
     )]  # fmt: skip
 
 
