@@ -231,6 +231,11 @@ def _what(error: BaseException) -> str:
     return f"the audit failed: {type(error).__name__}" + (f": {text[:300]}" if text else "")
 
 
+def _without_answer(error: BaseException) -> bool:
+    """Whether Java did not answer at all; of what went wrong in Java py4j's error has the trace."""
+    return type(error).__name__ in ("Py4JError", "Py4JNetworkError") and "Trace:" not in str(error)
+
+
 def _hint(error: BaseException) -> str:
     said = str(error)
     if isinstance(error, MemoryError) or "OutOfMemoryError" in said:
@@ -238,7 +243,12 @@ def _hint(error: BaseException) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in said:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
-    if isinstance(error, ConnectionError) or type(error).__module__.startswith(("py4j", "pyspark")):
+    if isinstance(error, ConnectionError) or _without_answer(error):
+        return (
+            "Spark's Java has ended or cannot be reached, as where the system kills it for its memory; "
+            "--master inline does without Spark"
+        )
+    if type(error).__module__.startswith(("py4j", "pyspark")):
         return "Spark's own words are in the trace; --master inline does without Spark"
     return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
 
