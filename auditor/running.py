@@ -201,6 +201,8 @@ def failures() -> Iterator[list[Path]]:
     except (AuditInputError, AuditFailure, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
+        if _stopped(error):
+            raise KeyboardInterrupt from error
         if (mistake := _of_the_installation(error)) is not None:
             raise mistake from error
         from auditor.outputs.claim import failed
@@ -209,6 +211,13 @@ def failures() -> Iterator[list[Path]]:
         log = failed(folder, error)
         where = f"the trace is in {log}" if log is not None else "its trace could not be written"
         raise AuditFailure(f"{_what(error)}; {_hint(error)}; {where}") from error
+
+
+def _stopped(error: BaseException | None) -> bool:
+    """Whether somebody pressed Ctrl-C: a query of Spark's that this cancels says so by an error of its own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _of_the_installation(error: BaseException) -> AuditInputError | None:
