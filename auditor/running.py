@@ -201,6 +201,8 @@ def failures() -> Iterator[list[Path]]:
     except (AuditInputError, AuditFailure, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
+        if _stopped(error):
+            raise KeyboardInterrupt from error
         if (mistake := _of_the_installation(error)) is not None:
             raise mistake from error
         from auditor.outputs.claim import failed
@@ -209,6 +211,13 @@ def failures() -> Iterator[list[Path]]:
         log = failed(folder, error)
         where = f"the trace is in {log}" if log is not None else "its trace could not be written"
         raise AuditFailure(f"{_what(error)}; {_hint(error)}; {where}") from error
+
+
+def _stopped(error: BaseException | None) -> bool:
+    """Whether somebody pressed Ctrl-C: a query of Spark's that this cancels says so by an error of its own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _of_the_installation(error: BaseException) -> AuditInputError | None:
@@ -231,6 +240,11 @@ def _what(error: BaseException) -> str:
     return f"the audit failed: {type(error).__name__}" + (f": {text[:300]}" if text else "")
 
 
+def _without_answer(error: BaseException) -> bool:
+    """Whether Java did not answer at all; of what went wrong in Java py4j's error has the trace."""
+    return type(error).__name__ in ("Py4JError", "Py4JNetworkError") and "Trace:" not in str(error)
+
+
 def _hint(error: BaseException) -> str:
     said = str(error)
     if isinstance(error, MemoryError) or "OutOfMemoryError" in said:
@@ -238,7 +252,12 @@ def _hint(error: BaseException) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in said:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
-    if isinstance(error, ConnectionError) or type(error).__module__.startswith(("py4j", "pyspark")):
+    if isinstance(error, ConnectionError) or _without_answer(error):
+        return (
+            "Spark's Java has ended or cannot be reached, as where the system kills it for its memory; "
+            "--master inline does without Spark"
+        )
+    if type(error).__module__.startswith(("py4j", "pyspark")):
         return "Spark's own words are in the trace; --master inline does without Spark"
     return "this is a bug of the auditor's or of what it runs on; please report it with the trace"
 

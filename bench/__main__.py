@@ -1,9 +1,9 @@
 """``make bench``, or ``python -m bench [GROUP ...]``: measures, and writes the results to ``docs/lab-book.md``.
 
-Groups: start, 64k, 400, shapes, growth, large, tables, records, internal, model, inline, parts, replicas, what-if,
-watch, where; all of them where none is named. ``BENCH_DIR`` is where files go (default: the system's temporary folder),
-``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each side runs. Results of groups that are not
-named stay as they were.
+Groups: start, 64k, 400, shapes, growth, bytes, large, tables, records, internal, model, inline, parts, replicas,
+what-if, watch, where; all of them where none is named. ``BENCH_DIR`` is where files go (default: the system's
+temporary folder), ``BENCH_FULL=1`` takes the full sizes, ``BENCH_RUNS`` (3) is how often each side runs. Results of
+groups that are not named stay as they were.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from auditor.base.errors import AuditInputError
 from bench import (
     audit_times,
+    bytes_growth,
     coordinators,
     growth,
     input_shapes,
@@ -42,6 +43,7 @@ GROUPS: dict[str, Callable[[Plan], list[table.Row]]] = {
     ),
     "shapes": input_shapes.shapes,
     "growth": growth.measure,
+    "bytes": bytes_growth.measure,
     "large": input_shapes.large_batches,
     "tables": input_shapes.tables,
     "records": record_decoding.measure,

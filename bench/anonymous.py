@@ -1,10 +1,14 @@
-"""The anonymous memory of what is measured: a process and all that it started, by what they are."""
+"""The anonymous memory of what is measured: a process and all that it started, by what they are; and the processor time
+of those that read."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+
+from bench.quiet import STIME, UTIME
 
 SAMPLED_EVERY = 0.02  # seconds
 
@@ -16,12 +20,15 @@ class Anonymous(threading.Thread):
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self.pid, self.most, self.over = pid, dict[str, int](), threading.Event()
+        self.ticks: dict[int, int] = {}  # of each worker, when it was last seen
         self.start()
 
     def run(self) -> None:
         """Samples until it is ended."""
         while not self.over.wait(SAMPLED_EVERY):
-            now = [(self._kind(pid), anonymous(pid)) for pid in (self.pid, *below(self.pid))]
+            pids = {pid: self._kind(pid) for pid in (self.pid, *below(self.pid))}
+            now = [(kind, anonymous(pid)) for pid, kind in pids.items()]
+            self.ticks |= {pid: max(ticks(pid), self.ticks.get(pid, 0)) for pid, k in pids.items() if k == "worker"}
             now.append(("all", sum(size for _, size in now)))
             for kind, size in now:
                 self.most[kind] = max(self.most.get(kind, 0), size)
@@ -34,6 +41,10 @@ class Anonymous(threading.Thread):
             return "JVM" if Path(f"/proc/{pid}/exe").readlink().name == "java" else "worker"
         except OSError:
             return "worker"
+
+    def of_workers(self) -> float:
+        """Seconds of processor time of all workers together, each until it was last seen."""
+        return sum(self.ticks.values()) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> dict[str, int]:
         """The most bytes that one process of each kind had, and that all had together."""
@@ -49,6 +60,15 @@ def anonymous(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")), 0)
+
+
+def ticks(pid: int) -> int:
+    """Clock ticks of processor time of a process, 0 where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[UTIME]) + int(fields[STIME])
 
 
 def below(pid: int) -> Iterable[int]:

@@ -1,4 +1,4 @@
-"""How time and memory of an audit grow: many small things of one kind, and bytes; each as one run of the command.
+"""How time and memory of an audit grow with many small things of one kind; each as one run of the command.
 
 ``python -m bench.growth [--kind KIND] [--count N]`` prints a line a run; the group ``growth`` of ``make bench`` makes
 rows of them, and the pictures of docs/performance.md (:mod:`bench.pictures`). Twice the input may take little more than
@@ -87,25 +87,9 @@ def producers(root: Path, count: int) -> None:
         path.rename(root / path.name)
 
 
-def small_batches(root: Path, mib: int) -> None:
-    """A log directory of four partitions with batches of 400 bytes."""
-    _whole(root, "400", mib)
-
-
-def large_batches(root: Path, mib: int) -> None:
-    """A log directory of four partitions with batches of 64 KiB."""
-    _whole(root, "64k", mib)
-
-
-def _whole(root: Path, batches: str, mib: int) -> None:
-    made = make(root / "made", Kind(batches), mib << 20)
-    for path in made.folder.iterdir():
-        path.rename(root / path.name)
-
-
 class Shape(NamedTuple):
-    """One kind: how it is made, how many at most in quick and in full sizes, the shares of that which are measured,
-    the ways to run, the picture it stands in, bytes of disk each takes, about."""
+    """One kind: how it is made, how many at most in quick and in full sizes, the ways to run, the picture it stands in,
+    bytes of disk each takes, about."""
 
     make: Callable[[Path, int], None]
     quick: int
@@ -113,14 +97,14 @@ class Shape(NamedTuple):
     masters: tuple[str, ...]
     picture: str
     disk: int
-    shares: tuple[float, ...] = (0.01, 0.1, 0.5, 1)
 
 
-PICTURES = {"partitions": "partitions", "many": "of one kind, in one partition", "bytes": "MiB of log"}
+PICTURES = {"partitions": "partitions", "many": "of one kind, in one partition"}
+SHARES = (0.01, 0.1, 0.5, 1)  # of the most, which are measured
 TWICE = 2.3  # times the time that twice as many may take
 VARIES = 0.3  # seconds that one start takes more than another
 BATCH = 410  # bytes of a small batch, about
-INLINE, SPARK = "inline", ("local[1]", "local[2]")
+INLINE = "inline"
 WHOLE = {INLINE: 6.0, "local[2]": 9.0}  # seconds that the command may take for so many partitions
 PARTITIONS = 10_000
 SHAPES: dict[str, Shape] = {
@@ -130,8 +114,6 @@ SHAPES: dict[str, Shape] = {
     "open and known": Shape(open_and_known, 50_000, 500_000, (INLINE,), "many", 250),
     "groups": Shape(groups, 100_000, 1_000_000, (INLINE,), "many", 130),
     "producers": Shape(producers, 100_000, 1_000_000, (INLINE,), "many", 3 * BATCH),
-    "MiB of 400-byte batches": Shape(small_batches, 1024, 16384, SPARK, "bytes", 1 << 20, (1 / 16, 0.25, 0.5, 1)),
-    "MiB of 64 KiB batches": Shape(large_batches, 1024, 16384, SPARK, "bytes", 1 << 20, (1 / 16, 0.25, 0.5, 1)),
 }
 
 
@@ -156,7 +138,7 @@ def measure(plan: Plan) -> list[Row]:
     found: dict[tuple[str, str], list[Point]] = {}
     for kind, shape in SHAPES.items():
         most = shape.full if plan.full else shape.quick
-        for share in shape.shares:
+        for share in SHARES:
             for one in points(kind, int(most * share), shape.masters, plan.root):
                 found.setdefault((kind, one.master), []).append(one)
                 print(one.line(), flush=True)

@@ -149,21 +149,22 @@ def _segment(folder: Path, kind: Kind, log: np.ndarray, sequences: np.ndarray, s
     return path
 
 
-def _partition(folder: Path, kind: Kind, size: int) -> dict[Path, tuple[int, int]]:
+def _partition(folder: Path, kind: Kind, size: int, segment: int) -> dict[Path, tuple[int, int]]:
     """Writes one log; its segments with their batches and records."""
     folder.mkdir(parents=True)
     log, sequences, left = np.zeros(6, np.int64), np.zeros(kind.producers, np.int64), size
     counts = {}
     while left > 0:
         number, offset = int(log[NUMBER]), int(log[OFFSET])
-        path = _segment(folder, kind, log, sequences, min(left, SEGMENT_BYTES))
+        path = _segment(folder, kind, log, sequences, min(left, segment))
         counts[path] = (int(log[NUMBER]) - number, int(log[OFFSET]) - offset)
         left -= path.stat().st_size
     return counts
 
 
-def make(folder: Path, kind: Kind, size: int, disk: int = 0) -> Made:
-    """A log directory ``disk-N`` of about ``size`` bytes below ``folder``, the N-th of its broker.
+def make(folder: Path, kind: Kind, size: int, disk: int = 0, segment: int = 0) -> Made:
+    """A log directory ``disk-N`` of about ``size`` bytes below ``folder``, the N-th of its broker; a segment has about
+    ``segment`` bytes, :data:`SEGMENT_BYTES` where nothing is said.
 
     Each has a topic of its own, so that several are one broker's, not replicas.
     """
@@ -171,7 +172,9 @@ def make(folder: Path, kind: Kind, size: int, disk: int = 0) -> Made:
     target.mkdir(parents=True)
     partitions = [target / f"bench{disk}-{partition}" for partition in range(kind.partitions)]
     with ThreadPoolExecutor(THREADS) as threads:
-        made = list(threads.map(lambda p: _partition(p, kind, size // kind.partitions), partitions))
+        made = list(
+            threads.map(lambda p: _partition(p, kind, size // kind.partitions, segment or SEGMENT_BYTES), partitions)
+        )
     (target / "meta.properties").write_text(PROPERTIES + f"directory.id=YmVuY2gtZGlza251bWJlc{disk}\n")
     (target / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     counts = {path: count for counts in made for path, count in counts.items()}

@@ -27,13 +27,14 @@ Times = dict[str, list[float]]
 
 class Audited(NamedTuple):
     """One run of ``auditor audit``: seconds, those of processor time (the driver's alone), its summary,
-    the most anonymous bytes of one process of each kind."""
+    the most anonymous bytes of one process of each kind, seconds of processor time of all that it started but Java."""
 
     seconds: float
     cpu: float
     summary: dict[str, Any]
     memory: Mapping[str, int]
     tables: dict[str, int]  # rows, with --tables
+    workers: float
 
     @property
     def private(self) -> int:
@@ -72,7 +73,7 @@ def audit(
             raise RuntimeError(f"auditor audit ended with {process.returncode}")
         summary = json.loads(Path(out, "summary.json").read_text())
         tables = _rows(Path(out, "tables")) if "--tables" in options else {}
-        return Audited(seconds, used.ru_utime + used.ru_stime, summary, most, tables)
+        return Audited(seconds, used.ru_utime + used.ru_stime, summary, most, tables, memory.of_workers())
 
 
 def auditing(

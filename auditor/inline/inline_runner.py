@@ -117,30 +117,30 @@ def _name(path: str) -> str:
 
 class ReadSoFar:
     """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
-    bytes of each task's files by name; ``heard`` hears the part of all bytes, from 0 to 1."""
+    bytes of each task's files by name; ``heard`` hears the part of all bytes, from 0 to 1, which never falls."""
 
     def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None] | None) -> None:
-        self.files = files
         self.heard = heard
         self.sizes = [sum(sizes.values()) for sizes in files]
         self.total, self.so_far = sum(self.sizes), 0
-        self.read = [0] * len(files)
+        # Each counts once: several readers may open the same one, and where a worker dies its task begins again.
+        self.unread = [dict(sizes) for sizes in files]
         self.open = [""] * len(files)
 
     def opens(self, task: int, path: str) -> None:
         """A task opens a file."""
         name = _name(path)
-        if name != self.open[task]:  # several readers may open the same one
-            self._reads(task, self.files[task].get(self.open[task], 0))
+        if name != self.open[task]:
+            self._reads(self.unread[task].pop(self.open[task], 0))
             self.open[task] = name
 
     def ends(self, task: int) -> None:
         """A task is done."""
-        self._reads(task, self.sizes[task] - self.read[task])
+        self._reads(sum(self.unread[task].values()))
+        self.unread[task].clear()
         self.open[task] = ""
 
-    def _reads(self, task: int, size: int) -> None:
-        self.read[task] += size
+    def _reads(self, size: int) -> None:
         self.so_far += size
         if self.heard is not None and self.total:
             self.heard(min(1.0, self.so_far / self.total))

@@ -123,7 +123,8 @@ def tuned(session: SparkSession) -> Iterator[None]:
     """Around a query whose few rows take Python long: Spark interprets its plan, where it would write Java for it and
     compile that for half a second, and shares out rows that it would have taken for one task's.
 
-    Several threads may be in such queries of one session: the last one leaves it as the first one found it.
+    Several threads may be in such queries of one session: the last one leaves it as the first one found it. What goes
+    wrong in a query is raised as it is, also where Java is gone and no setting can be put back.
     """
     with _tuning:
         inside, before = _tuned.setdefault(session, (0, {}))
@@ -134,21 +135,24 @@ def tuned(session: SparkSession) -> Iterator[None]:
         _tuned[session] = (inside + 1, before)
     try:
         yield
-    finally:
-        with _tuning:
-            inside, before = _tuned.pop(session)
-            if inside > 1:
-                _tuned[session] = (inside - 1, before)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            _leave(session)
+        raise
+    _leave(session)
+
+
+def _leave(session: SparkSession) -> None:
+    with _tuning:
+        inside, before = _tuned.pop(session)
+        if inside > 1:
+            _tuned[session] = (inside - 1, before)
+            return
+        for key, value in before.items():
+            if value is None:
+                session.conf.unset(key)
             else:
-                _restore(session, before)
-
-
-def _restore(session: SparkSession, before: dict[str, str | None]) -> None:
-    for key, value in before.items():
-        if value is None:
-            session.conf.unset(key)
-        else:
-            session.conf.set(key, value)
+                session.conf.set(key, value)
 
 
 def _settled(session: SparkSession) -> SparkSession:

@@ -62,8 +62,9 @@ class SparkCopies(Copies):
         return SparkCopies(self.frame.join(gone, list(COPY), "left_anti").unionByName(again.frame))
 
     def close(self) -> None:
-        """Gives back Spark's memory."""
-        self.frame.unpersist()
+        """Gives back Spark's memory, where Java has not ended: then what ended it is the error to show, not this."""
+        with contextlib.suppress(Exception):
+            self.frame.unpersist()
 
 
 class SparkRunner(Runner):

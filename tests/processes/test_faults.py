@@ -33,21 +33,34 @@ def _lines(out: Path) -> list[str]:
 
 
 SITE = """
-import os, signal, sys
+import os, signal, sys, time
+
+def above(pid):
+    with open(f"/proc/{{pid}}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
+
+asked = []
 
 def ask(event, args):
-    if event == "open" and str(args[0]).endswith({file!r}) and {module!r} in sys.modules:
-        os.kill(os.getpid(), signal.SIGSEGV)
+    if event == "open" and str(args[0]).endswith({file!r}) and {module!r} in sys.modules and not asked:
+        asked.append(args)
+        {kill}
 
 sys.addaudithook(ask)
 """
+ITSELF = "os.kill(os.getpid(), signal.SIGSEGV)"
+JAVA = "os.kill(above(os.getppid()), signal.SIGKILL)"  # by a worker of Spark's, whose parent is that of all workers
+DRIVER = "os.kill(above(above(os.getppid())), signal.SIGINT); time.sleep(3)"  # Ctrl-C, and the query goes on
 
 
-def in_every_python(out: Path, master: str, file: str, module: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """The console script, where every Python, the driver's too, dies as it opens ``file`` with ``module`` loaded."""
+def in_every_python(
+    out: Path, master: str, file: str, module: str, *options: str, kill: str = ITSELF
+) -> subprocess.CompletedProcess[str]:
+    """The console script, where every Python, the driver's too, dies as it opens ``file`` with ``module`` loaded, or
+    kills another: :data:`JAVA` or the :data:`DRIVER`."""
     site = out.parent / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE.format(file=file, module=module))
+    (site / "sitecustomize.py").write_text(SITE.format(file=file, module=module, kill=kill))
     words = ["audit", str(corpora.unpack(NAME)), "--out", str(out), "--master", master, "--records", *options]
     as_of = str(corpora.manifest(NAME)["copied_at"])
     command = [sys.executable, "-m", "auditor.cli", *words, "--as-of", as_of, "--quiet"]
@@ -89,6 +102,32 @@ def test_a_file_that_kills_who_reads_it_for_a_table_is_named(sound: Path, tmp_pa
     assert [(e["file"], e["length"]) for e in errors if e["reason"] == "unreadable"] == [
         (victim, logs[victim].stat().st_size)
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the parent's parent is found below /proc")
+def test_where_java_ends_the_error_is_the_query_that_it_ended(tmp_path: Path) -> None:
+    """Nothing that can no longer be done with Java, such as putting back its settings, stands before it."""
+    out = tmp_path / "out"
+    ran = in_every_python(out, "local[1]", ".log", "pyspark.worker", kill=JAVA)
+    assert ran.returncode == 4, ran.stderr
+    (line,) = (line for line in ran.stderr.splitlines() if line.startswith("auditor: "))
+    assert "Spark's Java has ended" in line
+    trace = (out / "failure.log").read_text(encoding="utf-8")
+    last = trace.rpartition("another exception occurred:")[2]
+    assert ".toArrow()" in last, trace
+    assert "auditor/spark/session.py" not in trace
+    assert "unpersist" not in trace
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the driver is found below /proc")
+def test_ctrl_c_while_spark_reads_is_no_failure(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = in_every_python(out, "local[1]", ".log", "pyspark.worker", kill=DRIVER)
+    assert ran.stderr.splitlines()[-1:] == ["auditor: stopped"]
+    assert ran.returncode == 130
+    assert not (out / "failure.log").exists()
 
 
 def test_a_killed_run_leaves_no_mark_and_the_next_one_is_clean(sound: Path, tmp_path: Path) -> None:

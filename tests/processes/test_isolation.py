@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections import deque
@@ -160,6 +161,27 @@ def test_who_dies_handing_results_back_takes_no_whole_replica_along(together: bo
         found = dict(pool.map(many, open_three, sizes=[10] * len(many) if together else None))
     assert (tmp_path / "once").exists()
     assert {number: refused for number, refused in found.items() if refused} == ({} if together else {3: 1})
+
+
+def huge_pages(size: int) -> bool:
+    """Whether the kernel was asked for huge pages for an array of so many bytes (``hg``, as madvise sets it)."""
+    import numpy as np
+
+    table = np.empty(size, np.uint8)
+    inside, mine = table.ctypes.data + size // 2, False
+    for line in Path("/proc/self/smaps").read_text(encoding="ascii", errors="replace").splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            mine = int(found[1], 16) <= inside < int(found[2], 16)
+        elif mine and line.startswith("VmFlags:"):
+            return "hg" in line.split()
+    raise AssertionError("the array is in no mapping")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux shows what was asked for")
+def test_workers_ask_for_no_huge_pages() -> None:
+    """Whatever it is here: numpy asks for them by default."""
+    with Pool(1) as pool:
+        assert pool.all([64 << 20], huge_pages) == [False]
 
 
 def test_few_or_large_tasks_are_handed_out_one_by_one() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from auditor.connectors import gate
 from auditor.inline.inline_runner import ReadSoFar
+from auditor.pipeline.isolation import SAY_EVERY_S, Pool
 from auditor.spark import jvm_words
 
 
@@ -26,6 +32,32 @@ def test_a_file_is_read_when_the_next_is_opened() -> None:
 def test_nothing_to_read_is_no_part() -> None:
     read = ReadSoFar([{}], pytest.fail)
     read.ends(0)
+
+
+def read_slowly(task: tuple[int, str]) -> None:
+    """Opens four files so slowly that each is heard of, and dies once at the last."""
+    number, once = task
+    for k in range(4):
+        gate.closed(f"/d/t-{number}/{k}.log")
+        time.sleep(1.1 * SAY_EVERY_S)
+    if once and not Path(once).exists():
+        Path(once).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_is_read_again_after_a_death_counts_once(tmp_path: Path) -> None:
+    """The task begins again: its files are opened a second time, but the part that is read never falls."""
+    said: list[float] = []
+    read = ReadSoFar([{f"{k}.log": 10 for k in range(4)} for _ in range(2)], said.append)
+    tasks = [(0, str(tmp_path / "once")), (1, "")]
+    with Pool(1) as pool:
+        for number, _ in pool.map(tasks, read_slowly, opens=read.opens):
+            read.ends(number)
+    assert (tmp_path / "once").exists()
+    assert said == sorted(said)
+    assert said[-1] == 1.0
+    assert 0.5 in said
+    assert {part for part in said if 0 < part < 0.5}
 
 
 def test_one_line_of_the_jvm_is_dropped_and_no_other(capfd: pytest.CaptureFixture[str]) -> None:

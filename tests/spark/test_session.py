@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import pickle
+import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from auditor import register
 from auditor.connectors.sources import _KNOWING, NO_PACKAGE
+from auditor.pipeline.read_step import KeptFacts
+from auditor.spark import scan
 from auditor.spark.session import DAEMON, TUNED, tuned
 from tests import corpora
 
@@ -73,6 +80,29 @@ def test_a_query_is_interpreted_and_the_next_compiled_again(spark: SparkSession)
     assert {key: spark.conf.get(key, None) for key in TUNED} == before
     spark.conf.unset("spark.sql.codegen.factoryMode")
     assert "*(1)" in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
+
+
+def note_task(copies: list[Any], cluster: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """In place of a judge: says which task each log came to."""
+    context = TaskContext.get()
+    assert context is not None
+    yield "log", {"task": context.partitionId()}
+
+
+def test_logs_with_few_facts_are_shared_out_among_tasks(spark: SparkSession) -> None:
+    """Rows of less than a MiB are one task's to Spark's adaptive execution, and Python takes long over each."""
+    draw = random.Random(5)
+    facts = [KeptFacts("c", "t", n, "d", b"", pickle.dumps((n, draw.randbytes(1500))), b"") for n in range(400)]
+    parallelism = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "4")  # as users have it
+    try:
+        rows = [row for _, row in scan.judge_logs(scan.held(spark, facts), {"c": None}, note_task)]
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", parallelism)
+    of_task = Counter(row["task"] for row in rows)
+    assert sum(of_task.values()) == len(facts)
+    assert len(of_task) >= 2
+    assert max(of_task.values()) < 0.8 * len(facts)
 
 
 def test_a_worker_without_the_package_says_what_to_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from auditor.model import producers
 from auditor.replay import policy_kernel as pol
 from auditor.replay import policy_replay
 from auditor.replay.bounds import CopyBounds
-from auditor.replay.copy_task import PolicySettings
+from auditor.replay.copy_task import FAR, PolicySettings
 from auditor.replay.policy_replay import PolicyReplay
 from tests.made import batches, data, marker
 from tests.unit.batch_histories import LAST, History, history
@@ -24,6 +24,17 @@ NOW, HOUR = 1_700_000_000_000, 3_600_000
 SETTINGS = (  # expiry, how often brokers look, retention by time and by size
     (24 * HOUR, 600_000, 168 * HOUR, -1), (HOUR, 600_000, HOUR, -1), (2000, 1000, -1, 900), (24 * HOUR, 0, -1, -1),
 )  # fmt: skip
+KINDS: dict[str, dict[str, Any]] = {  # bounds of copies that are no plain topic's, and what else its replay is given
+    "sequences mean nothing": {"sequences": False},
+    "an internal topic": {"sequences": False, "broker_times": True},
+    "__cluster_metadata": {"sequences": False, "broker_times": True, "kraft": True},
+    "times are a broker's": {"broker_times": True},
+    "cleaned up to offset 8": {"intact_from": 8},
+    "cleaned as a whole": {"intact_from": FAR},
+    "the start is in segment 1": {"start_segment": 1},
+    "the start is not known": {"start_known": False},
+    "a clock that is not believed": {"newest_time": NOW + 5000},
+}
 
 
 class Counted:
@@ -47,20 +58,29 @@ class Counted:
 TAKE_STEPS = policy_replay.past.take_steps
 
 
-def compared(made: History, monkeypatch: pytest.MonkeyPatch, settings: tuple[int, ...] = SETTINGS[0]) -> Counter[str]:
-    """Replays a history both ways, comparing all that is known after each chunk; how many batches could go which."""
+def compared(
+    made: History, monkeypatch: pytest.MonkeyPatch, settings: tuple[int, ...] = SETTINGS[0], of: str = ""
+) -> Counter[str]:
+    """Replays a history both ways, comparing all that is known after each chunk; how many batches could go which.
+
+    ``of``: which of :data:`KINDS` the copy is, plain where it is none.
+    """
     counted, seen = {short: Counted(short) for short in (True, False)}, {}
     for short, steps in counted.items():
         monkeypatch.setattr(policy_replay.past, "take_steps", steps)
-        seen[short] = list(_states(made, settings))
+        seen[short] = list(_states(made, settings, **KINDS.get(of, {})))
     assert seen[True] == seen[False]
     return counted[True].counts
 
 
-def _states(made: History, settings: tuple[int, ...]) -> Any:
-    bounds = CopyBounds(made.log_start, -1, 0, True, False, False, settings[0])
+def _states(
+    made: History, settings: tuple[int, ...], start_known: bool = True, newest_time: int = FAR, **others: Any
+) -> Any:
+    bounds = CopyBounds(made.log_start, -1, 0, True, False, False, settings[0])._replace(**others)
     policies = [PolicySettings(name, policy, *settings) for name, policy in model.POLICIES.items()]
-    replay = PolicyReplay(policies, bounds, made.snapshots, made.rows[0]["base_offset"])
+    replay = PolicyReplay(
+        policies, bounds, made.snapshots, made.rows[0]["base_offset"], start_known=start_known, newest_time=newest_time
+    )
     for number in range(0, len(made.rows), 40):  # segments
         rows = made.rows[number : number + 40]
         replay.begin_segment(number // 40, rows[0]["base_offset"], -1)
@@ -133,6 +153,19 @@ def test_what_follows_something_odd_comes_to_the_same(
                 after = plain(14, 14, sequence, producer_epoch=epoch)
                 made = History([*plain(), *odd, *after], log_start=log_start)
                 assert compared(made, monkeypatch, settings)["follows"] > 7
+
+
+@pytest.mark.parametrize("of", KINDS)
+def test_other_copies_than_a_plain_topics_come_to_the_same(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = Counter[str]()
+    for seed in range(9):
+        made = history(seed, 200, 1 + seed % 3, (0.01, 0.08)[seed % 2], transactional=0.5 * (seed % 2))
+        counts += compared(made, monkeypatch, SETTINGS[seed % len(SETTINGS)], of)
+    for odd in BETWEEN.values():
+        for settings in SETTINGS:
+            made = History([*plain(), *odd, *plain(14, 14, 13, producer_epoch=1)])
+            counts += compared(made, monkeypatch, settings, of)
+    assert min(counts["follows"], counts["others"]) > 300
 
 
 def test_a_batch_is_no_duplicate_of_one_remembered_because_another_precedes_it(

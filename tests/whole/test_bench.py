@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from auditor.base.errors import AuditInputError
-from bench import growth, inputs, pictures, quiet, sides, table
+from bench import bytes_growth, growth, inputs, pictures, quiet, sides, table
+from bench.anonymous import SAMPLED_EVERY, Anonymous
 from bench.freeze import batches
 from bench.inputs import Kind, make, space
 from bench.pictures import Point
@@ -146,6 +149,52 @@ def test_growth_leaves_the_start_aside() -> None:
     assert "**2 times** | yes |" in growth._row(points).line()
     early = [points[0], points[1]._replace(seconds=1.2), points[2]]
     assert "not measured" in growth._row(early).line()
+
+
+def test_parts_of_an_input_are_sound_logs_of_its_own_files(tmp_path: Path) -> None:
+    """Half of it has half of its batches, takes no room, and no rule finds anything."""
+    whole = make(tmp_path / "whole", Kind("400", 2), 3_200_000, segment=100_000)
+    assert len(whole.logs) == 2 * bytes_growth.PARTS
+    half = bytes_growth.part_of(whole, 8, tmp_path / "half")
+    assert {path.stat().st_ino for path in half.logs} < {path.stat().st_ino for path in whole.logs}
+    assert half.batches / whole.batches == pytest.approx(0.5, rel=0.01)
+    assert half.size / whole.size == pytest.approx(0.5, rel=0.01)
+    audited = opened(half.folder, records=True)
+    assert sum(copy.sums["batches"] for log in logs_of(audited) for copy in log.copies) == half.batches
+    assert audited.findings == []
+
+
+def ran(took: float, cold: float = 0.0) -> bytes_growth.Ran:
+    return bytes_growth.Ran(sides.Audited(9.0, 1.0, {}, {"worker": 1 << 20}, {}, took), cold)
+
+
+@pytest.mark.parametrize(
+    ("least", "half", "full", "cold", "measured"),
+    [
+        ((2.0, 2.1, 2.0), (9.0, 9.0, 9.1), (17.0, 17.1, 17.0), 0.0, "**1 times** | yes |"),  # 7 and 8 parts, 1 s each
+        ((2.0, 2.1, 2.0), (9.0, 9.0, 9.1), (29.0, 29.1, 29.0), 0.0, "**2.5 times** | **no** |"),
+        ((2.0, 4.0, 2.0), (9.0, 9.0, 9.1), (17.0, 17.1, 17.0), 0.0, "not measured: runs of one size differ"),
+        ((2.0, 2.1, 2.0), (9.0, 9.0, 9.1), (29.0, 29.1, 29.0), 0.2, "not measured: 20% of a part's bytes came"),
+    ],
+)
+def test_growth_over_bytes_is_that_of_the_second_half(
+    least: tuple[float, ...], half: tuple[float, ...], full: tuple[float, ...], cold: float, measured: str
+) -> None:
+    runs = {1: [ran(s) for s in least], 8: [ran(s) for s in half], 16: [ran(s, cold) for s in full]}
+    assert measured in bytes_growth.row("x", 16 << 30, runs).line()
+
+
+def test_the_processor_time_of_what_a_driver_starts_is_counted() -> None:
+    call = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    driver = ["sh", "-c", f'"$0" -c "{call}"; true', sys.executable]
+    with subprocess.Popen(driver, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        watched = Anonymous(process.pid)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(10 * SAMPLED_EVERY)
+        watched.end()
+        process.communicate(b"\n")
+    assert 0.45 < watched.of_workers() < 2  # a tick is 0.01
 
 
 def test_a_picture_is_the_same_bytes_again(tmp_path: Path) -> None:
