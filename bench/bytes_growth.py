@@ -11,7 +11,6 @@ import os
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from bench import inputs, pictures, quiet, sides
@@ -55,7 +54,7 @@ def _runs(name: str, kind: Kind, size: int, plan: Plan) -> dict[str, dict[int, l
     with inputs.space(plan.root, size) as folder:
         whole = inputs.make(folder, kind, size, segment=size // kind.partitions // PARTS)
         os.sync()
-        parts = {part: part_of(whole, part, folder / f"part-{part}") for part in MEASURED}
+        parts = {part: inputs.part_of(whole, part, folder / f"part-{part}") for part in MEASURED}
         for _ in range(plan.runs):
             for master, runs in found.items():
                 for part, made in parts.items():
@@ -63,22 +62,6 @@ def _runs(name: str, kind: Kind, size: int, plan: Plan) -> dict[str, dict[int, l
                     runs[part].append(quiet.undisturbed(said, partial(_once, made, master)))
                     print(_point(name, made.size // MIB, master, runs[part][-1:]).line(), flush=True)
     return found
-
-
-def part_of(whole: Made, part: int, folder: Path) -> Made:
-    """The first segments of each partition, with their indexes, as a log directory of its own. Takes no room: its files
-    are those of the whole."""
-    counts = {}
-    for log in {path.parent for path in whole.logs}:
-        target = folder / log.name
-        target.mkdir(parents=True)
-        for segment in sorted(path for path in whole.logs if path.parent == log)[:part]:
-            for file in log.glob(f"{segment.stem}.*"):
-                os.link(file, target / file.name)
-            counts[target / segment.name] = whole.counts[segment]
-    for file in (path for path in whole.folder.iterdir() if path.is_file()):
-        os.link(file, folder / file.name)
-    return Made(folder, counts, sum(path.stat().st_size for path in counts))
 
 
 def _once(made: Made, master: str) -> Ran:

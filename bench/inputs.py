@@ -7,6 +7,7 @@ are sound: whoever audits them has to find nothing. Segments have their offset a
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import tempfile
@@ -181,21 +182,20 @@ def make(folder: Path, kind: Kind, size: int, disk: int = 0, segment: int = 0) -
     return Made(target, counts, sum(path.stat().st_size for path in counts))
 
 
-def first_of(made: Made, folder: Path, segments: int) -> Made:
-    """A log directory below ``folder`` of the first so many segments of each partition: links to the same files, so
-    that the page cache needs to hold them once."""
-    target = folder / made.folder.name
+def part_of(whole: Made, part: int, folder: Path) -> Made:
+    """The first segments of each partition, with their indexes, as a log directory of its own. Takes no room: its files
+    are those of the whole."""
     counts = {}
-    for partition in sorted(p for p in made.folder.iterdir() if p.is_dir()):
-        (target / partition.name).mkdir(parents=True)
-        for log in sorted(partition.glob("*.log"))[:segments]:
-            for file in partition.glob(f"{log.stem}.*"):
-                (target / partition.name / file.name).hardlink_to(file)
-            counts[target / partition.name / log.name] = made.counts[log]
-    for file in made.folder.iterdir():
-        if file.is_file():
-            shutil.copyfile(file, target / file.name)
-    return Made(target, counts, sum(path.stat().st_size for path in counts))
+    for log in {path.parent for path in whole.logs}:
+        target = folder / log.name
+        target.mkdir(parents=True)
+        for segment in sorted(path for path in whole.logs if path.parent == log)[:part]:
+            for file in log.glob(f"{segment.stem}.*"):
+                os.link(file, target / file.name)
+            counts[target / segment.name] = whole.counts[segment]
+    for file in (path for path in whole.folder.iterdir() if path.is_file()):
+        os.link(file, folder / file.name)
+    return Made(folder, counts, sum(path.stat().st_size for path in counts))
 
 
 @contextmanager

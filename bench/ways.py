@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import sides
 from bench.anonymous import below
-from bench.inputs import GIB, MIB, PROPERTIES, Kind, Made, first_of, make, space
+from bench.inputs import GIB, MIB, PROPERTIES, Kind, Made, make, part_of, space
 from bench.sizes import Plan
 from bench.table import Row, at_most, ratio
 
@@ -59,7 +59,7 @@ def parts(plan: Plan) -> list[Row]:
     begin with what a giant partition takes no more of."""
     with space(plan.root, plan.part_bytes * GIANT) as folder:
         made = make(folder, Kind("400", 1), plan.part_bytes * GIANT)
-        small = first_of(made, folder / "small", max(2, len(made.logs) // GIANT))
+        small = part_of(made, max(2, len(made.logs) // GIANT), folder / "small")
         sides.warm([made])
         kept: dict[str, list[sides.Audited]] = {}
         cases = {

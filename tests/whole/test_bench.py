@@ -155,7 +155,7 @@ def test_parts_of_an_input_are_sound_logs_of_its_own_files(tmp_path: Path) -> No
     """Half of it has half of its batches, takes no room, and no rule finds anything."""
     whole = make(tmp_path / "whole", Kind("400", 2), 3_200_000, segment=100_000)
     assert len(whole.logs) == 2 * bytes_growth.PARTS
-    half = bytes_growth.part_of(whole, 8, tmp_path / "half")
+    half = inputs.part_of(whole, 8, tmp_path / "half")
     assert {path.stat().st_ino for path in half.logs} < {path.stat().st_ino for path in whole.logs}
     assert half.batches / whole.batches == pytest.approx(0.5, rel=0.01)
     assert half.size / whole.size == pytest.approx(0.5, rel=0.01)
