@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from typing import Any
 
 import pytest
 
@@ -70,3 +71,17 @@ def test_json_in_pieces_is_the_same_text(count: int) -> None:
     assert json_text.as_json(at_rest) == expected
     assert json_text.as_json(content) == expected
     assert json_text.as_json({}) == "{}\n"
+
+
+def test_json_text_is_what_pythons_own_encoder_gives() -> None:
+    """Whatever stands in the texts: brackets, separators, line breaks, the word that stands for what comes later."""
+    texts = ["null", '"', "},\n {", ",\n  ", "a\r\n\u2028\u00e9\\", "[null", ""]
+    plain = [None, True, 0, -(2**70), 1.5, float("inf"), *texts]
+    content: list[Any] = [*plain, [], {}, (), [[]], [{}], ((1, (2,)),), {"x": [[], [1]]}]
+    content += [dict.fromkeys(texts, value) for value in (None, [], [None], {"null": [texts]}, content[:])]
+    content += [{3: [1], 1: None, 2: {"b": (), "a": (None,)}}, [content[:], content[:]]]
+    for one in [*content, content, {"all": content}]:
+        whole = {"one": one, "rows": [{"at": one}]}
+        expected = json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        assert json_text.as_json(whole) == expected
+        assert json_text.as_json(whole | {"rows": RowsAtRest(whole["rows"])}) == expected
