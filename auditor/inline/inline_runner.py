@@ -42,13 +42,16 @@ class InlineRunner(Runner):
     def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
         """Every copy by whoever is free, the largest first."""
         large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
-        sizes = [{_name(f.name): f.size for f in plan.files(task)} for task in large_first]
-        read = ReadSoFar(sizes, self.progress)
-        opens = None if self.progress is None else read.opens
+        sizes = [plan.file_bytes(task) for task in large_first]
+        read = None
+        if self.progress is not None:
+            read = ReadSoFar([{_name(f.name): f.size for f in plan.files(task)} for task in large_first], self.progress)
+        opens = None if read is None else read.opens
 
         def found() -> Iterator[KeptFacts]:
-            for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=read.sizes):
-                read.ends(number)
+            for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=sizes):
+                if read is not None:
+                    read.ends(number)
                 yield from rows
 
         return KeptCopies(found())
@@ -119,7 +122,7 @@ class ReadSoFar:
     """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
     bytes of each task's files by name; ``heard`` hears the part of all bytes, from 0 to 1."""
 
-    def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None] | None) -> None:
+    def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None]) -> None:
         self.files = files
         self.heard = heard
         self.sizes = [sum(sizes.values()) for sizes in files]
@@ -142,7 +145,7 @@ class ReadSoFar:
     def _reads(self, task: int, size: int) -> None:
         self.read[task] += size
         self.so_far += size
-        if self.heard is not None and self.total:
+        if self.total:
             self.heard(min(1.0, self.so_far / self.total))
 
 

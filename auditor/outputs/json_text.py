@@ -51,6 +51,7 @@ def _text(value: Any, level: int) -> str:
     if not value or not isinstance(value, CONTAINERS):
         return encode(value)
     plain: Any
+    keys: Sequence[Any]
     if isinstance(value, dict):
         keys = sorted(value)
         inner = {at for at, key in enumerate(keys) if isinstance(value[key], CONTAINERS) and value[key]}

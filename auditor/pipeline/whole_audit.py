@@ -156,7 +156,7 @@ class Audit:
 
     @cached_property
     def _planned_mb(self) -> float:
-        return sum(f.size for task in self.tasks for f in plan.files(task)) / 1e6
+        return sum(map(plan.file_bytes, self.tasks)) / 1e6
 
     def _say_read(self, part: float) -> None:
         mb = self._planned_mb
@@ -165,7 +165,7 @@ class Audit:
 
     def ready(self) -> None:
         """Waits until the runner has started."""
-        self.runner.input_bytes = sum(f.size for log_dir in self.inventory.log_dirs for f in log_dir.files())
+        self.runner.input_bytes = sum(log_dir.size for log_dir in self.inventory.log_dirs)
         with self.step(f"start {self.runner.name}"):
             self.runner.ready()
 
