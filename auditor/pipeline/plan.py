@@ -120,8 +120,8 @@ def _task(d: LogDir, c: Copy, of: _OfTopic, options: AuditOptions, replicated: b
 def remote_from(c: Copy, cluster: ClusterSettings, log_start: int | None) -> int | None:
     """Where the log of a tiered topic begins if that is below its first segment here, else None.
 
-    ``log_start``: its checkpoint; without one it is the first segment that was copied and not deleted. Source: KIP-405, log start offset and
-    local log start offset.
+    ``log_start``: its checkpoint; without one it is the first segment that was copied and not deleted. Source:
+    KIP-405, log start offset and local log start offset.
     """
     if not c.segments:
         return None
