@@ -57,14 +57,20 @@ class InlineRunner(Runner):
         return KeptCopies(found())
 
     def keep(self, rows: Sequence[KeptFacts]) -> Copies:
-        """As they are."""
-        return KeptCopies(rows)
+        """As they are, but for what no judge asks for."""
+        return KeptCopies([row._replace(resume_point=b"") for row in rows])
 
     def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-        """Logs in lists of about the same bytes."""
+        """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""
         assert isinstance(copies, KeptCopies)
-        for _, rows in self.pool.map(lists(copies, self.processes), partial(judge_list, clusters, judge), reads=False):
-            yield from judged_rows(rows)
+        shared = lists(copies, self.processes)
+        done: dict[int, RowsAtRest[tuple[str, str]]] = {}
+        following = 0
+        for number, rows in self.pool.map(shared, partial(judge_list, clusters, judge), reads=False):
+            done[number] = rows
+            while following in done:
+                yield from judged_rows(done.pop(following))
+                following += 1
 
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
         """Lists of files, then lists of facts."""

@@ -56,6 +56,19 @@ def test_rows_are_put_in_order_and_those_alike_stay_as_they_came(count: int) -> 
     assert list(gathered.in_order()) == sorted(rows, key=lambda row: row[0])
 
 
+@pytest.mark.parametrize("count", [3, SORTED_TOGETHER, 2 * SORTED_TOGETHER + 7])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rows_that_come_in_order_are_joined_and_one_that_does_not_is_found(count: int, swapped: bool) -> None:
+    """The row out of place is the last: it comes when all before it are packed."""
+    rows = [(n // 2, n) for n in range(count)]
+    for ask in ("in_order", "merged"):
+        gathered = Gathered[tuple[int, int]](lambda row: row[0])
+        for row in rows[1:] + rows[:1] if swapped else rows:
+            gathered.append(row)
+        found = getattr(gathered, ask)()
+        assert list(found) == sorted(rows[1:] + rows[:1] if swapped else rows, key=lambda row: row[0])
+
+
 def test_rows_are_seen_as_a_function_gives_them() -> None:
     seen = RowsSeen(RowsAtRest(range(100)), lambda n: n * n)
     assert (len(seen), seen[9], seen[:3], sum(seen)) == (100, 81, [0, 1, 4], 328_350)
