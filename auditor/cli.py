@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import importlib
 import os
 import signal
@@ -24,11 +25,15 @@ GROUPS = {
     "your shell": ("completion",),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+# How many objects more before Python looks for some that only refer to each other. By default it looks at every 700: of
+# many partitions, nearly all of whose objects stay, a tenth of the driver's time for nothing.
+OBJECTS = (20_000, 50, 20)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status. A user's mistake ends in one line and 2."""
     words = list(sys.argv[1:] if argv is None else argv)
+    gc.set_threshold(*OBJECTS)
     try:
         args = parsed(words)
         return _guarded(args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from auditor.base.errors import DecodeError
@@ -44,9 +43,9 @@ def folder_copy(place: Place, log_dir: str, folder: str, files: dict[str, int]) 
     errors: list[DecodeError] = []
     kept = startup.keep(found, lambda item: _end_offset(place, item, errors))
     dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
-    copy = _copy(kept.kept, Copy(log_dir, says.topic, says.partition, folder, says.kind))
-    if copy.partition_metadata and copy.kind == "live":
-        copy = replace(copy, topic_id=_topic_id(place, copy.partition_metadata.name, errors))
+    metadata = next((item.name for item in kept.kept if item.says.kind == names.PARTITION_METADATA), None)
+    topic_id = _topic_id(place, metadata, errors) if metadata is not None and says.kind == "live" else None
+    copy = _copy(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
     return BuiltCopy(copy, dropped, errors)
 
 
@@ -59,28 +58,31 @@ def loose_copy(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltCop
             dropped.append((DataFile(name, size, says.kind, says.offset), reason))
         else:
             kept.append(Found(name, size, says))
-    return BuiltCopy(_copy(kept, Copy(log_dir, None, None, "")), dropped, [])
+    return BuiltCopy(_copy(kept, log_dir, None, None, ""), dropped, [])
 
 
-def _copy(files: list[Found], bare: Copy) -> Copy:
-    """``bare`` with its files."""
+def _copy(
+    files: list[Found], log_dir: str, topic: str | None, partition: int | None, folder: str, kind: str = "live",
+    topic_id: str | None = None,
+) -> Copy:  # fmt: skip
+    """The copy with its files."""
     by_kind: dict[str, list[DataFile]] = {}
     for item in files:
         by_kind.setdefault(item.says.kind, []).append(_data_file(item))
     beside = {(item.kind, item.offset): item for kind in names.INDEX_KINDS for item in by_kind.get(kind, [])}
     segments = []
     for log in sorted(by_kind.get("log", []), key=lambda item: (item.offset, item.name)):
-        index, timeindex, txnindex = (beside.pop((kind, log.offset), None) for kind in names.INDEX_KINDS)
-        segments.append(SegmentFile(log.name, log.offset, log.size, index, timeindex, txnindex))
+        indexes = [beside.pop((kind, log.offset), None) for kind in names.INDEX_KINDS] if beside else ()
+        segments.append(SegmentFile(log.name, log.offset, log.size, *indexes))
     others = [*beside.values(), *by_kind.get("checkpoint", []), *by_kind.get(names.QUORUM_STATE, [])]
-    return replace(
-        bare,
+    return Copy(
+        log_dir, topic, partition, folder, kind, topic_id,
         segments=tuple(segments),
         snapshots=tuple(sorted(by_kind.get("snapshot", []), key=lambda item: (item.offset, item.name))),
         leader_epochs=next(iter(by_kind.get(names.LEADER_EPOCHS, [])), None),
         partition_metadata=next(iter(by_kind.get(names.PARTITION_METADATA, [])), None),
         others=tuple(sorted(others)),
-    )
+    )  # fmt: skip
 
 
 def _data_file(item: Found) -> DataFile:

@@ -143,6 +143,11 @@ def made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Findin
 
     Cost: of one that is not listed, what it costs to say how severe it is.
     """
+    for first in (found := iter(found)):  # as above
+        yield from _made(log, rule_id, itertools.chain((first,), found))
+
+
+def _made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Finding]:
     kept: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
     for f in found:

@@ -414,6 +414,11 @@ def plain(value: Any) -> Any:
 
 def runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
     """Events that follow one another and agree in the named columns, together: one cause, one finding."""
+    nothing = isinstance(events, tuple) and not events  # as most rules find of what they ask for
+    return iter(()) if nothing else _runs(events, *same)
+
+
+def _runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
     open_runs: dict[tuple[object, ...], list[Event]] = {}
     for event in events:
         columns: Mapping[str, object] = event

@@ -22,6 +22,7 @@ from auditor.facts.transaction_rows import ABORTED, ENDED, TRANSACTION
 ROWS = {"event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED}
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
 Facts = TypeVar("Facts")
+_FIELDS: dict[type, list[str]] = {}  # at rest they go by their place, which takes a byte
 _SAME = {id(dtype): name for name, dtype in ROWS.items()}  # numpy takes 10 us to hash so many columns
 
 
@@ -45,17 +46,23 @@ def without_defaults(cls: type[Facts]) -> type[Facts]:
     names = [field.name for field in fields]
     made = [f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in fields]
     values = operator.attrgetter(*names)
+    _FIELDS[cls] = names
 
     def reduced(facts: Facts) -> tuple[Any, ...]:
-        said = zip(names, values(facts), made, strict=True)
-        return _with, (cls, {n: value for n, value, default in said if value is not default and _says(value, default)})
+        places, said = bytearray(), []
+        for place, (value, default) in enumerate(zip(values(facts), made, strict=True)):
+            if value is not default and _says(value, default):
+                places.append(place)
+                said.append(value)
+        return _with, (cls, bytes(places), *said)
 
     _DISPATCH[cls] = reduced
     return cls
 
 
-def _with(cls: type[Facts], said: dict[str, Any]) -> Facts:
-    return cls(**said)
+def _with(cls: type[Facts], places: bytes, *said: Any) -> Facts:
+    names = _FIELDS[cls]
+    return cls(**{names[place]: value for place, value in zip(places, said, strict=True)})
 
 
 def _says(value: Any, default: Any) -> bool:

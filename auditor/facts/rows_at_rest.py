@@ -6,6 +6,7 @@ Rows of like partitions are alike: a row that takes 3 KB as Python's objects tak
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
 
@@ -35,6 +36,14 @@ class RowsAtRest(Sequence[Row]):
         if len(self._loose) == TOGETHER:
             self._blocks.append(dumps(self._loose))
             self._loose = []
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """More of them. Those of whole blocks at rest stay as they are packed."""
+        if isinstance(rows, RowsAtRest) and not self._loose:
+            self._blocks += rows._blocks
+            rows = rows._loose
+        for row in rows:
+            self.append(row)
 
     def __len__(self) -> int:
         return len(self._blocks) * TOGETHER + len(self._loose)
@@ -83,20 +92,40 @@ class Gathered(Generic[Row]):
 
     def __init__(self, place: Callable[[Row], Any]) -> None:
         self._place = place
-        self._runs: list[Sequence[Row]] = []
+        self._runs: list[RowsAtRest[Row]] = []
         self._new: list[Row] = []
+        self._last: Any = None  # where the last run ends
+        self._apart = True  # whether each run begins where the one before has ended
 
     def append(self, row: Row) -> None:
         """One more."""
         self._new.append(row)
         if len(self._new) == SORTED_TOGETHER:
-            self._runs.append(RowsAtRest(sorted(self._new, key=self._place)))
+            self._sort()
+            self._runs.append(RowsAtRest(self._new))
             self._new = []
 
-    def in_order(self) -> Sequence[Row]:
-        """All of them. To be asked once."""
+    def _sort(self) -> None:
         self._new.sort(key=self._place)
+        if self._new and self._runs:
+            self._apart &= self._last <= self._place(self._new[0])
+        if self._new:
+            self._last = self._place(self._new[-1])
+
+    def merged(self) -> Iterator[Row]:
+        """All of them in order. To be asked once, or :meth:`in_order`."""
+        self._sort()
+        runs, self._runs = [*self._runs, self._new], []
+        return itertools.chain.from_iterable(runs) if self._apart else heapq.merge(*runs, key=self._place)
+
+    def in_order(self) -> Sequence[Row]:
+        """All of them at rest. To be asked once. Those that came in order are not packed again."""
+        self._sort()
         if not self._runs:
             return self._new
-        runs, self._runs = [*self._runs, self._new], []
-        return RowsAtRest(heapq.merge(*runs, key=self._place))
+        if not self._apart:
+            return RowsAtRest(self.merged())
+        first, *others = self._runs
+        for rows in (*others, self._new):
+            first.extend(rows)
+        return first

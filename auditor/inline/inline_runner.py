@@ -42,26 +42,35 @@ class InlineRunner(Runner):
     def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
         """Every copy by whoever is free, the largest first."""
         large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
-        sizes = [{_name(f.name): f.size for f in plan.files(task)} for task in large_first]
-        read = ReadSoFar(sizes, self.progress)
-        opens = None if self.progress is None else read.opens
+        sizes = [plan.file_bytes(task) for task in large_first]
+        read = None
+        if self.progress is not None:
+            read = ReadSoFar([{_name(f.name): f.size for f in plan.files(task)} for task in large_first], self.progress)
+        opens = None if read is None else read.opens
 
         def found() -> Iterator[KeptFacts]:
-            for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=read.sizes):
-                read.ends(number)
+            for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=sizes):
+                if read is not None:
+                    read.ends(number)
                 yield from rows
 
         return KeptCopies(found())
 
     def keep(self, rows: Sequence[KeptFacts]) -> Copies:
-        """As they are."""
-        return KeptCopies(rows)
+        """As they are, but for what no judge asks for."""
+        return KeptCopies([row._replace(resume_point=b"") for row in rows])
 
     def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-        """Logs in lists of about the same bytes."""
+        """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""
         assert isinstance(copies, KeptCopies)
-        for _, rows in self.pool.map(lists(copies, self.processes), partial(judge_list, clusters, judge), reads=False):
-            yield from judged_rows(rows)
+        shared = lists(copies, self.processes)
+        done: dict[int, RowsAtRest[tuple[str, str]]] = {}
+        following = 0
+        for number, rows in self.pool.map(shared, partial(judge_list, clusters, judge), reads=False):
+            done[number] = rows
+            while following in done:
+                yield from judged_rows(done.pop(following))
+                following += 1
 
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
         """Lists of files, then lists of facts."""
@@ -119,10 +128,9 @@ class ReadSoFar:
     """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
     bytes of each task's files by name; ``heard`` hears the part of all bytes, from 0 to 1, which never falls."""
 
-    def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None] | None) -> None:
+    def __init__(self, files: Sequence[dict[str, int]], heard: Callable[[float], None]) -> None:
         self.heard = heard
-        self.sizes = [sum(sizes.values()) for sizes in files]
-        self.total, self.so_far = sum(self.sizes), 0
+        self.total, self.so_far = sum(sum(sizes.values()) for sizes in files), 0
         # Each counts once: several readers may open the same one, and where a worker dies its task begins again.
         self.unread = [dict(sizes) for sizes in files]
         self.open = [""] * len(files)
@@ -142,7 +150,7 @@ class ReadSoFar:
 
     def _reads(self, size: int) -> None:
         self.so_far += size
-        if self.heard is not None and self.total:
+        if self.total:
             self.heard(min(1.0, self.so_far / self.total))
 
 

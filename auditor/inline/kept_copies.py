@@ -1,20 +1,49 @@
-"""Facts of copies that the driver has, and how their logs are shared out among processes."""
+"""Facts of copies that the driver has, and how their logs are shared out among processes.
+
+They are packed once, some dozens of copies together and no log torn apart, and handed to who judges as they are packed.
+"""
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from auditor.facts.rows_at_rest import Gathered, RowsAtRest
+from auditor.facts.packed import dumps, loads
+from auditor.facts.rows_at_rest import TOGETHER, Gathered
 from auditor.pipeline.context import Brief
 from auditor.pipeline.read_step import KeptFacts, briefs_of
 from auditor.pipeline.runner import Copies
 
 LISTS_PER_PROCESS = 4
 LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
+LARGE = 1 << 16  # bytes of one copy's facts: most of them are columns, which are compressed already
 
 Log = tuple[str, list[bytes]]  # a log's cluster, and the facts of its copies
+
+
+class Bunch(NamedTuple):
+    """The facts of all copies of some logs, in order. ``size``: bytes of them. Packed, but for few large ones."""
+
+    size: int
+    content: bytes | list[KeptFacts]
+
+    @property
+    def rows(self) -> list[KeptFacts]:
+        """A row a copy."""
+        return loads(self.content) if isinstance(self.content, bytes) else self.content
+
+
+class Logs:
+    """The logs of some bunches, unpacked as they are read: what one task judges."""
+
+    def __init__(self, bunches: Sequence[Bunch]) -> None:
+        self.bunches = bunches
+
+    def __iter__(self) -> Iterator[Log]:
+        for bunch in self.bunches:
+            for key, rows in itertools.groupby(bunch.rows, key=_log):
+                yield key[0], [row.facts for row in rows]
 
 
 class KeptCopies(Copies):
@@ -22,52 +51,83 @@ class KeptCopies(Copies):
 
     def __init__(self, rows: Iterable[KeptFacts]) -> None:
         self._waiting = rows
-        self._rows: Sequence[KeptFacts] | None = None
+        self._bunches: list[Bunch] | None = None
 
-    def rows(self) -> Sequence[KeptFacts]:
+    def _each(self) -> Iterator[KeptFacts]:
+        """All facts, in the order of their logs. The first time they are packed as they pass."""
+        if self._bunches is not None:
+            for bunch in self._bunches:
+                yield from bunch.rows
+            return
+        gathered = Gathered[KeptFacts](lambda row: row[:4])
+        for row in self._waiting:
+            gathered.append(row)
+        bunches, self._waiting = [], ()
+        for rows in _bunched(gathered.merged()):
+            size = sum(len(row.facts) for row in rows)
+            bunches.append(Bunch(size, rows if size > len(rows) * LARGE else dumps(rows)))
+            yield from rows
+        self._bunches = bunches
+
+    def bunches(self) -> list[Bunch]:
+        """All facts, in the order of their logs, as they are packed."""
+        if self._bunches is None:
+            for _ in self._each():
+                pass
+        return self._bunches or []
+
+    def rows(self) -> list[KeptFacts]:
         """All facts, in the order of their logs."""
-        if self._rows is None:
-            gathered = Gathered[KeptFacts](lambda row: row[:4])
-            for row in self._waiting:
-                gathered.append(row)
-            self._rows, self._waiting = gathered.in_order(), ()
-        return self._rows
+        return list(self._each())
 
     def briefs(self) -> list[Brief]:
         """The briefs of all copies."""
-        return briefs_of(row.brief for row in self.rows())
+        return briefs_of(row.brief for row in self._each())
 
     def logs(self) -> Iterator[Log]:
         """The facts of each log, in the order of the logs."""
-        for key, rows in itertools.groupby(self.rows(), key=lambda row: row[:3]):
-            yield key[0], [row.facts for row in rows]
+        return iter(Logs(self.bunches()))
 
     def replaced(self, again: Copies) -> KeptCopies:
         """The newer facts of each copy."""
         newer = {row[:4]: row for row in again.rows()}
-        return KeptCopies([newer.get(row[:4], row) for row in self.rows()])
+        found = KeptCopies(newer.get(row[:4], row) for row in self._each())
+        found.bunches()
+        return found
 
     def close(self) -> None:
         """Forgets them."""
-        self._rows = []
+        self._bunches = []
 
 
-def lists(copies: KeptCopies, processes: int) -> list[RowsAtRest[Log]]:
-    """The logs of some copies, shared out among so many processes."""
-    sizes = [sum(map(len, facts)) for _, facts in copies.logs()]
-    count = max(1, min(processes * LISTS_PER_PROCESS, -(-sum(sizes) // LIST_BYTES)))
-    shared: list[RowsAtRest[Log]] = [RowsAtRest() for _ in range(min(count, len(sizes)))]
-    for log, number in zip(copies.logs(), spread(sizes, count), strict=True):
-        shared[number].append(log)
-    return shared
+def _log(row: KeptFacts) -> tuple[str, str, int]:
+    return row[:3]
 
 
-def spread(sizes: list[int], count: int) -> list[int]:
-    """Which of ``count`` lists each log goes to, so that all have about the same bytes: the largest first, each to the
-    lightest list."""
-    heap = [(0, number) for number in range(min(count, len(sizes)))]
-    lists = [0] * len(sizes)
-    for at in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
-        load, lists[at] = heapq.heappop(heap)
-        heapq.heappush(heap, (load + sizes[at], lists[at]))
-    return lists
+def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
+    """Rows in the order of their logs, so many together as are packed together, each log whole."""
+    bunch: list[KeptFacts] = []
+    size = 0
+    for _, of_log in itertools.groupby(rows, key=_log):
+        copies = list(of_log)
+        more = sum(len(row.facts) for row in copies)
+        if bunch and (len(bunch) + len(copies) > TOGETHER or size + more > LIST_BYTES):
+            yield bunch
+            bunch, size = [], 0
+        bunch += copies
+        size += more
+    if bunch:
+        yield bunch
+
+
+def lists(copies: KeptCopies, processes: int) -> list[Logs]:
+    """The logs of some copies in their order, shared out among so many processes: about the same bytes each."""
+    bunches = copies.bunches()
+    whole = sum(bunch.size for bunch in bunches)
+    count = max(1, min(processes * LISTS_PER_PROCESS, -(-whole // LIST_BYTES)))
+    before, places = 0, []
+    for bunch in bunches:
+        places.append((2 * before + bunch.size) * count // (2 * whole + 1))  # where its middle is
+        before += bunch.size
+    shared = itertools.groupby(zip(places, bunches, strict=True), key=lambda placed: placed[0])
+    return [Logs([bunch for _, bunch in some]) for _, some in shared]

@@ -170,7 +170,8 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         for producer_id, here in islice(b.open_here.items(), left):
             cluster.open_here.setdefault(producer_id, {})[f"{topic}-{partition}"] = here
         left = max(0, left - len(b.open_here))
-        for producer_id, epoch, time, before, _ in b.ended[np.isin(b.ended["producer_id"], undecided)].tolist():
+        ended = b.ended[np.isin(b.ended["producer_id"], undecided)] if len(b.ended) else NOTHING_ENDED
+        for producer_id, epoch, time, before, _ in ended.tolist():
             cluster.ended.setdefault(producer_id, []).append((b.broker_id, epoch, time, before))
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)

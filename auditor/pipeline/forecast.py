@@ -111,16 +111,12 @@ def _kind(task: CopyTask | TextTask) -> str:
     return topic if topic in RATES else OTHERS
 
 
-def _bytes(task: CopyTask | TextTask) -> int:
-    return sum(file.size for file in plan.files(task))
-
-
 def _by_topic(tasks: Iterable[CopyTask | TextTask]) -> list[dict[str, Any]]:
     """Partitions, segments and bytes of each kind of topic, the largest first."""
     found: dict[str, Counter[str]] = {}
     for task in tasks:
         segments = len(task.copy.segments) if isinstance(task, CopyTask) else 0
-        more = {"partitions": 1, "segments": segments, "bytes": _bytes(task)}
+        more = {"partitions": 1, "segments": segments, "bytes": plan.file_bytes(task)}
         found.setdefault(_kind(task), Counter()).update(more)
     rows = [{"kind": kind} | {name: counts[name] for name in ("partitions", "segments", "bytes")}
             for kind, counts in found.items()]  # fmt: skip
@@ -139,14 +135,14 @@ def _tasks(tasks: list[CopyTask | TextTask], slots: Slots) -> dict[str, Any]:
     lists = len(others)
     if slots.lists and slots.at_a_time:
         lists = min(lists, slots.at_a_time * slots.lists)
-    largest = max(tasks, key=_bytes, default=None)
+    largest = max(tasks, key=plan.file_bytes, default=None)
     return {
         "way": slots.name,
         "slots": slots.at_a_time,
         "count": None if slots.at_a_time is None else lists + len(plan.segment_tasks(large)),
         "replicas": len(tasks),
         "in_parts": len(large),
-        "largest": None if largest is None else {"name": _name(largest), "bytes": _bytes(largest)},
+        "largest": None if largest is None else {"name": _name(largest), "bytes": plan.file_bytes(largest)},
     }
 
 
@@ -156,7 +152,7 @@ def _name(task: CopyTask | TextTask) -> str:
 
 def _cpu(task: CopyTask | TextTask, options: AuditOptions) -> tuple[Span, Span]:
     """CPU seconds of a task: what reading the replica takes, and what comes on top for the tables."""
-    size, rate = _bytes(task) / GIB, RATES[_kind(task)]
+    size, rate = plan.file_bytes(task) / GIB, RATES[_kind(task)]
     deep = RECORDS if options.records and _kind(task) == OTHERS else (0.0, 0.0)
     read = tuple(size * (one + more) + REPLICA_S for one, more in zip(rate.read, deep, strict=True))
     more = tuple(size * (one + d) for one, d in zip(rate.tables, deep, strict=True)) if options.tables else (0.0, 0.0)
@@ -177,7 +173,7 @@ def _estimate(tasks: list[CopyTask | TextTask], options: AuditOptions, slots: Sl
         reading = [sum(read[k] for read, _ in costs) / slots.at_a_time for k in (0, 1)]
         start = START_S[slots.name]
         seconds = [round(start + max(longest[k], reading[k]) + more[k], 1) for k in (0, 1)]
-    size = sum(map(_bytes, tasks))
+    size = sum(map(plan.file_bytes, tasks))
     return {
         "seconds": seconds,
         "cpu_seconds": [round(value, 1) for value in total],
@@ -189,7 +185,7 @@ def _estimate(tasks: list[CopyTask | TextTask], options: AuditOptions, slots: Sl
 
 def _headers(task: CopyTask, batch_bytes: int) -> int:
     """How many headers of a replica are kept to compare it: all, but of a long log on its broker's own disk."""
-    batches = _bytes(task) // batch_bytes
+    batches = plan.file_bytes(task) // batch_bytes
     return batches if any(s.place is not None for s in task.copy.segments) else min(batches, MOST_KEPT)
 
 

@@ -10,7 +10,8 @@ import secrets
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import cache, partial
+from typing import NamedTuple, TypeVar
 
 from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
 from auditor.connectors.internal_rows import PACKED
@@ -40,13 +41,32 @@ def copy_tasks(
         for d in inventory.log_dirs
         if d.texts
     ]
-    tasks += [
-        _task(d, c, settings.get(d.join_key, ClusterSettings()), options, copies[_log(d, c)] > 1)
-        for d in inventory.log_dirs
-        for c in d.copies
-        if options.wants_topic(c.topic or "")
-    ]
+    for d in inventory.log_dirs:
+        of_topic = cache(partial(_of_topic, d, settings.get(d.join_key, ClusterSettings())))
+        tasks += [
+            _task(d, c, of_topic(c.topic or ""), options, copies[_log(d, c)] > 1)
+            for c in d.copies
+            if options.wants_topic(c.topic or "")
+        ]
     return with_shares(tasks)
+
+
+class _OfTopic(NamedTuple):
+    """What the settings say of a topic in a log directory, looked up once for all its partitions."""
+
+    policy: str | None
+    expiration_ms: int
+    before_ms: int | None
+    tiered: ClusterSettings | None  # where older segments may lie in remote storage
+
+
+def _of_topic(d: LogDir, cluster: ClusterSettings, topic: str) -> _OfTopic:
+    return _OfTopic(
+        cluster.topic_setting(topic, "cleanup.policy", d.broker_id),
+        cluster.expiration_ms(d.broker_id),
+        timestamp_limit(cluster, "before", topic, d.broker_id),
+        cluster if cluster.is_tiered(topic) else None,
+    )
 
 
 def with_shares(tasks: list[CopyTask | TextTask]) -> list[CopyTask | TextTask]:
@@ -71,10 +91,9 @@ def _log(d: LogDir, c: Copy) -> tuple[str, str | None, int | None]:
     return (d.join_key, c.topic, c.partition)
 
 
-def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, replicated: bool) -> CopyTask:
+def _task(d: LogDir, c: Copy, of: _OfTopic, options: AuditOptions, replicated: bool) -> CopyTask:
     topic = c.topic or ""
     at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
-    policy = cluster.topic_setting(topic, "cleanup.policy", d.broker_id)
     return CopyTask(
         d.place,
         c,
@@ -83,15 +102,15 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
         d.join_key,
         d.clean_shutdown,
         at.get("log-start"),
-        remote_from(c, cluster, at.get("log-start")),
+        None if of.tiered is None else remote_from(c, of.tiered, at.get("log-start")),
         at.get("high-watermark"),
         at.get("recovery-point"),
         at.get("cleaner"),
-        compacted=is_compacted(topic, policy, at.get("cleaner")),
-        cleaning_unknown=policy is None and "cleaner" not in d.whole_checkpoints,
+        compacted=is_compacted(topic, of.policy, at.get("cleaner")),
+        cleaning_unknown=of.policy is None and "cleaner" not in d.whole_checkpoints,
         log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
-        expiration_ms=cluster.expiration_ms(d.broker_id),
-        before_ms=timestamp_limit(cluster, "before", topic, d.broker_id),
+        expiration_ms=of.expiration_ms,
+        before_ms=of.before_ms,
         records=options.records and topic != METADATA_TOPIC,
         digests=KEY if replicated else b"",
         limits=options.limits,
@@ -99,12 +118,12 @@ def _task(d: LogDir, c: Copy, cluster: ClusterSettings, options: AuditOptions, r
 
 
 def remote_from(c: Copy, cluster: ClusterSettings, log_start: int | None) -> int | None:
-    """Where a tiered log begins if that is below its first segment here, else None. ``log_start``: its checkpoint.
+    """Where the log of a tiered topic begins if that is below its first segment here, else None.
 
-    Without a checkpoint it is the first segment that was copied and not deleted. Source: KIP-405, log start offset and
-    local log start offset.
+    ``log_start``: its checkpoint; without one it is the first segment that was copied and not deleted. Source:
+    KIP-405, log start offset and local log start offset.
     """
-    if not c.segments or not cluster.is_tiered(c.topic or ""):
+    if not c.segments:
         return None
     remote = cluster.remote.of(c.topic or "", c.partition or 0, c.topic_id)
     if remote is not None:
@@ -179,7 +198,12 @@ def size(task: AnyTask) -> int:
     """Bytes that the task reads, and a little for opening its files."""
     if isinstance(task, SegmentTask):
         return task.size + OPENING_BYTES
-    return sum(f.size for f in files(task)) + OPENING_BYTES
+    return file_bytes(task) + OPENING_BYTES
+
+
+def file_bytes(task: CopyTask | SharingTask | TextTask) -> int:
+    """Bytes of the files that a task reads."""
+    return task.copy.size if isinstance(task, CopyTask) else sum(f.size for f in files(task))
 
 
 def files(task: CopyTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
@@ -204,8 +228,8 @@ def spread(tasks: Sequence[Spread], slots: int) -> list[list[Spread]]:
     """The tasks in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list."""
     heap = [(0, number) for number in range(min(slots, len(tasks)))]
     lists: list[list[Spread]] = [[] for _ in heap]
-    for task in sorted(tasks, key=lambda t: (-size(t), *_name(t))):
+    for less, *_, at in sorted((-size(t), *_name(t), at) for at, t in enumerate(tasks)):
         load, number = heapq.heappop(heap)
-        lists[number].append(task)
-        heapq.heappush(heap, (load + size(task), number))
+        lists[number].append(tasks[at])
+        heapq.heappush(heap, (load - less, number))
     return lists

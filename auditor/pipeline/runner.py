@@ -34,12 +34,13 @@ Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
 # What is made of the copies of one log and its cluster: a function of a module, or a partial of one.
 JudgeLog = Callable[[list[CopyFacts], Cluster], Iterator[Judged]]
 _AT_ONCE = 1000  # rows of JSON
+_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def judged_texts(facts: Iterable[bytes], cluster: Cluster, judge: JudgeLog) -> Iterator[tuple[str, str]]:
     """What is said of one log, whose copies' facts come pickled: kind and row, which travels as JSON on any way."""
     for kind, row in judge([pickle.loads(one) for one in facts], cluster):
-        yield kind, json.dumps(row, ensure_ascii=False)
+        yield kind, _text(row)
 
 
 def judged_rows(texts: Iterable[tuple[str, str]]) -> Iterator[Judged]:

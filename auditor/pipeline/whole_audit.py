@@ -156,7 +156,7 @@ class Audit:
 
     @cached_property
     def _planned_mb(self) -> float:
-        return sum(f.size for task in self.tasks for f in plan.files(task)) / 1e6
+        return sum(map(plan.file_bytes, self.tasks)) / 1e6
 
     def _say_read(self, part: float) -> None:
         mb = self._planned_mb
@@ -165,7 +165,7 @@ class Audit:
 
     def ready(self) -> None:
         """Waits until the runner has started."""
-        self.runner.input_bytes = sum(f.size for log_dir in self.inventory.log_dirs for f in log_dir.files())
+        self.runner.input_bytes = sum(log_dir.size for log_dir in self.inventory.log_dirs)
         with self.step(f"start {self.runner.name}"):
             self.runner.ready()
 
@@ -362,12 +362,8 @@ class Audit:
     def unread(self) -> list[tuple[str, DecodeError]]:
         """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
         found = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
-        found += self._errors_of_logs if "judged" in self.__dict__ else []
+        found += self.totals.errors if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
-
-    @cached_property
-    def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
-        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["log"] for e in row["errors"]]
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""

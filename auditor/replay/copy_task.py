@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows
-from auditor.connectors.files import Copy, TextFile
+from auditor.connectors.files import Copy, TextFile, travels_light
 from auditor.connectors.storage import Place
 from auditor.model.policies import Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
@@ -28,6 +28,7 @@ class PolicySettings(NamedTuple):
     retention_bytes: int = -1
 
 
+@travels_light
 @dataclass(frozen=True, slots=True)
 class CopyTask:
     """All that a worker needs to read one copy. Offsets are those of the checkpoints, None where they do not say.

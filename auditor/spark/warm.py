@@ -48,7 +48,7 @@ def warm(logs: Path, audits_only: bool = False) -> None:
         copies = [task for task in copy_tasks(inventory, settings, options) if isinstance(task, CopyTask)]
         for task in copies:
             read_copy(task)
-    largest = max(copies, key=lambda t: sum(f.size for f in t.copy.files()))
+    largest = max(copies, key=lambda t: t.copy.size)
     _take_stretch(largest)
     if audits_only:
         return

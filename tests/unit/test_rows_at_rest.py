@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,19 @@ def test_rows_are_put_in_order_and_those_alike_stay_as_they_came(count: int) -> 
     assert list(gathered.in_order()) == sorted(rows, key=lambda row: row[0])
 
 
+@pytest.mark.parametrize("count", [3, SORTED_TOGETHER, 2 * SORTED_TOGETHER + 7])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rows_that_come_in_order_are_joined_and_one_that_does_not_is_found(count: int, swapped: bool) -> None:
+    """The row out of place is the last: it comes when all before it are packed."""
+    rows = [(n // 2, n) for n in range(count)]
+    for ask in ("in_order", "merged"):
+        gathered = Gathered[tuple[int, int]](lambda row: row[0])
+        for row in rows[1:] + rows[:1] if swapped else rows:
+            gathered.append(row)
+        found = getattr(gathered, ask)()
+        assert list(found) == sorted(rows[1:] + rows[:1] if swapped else rows, key=lambda row: row[0])
+
+
 def test_rows_are_seen_as_a_function_gives_them() -> None:
     seen = RowsSeen(RowsAtRest(range(100)), lambda n: n * n)
     assert (len(seen), seen[9], seen[:3], sum(seen)) == (100, 81, [0, 1, 4], 328_350)
@@ -70,3 +84,17 @@ def test_json_in_pieces_is_the_same_text(count: int) -> None:
     assert json_text.as_json(at_rest) == expected
     assert json_text.as_json(content) == expected
     assert json_text.as_json({}) == "{}\n"
+
+
+def test_json_text_is_what_pythons_own_encoder_gives() -> None:
+    """Whatever stands in the texts: brackets, separators, line breaks, the word that stands for what comes later."""
+    texts = ["null", '"', "},\n {", ",\n  ", "a\r\n\u2028\u00e9\\", "[null", ""]
+    plain = [None, True, 0, -(2**70), 1.5, float("inf"), *texts]
+    content: list[Any] = [*plain, [], {}, (), [[]], [{}], ((1, (2,)),), {"x": [[], [1]]}]
+    content += [dict.fromkeys(texts, value) for value in (None, [], [None], {"null": [texts]}, content[:])]
+    content += [{3: [1], 1: None, 2: {"b": (), "a": (None,)}}, [content[:], content[:]]]
+    for one in [*content, content, {"all": content}]:
+        whole = {"one": one, "rows": [{"at": one}]}
+        expected = json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        assert json_text.as_json(whole) == expected
+        assert json_text.as_json(whole | {"rows": RowsAtRest(whole["rows"])}) == expected
