@@ -57,13 +57,15 @@ def known_peaks(copy: CopyFacts, expiration_ms: int) -> list[Peak]:
     begin = np.where(begin == 1 << 62, 0, begin)
     end = np.max([p["data_time"], marker_time, below_time, p["last_timestamp"]], axis=0)
     end = np.where(p["txn_first_offset"] >= 0, 1 << 62, end + max(expiration_ms, 0))
+    batches = p["batches"] + p["below_batches"]
+    costs = [BYTES_A_PRODUCER + BYTES_A_BATCH * np.clip(batches, 0, cached) for cached in (CACHED_BATCHES, 1)]
+    if begin.max() < end.min():  # as of most logs: all of them are there together when the last one comes
+        return [Peak(len(p), int(cost.sum())) for cost in costs]
     first, last = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
     gone = np.searchsorted(end[last], begin[first], side="right")  # what ends when one begins goes before it
     alive = np.arange(1, len(p) + 1) - gone
-    batches = p["batches"] + p["below_batches"]
     peaks = []
-    for cached in (CACHED_BATCHES, 1):
-        cost = BYTES_A_PRODUCER + BYTES_A_BATCH * np.clip(batches, 0, cached)
+    for cost in costs:
         left = np.concatenate([[0], np.cumsum(cost[last])])
         peaks.append(Peak(int(alive.max()), int((np.cumsum(cost[first]) - left[gone]).max())))
     return peaks
