@@ -46,7 +46,8 @@ CACHED = np.dtype((np.record, [("last_offset", "i8"), ("last_sequence", "i4"), (
 class Producers(NamedTuple):
     """One partition's producers, and the hash table that finds them.
 
-    What is known of one producer lies together: with many of them, most of a batch's time is waiting for memory.
+    What is known of one producer lies together: with many of them, most of a batch's time is waiting for memory. Its
+    batches lie apart: one at a time is written, and a producer of few batches takes no memory for more.
     ``slots`` is an open-addressing table of rows. ``meta`` is [rows used, two random hash factors]: they decide places
     in ``slots`` only, so results never depend on them, but crafted ids cannot make look-ups slow.
     Offsets of records; timestamps in ms; -1 means none. Outside of kernels, each field is there as a column.
@@ -55,7 +56,7 @@ class Producers(NamedTuple):
     slots: np.ndarray  # int32
     meta: np.ndarray  # int64
     entries: np.ndarray  # ENTRY, by row
-    rings: np.ndarray  # CACHED[rows, cache size], the newest batches of each
+    rings: np.ndarray  # CACHED[cache size, rows], the newest batches of each
 
     @property
     def producer_id(self) -> np.ndarray:
@@ -100,17 +101,17 @@ class Producers(NamedTuple):
     @property
     def last_sequence(self) -> np.ndarray:
         """int32[rows, cache size]."""
-        return self.rings["last_sequence"]
+        return self.rings["last_sequence"].T
 
     @property
     def last_offset(self) -> np.ndarray:
         """int64[rows, cache size]."""
-        return self.rings["last_offset"]
+        return self.rings["last_offset"].T
 
     @property
     def offset_delta(self) -> np.ndarray:
         """int32[rows, cache size]."""
-        return self.rings["offset_delta"]
+        return self.rings["offset_delta"].T
 
 
 def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
@@ -126,16 +127,16 @@ def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
         slots,
         np.array([0, random >> 30 | 1, random & (1 << 30) - 1 | 1], np.int64),
         np.empty(capacity, ENTRY),
-        np.empty((capacity, cached_batches), CACHED),
+        np.empty((cached_batches, capacity), CACHED),
     )
 
 
 def grow(p: Producers, capacity: int = 0) -> Producers:
     """The same producers in the same rows with at least twice the room; called when :func:`insert` answers -1."""
     rows = int(p.meta[0])
-    bigger = new_producers(max(2 * len(p.entries), capacity, 16), p.rings.shape[1])
+    bigger = new_producers(max(2 * len(p.entries), capacity, 16), len(p.rings))
     bigger.entries[:rows] = p.entries[:rows]
-    bigger.rings[:rows] = p.rings[:rows]
+    bigger.rings[:, :rows] = p.rings[:, :rows]
     bigger.meta[0] = rows
     index_rows(bigger)
     return bigger
@@ -145,7 +146,7 @@ def keep(p: Producers, wanted: np.ndarray) -> None:
     """Forget the producers whose row is False in ``wanted`` (bool, rows used long); the others move up, in order."""
     rows = int(p.meta[0])
     kept = int(np.count_nonzero(wanted))
-    for table in (p.entries, p.rings):
+    for table in (p.entries, *p.rings):
         table[:kept] = table[:rows][wanted]
     p.meta[0] = kept
     index_rows(p)
@@ -251,7 +252,7 @@ def next_sequence(last: int) -> int:
 def cached_slot(p: Producers, row: int, age: int) -> int:
     """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
     at = p.entries[row].newest - age
-    return at if at >= 0 else at + p.rings.shape[1]  # no division: this is asked for every batch
+    return at if at >= 0 else at + len(p.rings)  # no division: this is asked for every batch
 
 
 @kernel
@@ -259,7 +260,7 @@ def newest_sequence(p: Producers, row: int) -> int:
     """Last sequence of the newest batch known, -1 without one."""
     if row < 0 or p.entries[row].cached == 0:
         return NONE
-    return p.rings[row, p.entries[row].newest].last_sequence
+    return p.rings[p.entries[row].newest, row].last_sequence
 
 
 @kernel
@@ -267,7 +268,7 @@ def newest_offset(p: Producers, row: int) -> int:
     """Last offset of the newest batch known, -1 without one."""
     if row < 0 or p.entries[row].cached == 0:
         return NONE
-    return p.rings[row, p.entries[row].newest].last_offset
+    return p.rings[p.entries[row].newest, row].last_offset
 
 
 @kernel
@@ -297,7 +298,7 @@ def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last
         return NONE
     for age in range(p.entries[row].cached - 1, -1, -1):
         place = cached_slot(p, row, age)
-        batch = p.rings[row, place]
+        batch = p.rings[place, row]
         last = batch.last_sequence
         if last == last_sequence and subtract_sequence(last, batch.offset_delta) == first_sequence:
             return place
@@ -382,12 +383,12 @@ def remember_batch(
     p: Producers, row: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
 ) -> None:
     """Cache one batch, in the place of the oldest when the ring is full."""
-    entry, width = p.entries[row], p.rings.shape[1]
+    entry, width = p.entries[row], len(p.rings)
     place = entry.newest + 1
     if place == width:
         place = 0
     entry.newest = place
-    newest = p.rings[row, place]
+    newest = p.rings[place, row]
     newest.last_sequence = last_sequence
     newest.last_offset = last_offset
     newest.offset_delta = offset_delta
@@ -461,7 +462,7 @@ def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
     entry, left = p.entries[row], pending.entries[pending_row]
     set_epoch(p, row, left.epoch)
     for age in range(left.cached - 1, -1, -1):
-        batch = pending.rings[pending_row, cached_slot(pending, pending_row, age)]
+        batch = pending.rings[cached_slot(pending, pending_row, age), pending_row]
         remember_batch(p, row, batch.last_sequence, batch.last_offset, batch.offset_delta, left.timestamp)
     entry.coordinator_epoch = left.coordinator_epoch
     entry.last_timestamp = left.last_timestamp

@@ -219,7 +219,7 @@ def _is_as_before(replay: Replay, mine: np.record) -> bool:
     """Whether :mod:`auditor.replay.sequences` would have nothing to say of any of a producer's batches, nor a
     transaction be touched."""
     row = model.find(replay.producers, mine.producer_id)
-    if row < 0 or replay.producers.rings.shape[1] != TAIL:
+    if row < 0 or len(replay.producers.rings) != TAIL:
         return False
     live, limit, epoch = replay.live[row], replay.log.params[0].expiration_ms, mine.epoch
     if live.batches == 0 or live.open_slot >= 0 or live.active_timestamp < 0 or live.active_timestamp > FAR_MS:

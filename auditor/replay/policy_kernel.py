@@ -279,7 +279,7 @@ def _goes_on(w, batch, step):  # type: ignore[no-untyped-def]
     would have emptied it.
     """
     p, row = w.producers, step.row
-    entry, width = p.entries[row], p.rings.shape[1]
+    entry, width = p.entries[row], len(p.rings)
     transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
     if step.follows < width or entry.cached != width:
         return False

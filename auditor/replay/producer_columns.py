@@ -72,7 +72,7 @@ def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
         o["txn_first_offset"] = entry.txn_first_offset
         o["last_sequence"], o["last_offset"], o["offset_delta"] = -1, -1, 0
         if entry.cached > 0:
-            newest = p.rings[row, entry.newest]
+            newest = p.rings[entry.newest, row]
             o["last_sequence"], o["last_offset"] = newest.last_sequence, newest.last_offset
             o["offset_delta"] = newest.offset_delta
         o["batches"] = known["batches"]

@@ -233,7 +233,7 @@ def _cached_offset(producers: model.Producers, producer_id: int, first: int) -> 
     """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
     row = model.find(producers, producer_id)
     for age in range(producers.entries[row].cached):
-        cached = producers.rings[row, model.cached_slot(producers, row, age)]
+        cached = producers.rings[model.cached_slot(producers, row, age), row]
         if (cached.last_sequence - first) % SEQUENCES <= cached.offset_delta:
             return cached.last_offset - cached.offset_delta
     return -1
