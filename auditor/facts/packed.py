@@ -64,10 +64,10 @@ class PackedRows:
 def _varying(rows: np.ndarray) -> frozenset[str]:
     """The columns of a structured array that are not the same in all rows: of producers a few, and to look at each
     column by itself takes longer than to pack those."""
-    names, size = rows.dtype.names or (), rows.dtype.itemsize
+    size, fields = rows.dtype.itemsize, rows.dtype.fields
+    assert fields is not None
     change = np.zeros(size, np.uint8)
     _find_changes(np.ascontiguousarray(rows).view(np.uint8).reshape(-1, size), change)
-    fields = {name: (rows.dtype.fields or {})[name] for name in names}
     return frozenset(name for name, (kind, at, *_) in fields.items() if change[at : at + kind.itemsize].any())
 
 

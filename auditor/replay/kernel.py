@@ -11,6 +11,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.replay.batch_kinds import is_control, is_foreign, is_marker
 from auditor.replay.log_checks import check_header, check_leader_epoch, check_offsets, take_time
@@ -73,7 +74,7 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
             marked.coordinator_offset = batch.base_offset
         marked.markers += 1
     close_transaction(replay, batch, live)
-    model.apply_marker(replay.producers, row, batch.producer_epoch, coordinator_epoch, batch.max_timestamp)
+    producer_appends.apply_marker(replay.producers, row, batch.producer_epoch, coordinator_epoch, batch.max_timestamp)
     marked.offset = batch.base_offset
     marked.epoch = batch.producer_epoch
     marked.time = batch.max_timestamp
@@ -95,8 +96,8 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -
     length = batch.last_offset - batch.base_offset
     last_sequence = -1
     if batch.base_sequence >= 0 and length >= 0:
-        last_sequence = model.add_sequence(batch.base_sequence, length)
-    model.apply_data(
+        last_sequence = producer_appends.add_sequence(batch.base_sequence, length)
+    producer_appends.apply_data(
         replay.producers,
         row,
         epoch=batch.producer_epoch,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds
@@ -149,10 +150,10 @@ def _goes_on(batch: np.record, at: int, mine: np.record, ring: np.ndarray) -> bo
     if sequence <= 0 or batch.producer_epoch < 0 or batch.producer_epoch != mine.epoch or sequence != mine.following:
         return False
     newest = ring[mine.place]
-    newest.last_sequence = model.add_sequence(sequence, length)
+    newest.last_sequence = producer_appends.add_sequence(sequence, length)
     newest.last_offset = batch.last_offset
     newest.offset_delta = length
-    mine.following = model.next_sequence(newest.last_sequence)
+    mine.following = producer_appends.next_sequence(newest.last_sequence)
     mine.place += 1
     if mine.place == TAIL:  # no division: this is done for every batch
         mine.place = 0

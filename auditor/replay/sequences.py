@@ -13,6 +13,7 @@ from auditor.facts.events import (
     KNOWN_BELOW,
     STATE_MAY_BE_LOST,
 )
+from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.replay.new_rows import (
     BUMP_NONZERO,
@@ -139,7 +140,7 @@ def _stored_below(replay: Replay, batch: np.record, row: int, time: int) -> None
     """A producer's first judged batch is one that lies below the log start: a retry that nobody knew any more."""
     live, born = replay.live[row], replay.born[row]
     below = replay.below[born.below]
-    expected = model.next_sequence(below.last_sequence)
+    expected = producer_appends.next_sequence(below.last_sequence)
     event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
     event.stored_base_offset = replay.later[born.later].zero_base_offset
     event.previous_last_offset = below.last_offset
@@ -204,7 +205,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, time: i
     if first == run_next and live.run_length + length < SEQUENCES:
         live.run_length += length
         return
-    expected = model.next_sequence(live.data_last_sequence)
+    expected = producer_appends.next_sequence(live.data_last_sequence)
     if first == 0 and live.data_last_sequence != MAX_SEQUENCE:
         if _same_bytes(replay.later, batch, replay.born[row]):
             event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
@@ -215,7 +216,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, time: i
         _start_run(replay, row, epoch, first, length)
     elif first == run_next:  # one full turn of the sequence numbers: the oldest ones may come again
         live.run_start = (live.run_start + length) % SEQUENCES
-    elif _stored_before(replay, row, epoch, first, model.add_sequence(first, length - 1)):
+    elif _stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1)):
         event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, expected, time)]
         event.stored_base_offset = _cached_offset(replay.producers, batch.producer_id, first)
     elif first != expected:
@@ -297,7 +298,7 @@ def check_idle(replay: Replay, batch: np.record, row: int, time: int) -> None:
     if idle * 5 > limit * 4:
         replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
     same = batch.producer_epoch == live.data_epoch and first > 0
-    if idle >= limit and same and first == model.next_sequence(live.data_last_sequence):
+    if idle >= limit and same and first == producer_appends.next_sequence(live.data_last_sequence):
         event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
         event.idle_ms = idle
         event.broker_time = log.progress[0].broker_time
