@@ -1,22 +1,19 @@
-"""Rules on what producers' state costs, on who is about to lose it, and on what another policy would have said."""
+"""Rules on what producers' state costs, and on who is about to lose it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from auditor.base.words import duration, plural
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
 from auditor.model import releases
 from auditor.model.policies import (
-    DUPLICATE_SEQUENCE_NUMBER,
     ERRORS,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
-    POLICIES,
     UNKNOWN_PRODUCER_ID,
 )
 from auditor.rules.expiry import counts_markers
@@ -57,13 +54,15 @@ def known_peaks(copy: CopyFacts, expiration_ms: int) -> list[Peak]:
     begin = np.where(begin == 1 << 62, 0, begin)
     end = np.max([p["data_time"], marker_time, below_time, p["last_timestamp"]], axis=0)
     end = np.where(p["txn_first_offset"] >= 0, 1 << 62, end + max(expiration_ms, 0))
+    batches = p["batches"] + p["below_batches"]
+    costs = [BYTES_A_PRODUCER + BYTES_A_BATCH * np.clip(batches, 0, cached) for cached in (CACHED_BATCHES, 1)]
+    if begin.max() < end.min():  # as of most logs: all of them are there together when the last one comes
+        return [Peak(len(p), int(cost.sum())) for cost in costs]
     first, last = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
     gone = np.searchsorted(end[last], begin[first], side="right")  # what ends when one begins goes before it
     alive = np.arange(1, len(p) + 1) - gone
-    batches = p["batches"] + p["below_batches"]
     peaks = []
-    for cached in (CACHED_BATCHES, 1):
-        cost = BYTES_A_PRODUCER + BYTES_A_BATCH * np.clip(batches, 0, cached)
+    for cost in costs:
         left = np.concatenate([[0], np.cumsum(cost[last])])
         peaks.append(Peak(int(alive.max()), int((np.cumsum(cost[first]) - left[gone]).max())))
     return peaks
@@ -307,100 +306,3 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
                 "last_offset": row["data_last_offset"],
             },
         )
-
-
-def _verdicts(log: LogView) -> list[dict[str, Any]]:
-    """The rows of table ``verdicts`` of the leader replica, ``max_timestamp`` in ms; a plain audit has none."""
-    table = log.leader.tables.get("verdicts")
-    if table is None:
-        return []
-    times = table["max_timestamp"].cast(pa.int64())  # a client may write years that Python's dates do not hold
-    rows: list[dict[str, Any]] = table.drop_columns(["max_timestamp"]).append_column("max_timestamp", times).to_pylist()
-    return rows
-
-
-@rule("what-if-rejection", family=FAMILY, severity="info", what_if=True)
-def what_if_rejection(log: LogView) -> Iterator[Finding]:
-    """Another policy would have refused what is in the log
-
-    Checks: the verdicts of 'auditor what-if': stored batches and markers that a broker under the named policy would
-    have refused or answered otherwise; the first of each run of a producer, together by policy and error.
-    Why it matters: it shows what an upgrade or a downgrade of the brokers would have changed for this very history.
-    Can be wrong: only accepted batches are stored, so retries and real refusals are not seen; retention and restarts
-    are simulated.
-    What to do: read the table of policies in what-if.json before you decide on an upgrade.
-    Source: KIP-360, KIP-890, KIP draft on keeping only the latest batch
-    """
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for v in _verdicts(log):
-        groups.setdefault((v["policy"], v["error"]), []).append(v)
-    for (policy, error), rows in sorted(groups.items()):
-        first = rows[0]
-        yield _verdict(
-            log,
-            "what-if-rejection",
-            "info",
-            f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error}, "
-            f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
-            first,
-            evidence={
-                "policy": policy,
-                "error": error,
-                "runs": len(rows),
-                "batches": sum(v["batches"] for v in rows),
-                "producers": len({v["producer_id"] for v in rows}),
-                "base_sequence": first["base_sequence"],
-                "known_last_sequence": first["known_last_sequence"],
-                "offsets": [v["base_offset"] for v in rows[:SHOWN]],
-                "confidence": "likely",
-            },
-        )
-
-
-@rule("draft-false-duplicate", family=FAMILY, severity="warning", what_if=True)
-def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
-    """The latest-batch draft would lose records by calling them duplicates
-
-    Checks: the verdicts of 'auditor what-if' under latest-batch-only: a stored batch that would be answered
-    DUPLICATE_SEQUENCE_NUMBER although no record with its sequences was stored before in that epoch.
-    Why it matters: a client takes that answer for success. The records would be lost, and nobody would know.
-    Can be wrong: the range was stored before, and retention or cleaning has removed it.
-    What to do: compare these cases with the first phase of the draft, which changes brokers alone.
-    Source: KIP draft on keeping only the latest batch
-    """
-    for v in _verdicts(log):
-        duplicate = POLICIES[v["policy"]].is_draft and v["error"] == ERRORS[DUPLICATE_SEQUENCE_NUMBER]
-        if duplicate and not v["stored_before"]:
-            yield _verdict(
-                log,
-                "draft-false-duplicate",
-                "warning",
-                f"Under {v['policy']}, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
-                f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
-                "records lost: nothing with these sequences is stored before it",
-                v,
-                evidence={
-                    "base_sequence": v["base_sequence"],
-                    "last_sequence": v["last_sequence"],
-                    "known_last_sequence": v["known_last_sequence"],
-                    "batches": v["batches"],
-                    "confidence": "likely",
-                },
-            )
-
-
-def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: dict[str, Any], **more: Any) -> Finding:
-    return log.finding(
-        rule_id,
-        severity,
-        message,
-        offset=v["base_offset"],
-        last_offset=v["last_offset"],
-        producer_id=v["producer_id"],
-        producer_epoch=v["producer_epoch"],
-        transactional_id=log.owner(v["producer_id"]),
-        file=v["file"],
-        position=v["position"],
-        time_ms=v["max_timestamp"],
-        **more,
-    )

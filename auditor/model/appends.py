@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.policies import ERRORS, OK, Policy
 from auditor.model.producers import NONE
@@ -106,10 +107,10 @@ class Pending:
         """Check one item and add its effects; :class:`Refused` ends the whole append."""
         if isinstance(item, Plain):
             return
-        row = kernel.begin(self.state.producers, self.producers, item.producer_id)
+        row = producer_appends.begin(self.state.producers, self.producers, item.producer_id)
         if row == NONE:
             self.producers = kernel.grow(self.producers)
-            row = kernel.begin(self.state.producers, self.producers, item.producer_id)
+            row = producer_appends.begin(self.state.producers, self.producers, item.producer_id)
         if isinstance(item, Batch):
             self._take_batch(row, item)
         else:
@@ -119,12 +120,12 @@ class Pending:
 
     def _take_batch(self, row: int, batch: Batch) -> None:
         if self.origin != REPLICATION:
-            require(kernel.check_epoch(self.producers, row, batch.epoch))
+            require(producer_appends.check_epoch(self.producers, row, batch.epoch))
         if self.origin == CLIENT:
             self._check_sequence(row, batch)
         was_open = self.producers.txn_first_offset[row] != NONE
         require(
-            kernel.apply_data(
+            producer_appends.apply_data(
                 self.producers,
                 row,
                 batch.epoch,
@@ -155,16 +156,18 @@ class Pending:
             last = kernel.newest_sequence(state.producers, stored_row)
         pending_epoch = int(self.producers.epoch[row])
         require(
-            kernel.sequence_answer(state.policy, batch.epoch, batch.first_sequence, stored_epoch, pending_epoch, last)
+            producer_appends.sequence_answer(
+                state.policy, batch.epoch, batch.first_sequence, stored_epoch, pending_epoch, last
+            )
         )
 
     def _take_marker(self, row: int, marker: Marker) -> None:
         policy = self.state.policy
         if self.origin != REPLICATION or policy.follower_checks_markers:
-            require(kernel.check_epoch(self.producers, row, marker.epoch))
-            require(kernel.check_coordinator_epoch(self.producers, row, marker.coordinator_epoch))
+            require(producer_appends.check_epoch(self.producers, row, marker.epoch))
+            require(producer_appends.check_coordinator_epoch(self.producers, row, marker.coordinator_epoch))
         first_offset = int(
-            kernel.apply_marker(self.producers, row, marker.epoch, marker.coordinator_epoch, marker.timestamp)
+            producer_appends.apply_marker(self.producers, row, marker.epoch, marker.coordinator_epoch, marker.timestamp)
         )
         if first_offset == NONE and policy.lone_marker_completes:
             first_offset = marker.first_offset

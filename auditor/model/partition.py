@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.appends import CLIENT, REPLICATION, Batch, Item, Pending, Refused
 from auditor.model.policies import Policy
@@ -69,7 +70,7 @@ class Partition(ProducerState):
     def _find_duplicate(self, batch: Batch) -> Duplicate | None:
         p = self.producers
         row = kernel.find(p, batch.producer_id)
-        at = kernel.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
+        at = producer_appends.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
         if at == NONE:
             return None
         last_offset = int(p.last_offset[row, at])

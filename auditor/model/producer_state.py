@@ -1,7 +1,8 @@
 """The producer-state map of one partition, without its log: what appends of several batches do, and what outlives them.
 
 Sources: ProducerStateManager, ProducerAppendInfo (KIP-98, KIP-360, KIP-890). Checks and effects are those of
-:mod:`auditor.model.producers`; this adds pending state, transactions, expiration, snapshots, and log start movement.
+:mod:`auditor.model.producer_appends`; this adds pending state, transactions, expiration, snapshots, and log start
+movement.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.appends import REPLICATION, Item, Pending, Refused
 from auditor.model.policies import Policy
@@ -67,7 +69,7 @@ class ProducerState:
         """Take over what :class:`Pending` prepared: first all producers, then all completions."""
         for pending_row in range(int(pending.producers.meta[0])):
             row = self.row_for(int(pending.producers.producer_id[pending_row]))
-            kernel.merge(self.producers, row, pending.producers, pending_row)
+            producer_appends.merge(self.producers, row, pending.producers, pending_row)
         self.transactions.ongoing.update(pending.started)
         completed = [self._complete(closed) for closed in pending.completed]
         for producer_id in pending.verified:
@@ -133,7 +135,7 @@ class ProducerState:
 
     def _expire_entries(self, now: int) -> None:
         limit = self.settings.producer_id_expiration_ms
-        gone = [kernel.is_expired(self.producers, row, self.policy, now, limit) for row in self._rows()]
+        gone = [producer_appends.is_expired(self.producers, row, self.policy, now, limit) for row in self._rows()]
         kernel.keep(self.producers, ~np.array(gone, np.bool_))
 
     def expire(self, now: int) -> None:
@@ -147,7 +149,7 @@ class ProducerState:
         if first is None:
             return False
         row = kernel.find(self.producers, self.transactions.ongoing[first])
-        last = NONE if row == NONE else int(kernel.idle_since(self.producers, row, self.policy))
+        last = NONE if row == NONE else int(producer_appends.idle_since(self.producers, row, self.policy))
         return last > 0 and now - last > self.settings.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
     def truncate_fully(self, offset: int) -> None:
@@ -173,7 +175,7 @@ class ProducerState:
         if p.cached[row]:
             at = int(p.newest[row])
             sequence, offset, delta = (int(c[row, at]) for c in (p.last_sequence, p.last_offset, p.offset_delta))
-        timestamp = int(kernel.idle_since(p, row, self.policy))
+        timestamp = int(producer_appends.idle_since(p, row, self.policy))
         fixed = (int(c[row]) for c in (p.coordinator_epoch, p.txn_first_offset))
         return SnapshotEntry(int(p.producer_id[row]), int(p.epoch[row]), sequence, offset, delta, timestamp, *fixed)
 

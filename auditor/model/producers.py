@@ -1,8 +1,9 @@
-"""The producer-state kernel: every producer of one partition, and what a batch or a marker does to it.
+"""The producers of one partition: a table that compiled code looks them up in, and what an entry holds.
 
-The functions read as the specification (ProducerStateManager, ProducerAppendInfo, ProducerStateEntry; KIP-98, KIP-360)
-and are compiled by numba; with ``NUMBA_DISABLE_JIT=1`` they run as plain Python. A ``row`` is the place of a producer
-in the columns, -1 where the partition does not know it. Rows stay valid until :func:`keep` or :func:`clear`.
+An entry is what a broker keeps of one producer (ProducerStateEntry, KIP-98); what a broker decides by it is in
+:mod:`auditor.model.producer_appends`. Compiled by numba; with ``NUMBA_DISABLE_JIT=1`` all runs as plain Python. A
+``row`` is the place of a producer in the columns, -1 where the partition does not know it. Rows stay valid until
+:func:`keep` or :func:`clear`.
 """
 
 from __future__ import annotations
@@ -13,19 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.model.policies import (
-    DUPLICATE,
-    DUPLICATE_SEQUENCE_NUMBER,
-    INVALID_PRODUCER_EPOCH,
-    INVALID_TXN_STATE,
-    OK,
-    OUT_OF_ORDER_SEQUENCE_NUMBER,
-    TRANSACTION_COORDINATOR_FENCED,
-    Policy,
-)
 
 NONE = -1  # no epoch, no sequence, no offset, no timestamp, no row
-MAX_SEQUENCE = 2_147_483_647
 LOW_31 = 0x7FFF_FFFF
 
 
@@ -36,7 +26,7 @@ ENTRY = np.dtype(
         np.record,
         [
             ("producer_id", "i8"), ("last_timestamp", "i8"), ("txn_first_offset", "i8"), ("timestamp", "i8"),
-            ("epoch", "i4"), ("coordinator_epoch", "i4"), ("cached", "i4"), ("newest", "i4"),
+            ("coordinator_epoch", "i4"), ("epoch", "i2"), ("cached", "i1"), ("newest", "i1"),
         ],
     )
 )  # fmt: skip
@@ -46,7 +36,8 @@ CACHED = np.dtype((np.record, [("last_offset", "i8"), ("last_sequence", "i4"), (
 class Producers(NamedTuple):
     """One partition's producers, and the hash table that finds them.
 
-    What is known of one producer lies together: with many of them, most of a batch's time is waiting for memory.
+    What is known of one producer lies together: with many of them, most of a batch's time is waiting for memory. Its
+    batches lie apart: one at a time is written, and a producer of few batches takes no memory for more.
     ``slots`` is an open-addressing table of rows. ``meta`` is [rows used, two random hash factors]: they decide places
     in ``slots`` only, so results never depend on them, but crafted ids cannot make look-ups slow.
     Offsets of records; timestamps in ms; -1 means none. Outside of kernels, each field is there as a column.
@@ -55,7 +46,7 @@ class Producers(NamedTuple):
     slots: np.ndarray  # int32
     meta: np.ndarray  # int64
     entries: np.ndarray  # ENTRY, by row
-    rings: np.ndarray  # CACHED[rows, cache size], the newest batches of each
+    rings: np.ndarray  # CACHED[cache size, rows], the newest batches of each
 
     @property
     def producer_id(self) -> np.ndarray:
@@ -64,7 +55,7 @@ class Producers(NamedTuple):
 
     @property
     def epoch(self) -> np.ndarray:
-        """int32."""
+        """int16."""
         return self.entries["epoch"]
 
     @property
@@ -89,34 +80,34 @@ class Producers(NamedTuple):
 
     @property
     def cached(self) -> np.ndarray:
-        """int32, batches in the ring."""
+        """int8, batches in the ring."""
         return self.entries["cached"]
 
     @property
     def newest(self) -> np.ndarray:
-        """int32, the newest one's place there."""
+        """int8, the newest one's place there."""
         return self.entries["newest"]
 
     @property
     def last_sequence(self) -> np.ndarray:
         """int32[rows, cache size]."""
-        return self.rings["last_sequence"]
+        return self.rings["last_sequence"].T
 
     @property
     def last_offset(self) -> np.ndarray:
         """int64[rows, cache size]."""
-        return self.rings["last_offset"]
+        return self.rings["last_offset"].T
 
     @property
     def offset_delta(self) -> np.ndarray:
         """int32[rows, cache size]."""
-        return self.rings["offset_delta"]
+        return self.rings["offset_delta"].T
 
 
 def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
     """An empty map with room for ``capacity`` producers, ``cached_batches`` per producer.
 
-    A producer takes about 130 bytes, once it is there: rows not used are memory that was never written to.
+    A producer takes about 125 bytes, once it is there: rows not used are memory that was never written to.
     """
     size = 1 << max(4, (2 * capacity - 1).bit_length())
     random = secrets.randbits(60)
@@ -126,16 +117,16 @@ def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
         slots,
         np.array([0, random >> 30 | 1, random & (1 << 30) - 1 | 1], np.int64),
         np.empty(capacity, ENTRY),
-        np.empty((capacity, cached_batches), CACHED),
+        np.empty((cached_batches, capacity), CACHED),
     )
 
 
 def grow(p: Producers, capacity: int = 0) -> Producers:
     """The same producers in the same rows with at least twice the room; called when :func:`insert` answers -1."""
     rows = int(p.meta[0])
-    bigger = new_producers(max(2 * len(p.entries), capacity, 16), p.rings.shape[1])
+    bigger = new_producers(max(2 * len(p.entries), capacity, 16), len(p.rings))
     bigger.entries[:rows] = p.entries[:rows]
-    bigger.rings[:rows] = p.rings[:rows]
+    bigger.rings[:, :rows] = p.rings[:, :rows]
     bigger.meta[0] = rows
     index_rows(bigger)
     return bigger
@@ -145,7 +136,7 @@ def keep(p: Producers, wanted: np.ndarray) -> None:
     """Forget the producers whose row is False in ``wanted`` (bool, rows used long); the others move up, in order."""
     rows = int(p.meta[0])
     kept = int(np.count_nonzero(wanted))
-    for table in (p.entries, p.rings):
+    for table in (p.entries, *p.rings):
         table[:kept] = table[:rows][wanted]
     p.meta[0] = kept
     index_rows(p)
@@ -219,39 +210,14 @@ def insert(p: Producers, producer_id: int) -> int:
     return row
 
 
-# --- sequences ---------------------------------------------------------------------------------------------------
-
-
-@kernel
-def add_sequence(base: int, delta: int) -> int:
-    """``base`` + ``delta`` in the ring of sequences: 0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
-    if base > MAX_SEQUENCE - delta:
-        return delta - (MAX_SEQUENCE - base) - 1
-    return base + delta
-
-
-@kernel
-def subtract_sequence(last: int, delta: int) -> int:
-    """``last`` - ``delta`` in the ring of sequences (DefaultRecordBatch.decrementSequence)."""
-    if last < delta:
-        return MAX_SEQUENCE - (delta - last) + 1
-    return last - delta
-
-
-@kernel
-def next_sequence(last: int) -> int:
-    """The only sequence that may follow ``last``; 0 after none (-1)."""
-    return add_sequence(last, 1)
-
-
-# --- what is known of a producer ---------------------------------------------------------------------------------
+# --- an entry --------------------------------------------------------------------------------------------------------
 
 
 @kernel
 def cached_slot(p: Producers, row: int, age: int) -> int:
     """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
     at = p.entries[row].newest - age
-    return at if at >= 0 else at + p.rings.shape[1]  # no division: this is asked for every batch
+    return at if at >= 0 else at + len(p.rings)  # no division: this is asked for every batch
 
 
 @kernel
@@ -259,7 +225,7 @@ def newest_sequence(p: Producers, row: int) -> int:
     """Last sequence of the newest batch known, -1 without one."""
     if row < 0 or p.entries[row].cached == 0:
         return NONE
-    return p.rings[row, p.entries[row].newest].last_sequence
+    return p.rings[p.entries[row].newest, row].last_sequence
 
 
 @kernel
@@ -267,105 +233,7 @@ def newest_offset(p: Producers, row: int) -> int:
     """Last offset of the newest batch known, -1 without one."""
     if row < 0 or p.entries[row].cached == 0:
         return NONE
-    return p.rings[row, p.entries[row].newest].last_offset
-
-
-@kernel
-def idle_since(p: Producers, row: int, policy: Policy) -> int:
-    """The timestamp (ms) that expiration counts from: the newest batch's alone where markers do not refresh."""
-    entry = p.entries[row]
-    if policy.marker_refreshes:
-        return entry.last_timestamp
-    if entry.cached == 0:
-        return NONE
-    return entry.timestamp
-
-
-@kernel
-def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: int) -> bool:
-    """Whether the producer is forgotten at ``now`` (ms): no open transaction, and idle for the limit or longer."""
-    return p.entries[row].txn_first_offset == NONE and now - idle_since(p, row, policy) >= expiration_ms
-
-
-# --- what a leader answers ---------------------------------------------------------------------------------------
-
-
-@kernel
-def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> int:
-    """Ring place of the cached batch with exactly this epoch and range, the oldest if several; -1 if none."""
-    if row < 0 or p.entries[row].epoch != epoch:
-        return NONE
-    for age in range(p.entries[row].cached - 1, -1, -1):
-        place = cached_slot(p, row, age)
-        batch = p.rings[row, place]
-        last = batch.last_sequence
-        if last == last_sequence and subtract_sequence(last, batch.offset_delta) == first_sequence:
-            return place
-    return NONE
-
-
-@kernel
-def check_epoch(p: Producers, row: int, epoch: int) -> int:
-    """Data and markers alike: an epoch below the stored one is fenced."""
-    if row >= 0 and epoch < p.entries[row].epoch:
-        return INVALID_PRODUCER_EPOCH
-    return OK
-
-
-@kernel
-def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> int:
-    """A marker of a coordinator that has been replaced is fenced."""
-    if row >= 0 and coordinator_epoch < p.entries[row].coordinator_epoch:
-        return TRANSACTION_COORDINATOR_FENCED
-    return OK
-
-
-@kernel
-def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int) -> int:
-    """Whether a client's batch may come next, it being the only one of its append."""
-    stored_epoch = p.entries[row].epoch if row >= 0 else NONE
-    last = newest_sequence(p, row) if stored_epoch == epoch else NONE
-    return sequence_answer(policy, epoch, first_sequence, stored_epoch, stored_epoch, last)
-
-
-@kernel
-def sequence_answer(
-    policy: Policy, epoch: int, first_sequence: int, stored_epoch: int, pending_epoch: int, last: int
-) -> int:
-    """The sequence rule (ProducerAppendInfo.checkSequence).
-
-    ``stored_epoch`` is that before the append, ``pending_epoch`` that after the append's earlier batches; ``last`` is
-    the last sequence known in ``epoch``, -1 for none. Only the first sequence is compared.
-    """
-    if epoch != pending_epoch:
-        if first_sequence == 0:
-            return OK
-        if pending_epoch != NONE:
-            return OUT_OF_ORDER_SEQUENCE_NUMBER
-        return OK if policy.unknown_accepts_any else policy.unknown_error
-    if stored_epoch == NONE and policy.unknown_accepts_any:
-        return OK
-    if first_sequence == next_sequence(last):
-        return OK
-    if last == NONE:
-        return policy.unknown_error if policy.marker_only_unknown else OUT_OF_ORDER_SEQUENCE_NUMBER
-    if ((last - first_sequence) & LOW_31) < policy.duplicate_window:
-        return DUPLICATE_SEQUENCE_NUMBER
-    return OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-@kernel
-def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int, last_sequence: int) -> int:
-    """What a leader answers to a client's batch: OK, DUPLICATE or an error; verification apart. Nothing changes."""
-    if find_duplicate(p, row, epoch, first_sequence, last_sequence) != NONE:
-        return DUPLICATE
-    answer = check_epoch(p, row, epoch)
-    if answer != OK:
-        return answer
-    return check_sequence(p, row, policy, epoch, first_sequence)
-
-
-# --- what an accepted batch or marker does -----------------------------------------------------------------------
+    return p.rings[p.entries[row].newest, row].last_offset
 
 
 @kernel
@@ -382,87 +250,15 @@ def remember_batch(
     p: Producers, row: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
 ) -> None:
     """Cache one batch, in the place of the oldest when the ring is full."""
-    entry, width = p.entries[row], p.rings.shape[1]
+    entry, width = p.entries[row], len(p.rings)
     place = entry.newest + 1
     if place == width:
         place = 0
     entry.newest = place
-    newest = p.rings[row, place]
+    newest = p.rings[place, row]
     newest.last_sequence = last_sequence
     newest.last_offset = last_offset
     newest.offset_delta = offset_delta
     entry.timestamp = timestamp
     if entry.cached < width:
         entry.cached += 1
-
-
-@kernel
-def apply_data(
-    p: Producers,
-    row: int,
-    epoch: int,
-    last_sequence: int,
-    first_offset: int,
-    last_offset: int,
-    max_timestamp: int,
-    transactional: bool,
-) -> int:
-    """Take in a data batch of any origin; a transactional one opens a transaction if none is open.
-
-    Answers INVALID_TXN_STATE for plain data inside the producer's own open transaction, which every broker refuses; the
-    batch is remembered all the same, so that a replay can report it once and go on.
-    """
-    entry = p.entries[row]
-    set_epoch(p, row, epoch)
-    remember_batch(p, row, last_sequence, last_offset, last_offset - first_offset, max_timestamp)
-    entry.last_timestamp = max_timestamp
-    if entry.txn_first_offset == NONE:
-        if transactional:
-            entry.txn_first_offset = first_offset
-    elif not transactional:
-        return INVALID_TXN_STATE
-    return OK
-
-
-@kernel
-def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
-    """Take in an end marker of any origin: first offset of the transaction it closed, -1 if none was open."""
-    entry = p.entries[row]
-    first_offset = entry.txn_first_offset
-    set_epoch(p, row, epoch)
-    entry.txn_first_offset = NONE
-    entry.coordinator_epoch = coordinator_epoch
-    entry.last_timestamp = timestamp
-    return first_offset
-
-
-# --- several batches in one append -------------------------------------------------------------------------------
-
-
-@kernel
-def begin(p: Producers, pending: Producers, producer_id: int) -> int:
-    """Row of the producer in ``pending``: at first what ``p`` knows of it but its batches. -1 when there is no room."""
-    row = find(pending, producer_id)
-    if row >= 0:
-        return row
-    row, known = insert(pending, producer_id), find(p, producer_id)
-    if row >= 0 and known >= 0:
-        entry, stored = pending.entries[row], p.entries[known]
-        entry.epoch = stored.epoch
-        entry.coordinator_epoch = stored.coordinator_epoch
-        entry.last_timestamp = stored.last_timestamp
-        entry.txn_first_offset = stored.txn_first_offset
-    return row
-
-
-@kernel
-def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
-    """Apply what an append left pending: epoch, its batches in order, and the rest (ProducerStateEntry.update)."""
-    entry, left = p.entries[row], pending.entries[pending_row]
-    set_epoch(p, row, left.epoch)
-    for age in range(left.cached - 1, -1, -1):
-        batch = pending.rings[pending_row, cached_slot(pending, pending_row, age)]
-        remember_batch(p, row, batch.last_sequence, batch.last_offset, batch.offset_delta, left.timestamp)
-    entry.coordinator_epoch = left.coordinator_epoch
-    entry.last_timestamp = left.last_timestamp
-    entry.txn_first_offset = left.txn_first_offset

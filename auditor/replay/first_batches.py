@@ -12,7 +12,7 @@ import numpy as np
 
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, CopyFacts
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
-from auditor.model import producers as model
+from auditor.model import producer_appends
 from auditor.replay.producer_columns import column
 from auditor.replay.snapshot_chain import OPEN, Known, Stored
 from auditor.replay.state import SEQUENCES, Replay
@@ -151,7 +151,7 @@ def _what(first: dict[str, int], before: Before) -> tuple[Kind, int]:
         return Kind.EPOCH_REGRESSION, before.epoch
     if first["epoch"] > before.epoch:
         return Kind.BUMP_NONZERO, 0
-    expected = int(model.next_sequence(before.sequence))
+    expected = int(producer_appends.next_sequence(before.sequence))
     if first["sequence"] == 0:
         return Kind.SEQUENCE_RESET, expected
     ahead = (first["sequence"] - expected) % SEQUENCES < SEQUENCES // 2

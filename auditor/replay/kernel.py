@@ -11,6 +11,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.replay.batch_kinds import is_control, is_foreign, is_marker
 from auditor.replay.log_checks import check_header, check_leader_epoch, check_offsets, take_time
@@ -20,10 +21,18 @@ from auditor.replay.new_rows import (
     EPOCH_RESERVED,
     NOTHING,
     PLAIN_IN_TRANSACTION,
+    later_row,
     new_event,
     producer_row,
 )
-from auditor.replay.sequences import check_epochs, check_idle, check_producer_clock, check_sequences, remember_zero
+from auditor.replay.sequences import (
+    check_epochs,
+    check_idle,
+    check_producer_clock,
+    check_sequences,
+    goes_on_from_first,
+    remember_zero,
+)
 from auditor.replay.state import ATTR_TRANSACTIONAL, EVENTS_OF_A_BATCH, Log, Replay
 from auditor.replay.transaction_kernel import close_transaction, extend_transaction, open_transaction
 
@@ -54,7 +63,7 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
     marked = replay.marked[_marked_row(log, replay.marked, live)]
     coordinator_epoch = batch.coordinator_epoch
     if judged:
-        old = check_epochs(log, batch, live, replay.born[row], time)
+        old = check_epochs(replay, batch, row, time)
         if coordinator_epoch < marked.coordinator_epoch and not old:
             event = log.events[new_event(log, COORDINATOR_EPOCH_REGRESSION, batch, batch.max_timestamp, time)]
             event.known_coordinator_epoch = marked.coordinator_epoch
@@ -65,7 +74,7 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
             marked.coordinator_offset = batch.base_offset
         marked.markers += 1
     close_transaction(replay, batch, live)
-    model.apply_marker(replay.producers, row, batch.producer_epoch, coordinator_epoch, batch.max_timestamp)
+    producer_appends.apply_marker(replay.producers, row, batch.producer_epoch, coordinator_epoch, batch.max_timestamp)
     marked.offset = batch.base_offset
     marked.epoch = batch.producer_epoch
     marked.time = batch.max_timestamp
@@ -87,8 +96,8 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -
     length = batch.last_offset - batch.base_offset
     last_sequence = -1
     if batch.base_sequence >= 0 and length >= 0:
-        last_sequence = model.add_sequence(batch.base_sequence, length)
-    model.apply_data(
+        last_sequence = producer_appends.add_sequence(batch.base_sequence, length)
+    producer_appends.apply_data(
         replay.producers,
         row,
         epoch=batch.producer_epoch,
@@ -109,10 +118,10 @@ def _check_data(replay: Replay, batch: np.record, row: int, transactional: bool,
         event = log.events[new_event(log, PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
         event.transaction_first_offset = replay.open[live.open_slot].first_offset
         event.previous_leader_epoch = live.data_leader_epoch
-    check_idle(log, batch, live, time)
+    check_idle(replay, batch, row, time)
     if log.params[0].has_sequences:
         check_sequences(replay, batch, row, time)
-    check_epochs(log, batch, live, replay.born[row], time)
+    check_epochs(replay, batch, row, time)
     if transactional and batch.producer_epoch == RESERVED_EPOCH:
         new_event(log, EPOCH_RESERVED, batch, batch.max_timestamp, time)
 
@@ -120,21 +129,23 @@ def _check_data(replay: Replay, batch: np.record, row: int, transactional: bool,
 @kernel
 def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_sequence: int, time: int) -> None:
     """What the next batch of this producer will be compared with."""
-    log, live, epoch = replay.log, replay.live[row], batch.producer_epoch
+    log, live, born, epoch = replay.log, replay.live[row], replay.born[row], batch.producer_epoch
     live.marker_fresh = 0
     live.ordinal = log.progress[0].ordinal
     live.active_timestamp = batch.max_timestamp
     if not judged:
-        _remember_below(log, replay.below, batch, live, last_sequence)
+        _remember_below(log, replay.below, batch, born, last_sequence)
         if batch.base_sequence == 0:
-            remember_zero(batch, replay.born[row])
+            remember_zero(replay, batch, row)
         return
-    if live.batches == 0:
-        _remember_first(log, batch, replay.born[row], time)
     if epoch > live.max_data_epoch:
         live.max_data_epoch = epoch
-        replay.born[row].max_data_epoch_offset = batch.base_offset
-        replay.born[row].max_data_epoch_time = time
+        if goes_on_from_first(live, born):
+            later = replay.later[later_row(log, replay.later, born)]
+            later.max_data_epoch_offset = batch.base_offset
+            later.max_data_epoch_time = time
+    if live.batches == 0:
+        _remember_first(log, batch, born, time)
     live.batches += 1
     live.records += max(batch.record_count, 0)
     if epoch >= live.max_data_epoch:  # a fenced producer's batch does not move what its successor goes on from
@@ -160,13 +171,13 @@ def _remember_first(log: Log, batch: np.record, born: np.record, time: int) -> N
 
 
 @kernel
-def _remember_below(log: Log, table: np.ndarray, batch: np.record, live: np.record, last_sequence: int) -> None:
-    if live.below < 0:
+def _remember_below(log: Log, table: np.ndarray, batch: np.record, born: np.record, last_sequence: int) -> None:
+    if born.below < 0:
         row = log.progress[0].below
         log.progress[0].below = row + 1
-        live.below = row
+        born.below = row
         table[row].batches = 0
-    below = table[live.below]
+    below = table[born.below]
     below.batches += 1
     below.last_offset = batch.last_offset
     below.last_sequence = last_sequence

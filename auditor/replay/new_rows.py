@@ -81,7 +81,6 @@ def producer_row(replay: Replay, producer_id: int, found: int) -> int:
     live.records = 0
     live.run_start = -1
     live.run_length = 0
-    live.old_run = -1
     live.data_epoch = -1
     live.data_last_sequence = -1
     live.data_last_offset = -1
@@ -92,13 +91,38 @@ def producer_row(replay: Replay, producer_id: int, found: int) -> int:
     live.max_data_epoch = -1
     live.active_timestamp = -1
     live.max_idle_ms = 0
-    live.idle_count = 0
     live.ordinal = -1
     live.open_slot = -1
     live.marked = -1
-    live.below = -1
     live.transactional = 0
     live.marker_fresh = 0
-    replay.born[row].epoch_window_count = 0
-    replay.born[row].zero_epoch = -1
+    born = replay.born[row]
+    born.zero = 0
+    born.below = -1
+    born.later = -1
     return row
+
+
+@kernel
+def later_row(log: Log, table: np.ndarray, born: np.record) -> int:
+    """The row of LATER of a producer, a new one when it first does more than to go on from its first batch. A new row
+    holds what that batch left; nothing is read from it that no batch left."""
+    if born.later < 0:
+        row = log.progress[0].later
+        log.progress[0].later = row + 1
+        born.later = row
+        later = table[row]
+        later.max_epoch_offset = born.first_offset
+        later.max_epoch_leader = born.first_leader_epoch
+        later.max_data_epoch_offset = born.first_offset
+        later.max_data_epoch_time = born.first_time
+        later.zero_epoch = born.first_epoch if born.zero else -1
+        later.zero_crc = born.zero_crc
+        later.zero_bytes = born.zero_bytes
+        later.zero_time = born.first_timestamp
+        later.zero_base_offset = born.first_offset
+        later.epoch_window_start = 0
+        later.epoch_window_count = 0
+        later.old_run = -1
+        later.idle_count = 0
+    return born.later

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds
@@ -149,10 +150,10 @@ def _goes_on(batch: np.record, at: int, mine: np.record, ring: np.ndarray) -> bo
     if sequence <= 0 or batch.producer_epoch < 0 or batch.producer_epoch != mine.epoch or sequence != mine.following:
         return False
     newest = ring[mine.place]
-    newest.last_sequence = model.add_sequence(sequence, length)
+    newest.last_sequence = producer_appends.add_sequence(sequence, length)
     newest.last_offset = batch.last_offset
     newest.offset_delta = length
-    mine.following = model.next_sequence(newest.last_sequence)
+    mine.following = producer_appends.next_sequence(newest.last_sequence)
     mine.place += 1
     if mine.place == TAIL:  # no division: this is done for every batch
         mine.place = 0
@@ -219,7 +220,7 @@ def _is_as_before(replay: Replay, mine: np.record) -> bool:
     """Whether :mod:`auditor.replay.sequences` would have nothing to say of any of a producer's batches, nor a
     transaction be touched."""
     row = model.find(replay.producers, mine.producer_id)
-    if row < 0 or replay.producers.rings.shape[1] != TAIL:
+    if row < 0 or len(replay.producers.rings) != TAIL:
         return False
     live, limit, epoch = replay.live[row], replay.log.params[0].expiration_ms, mine.epoch
     if live.batches == 0 or live.open_slot >= 0 or live.active_timestamp < 0 or live.active_timestamp > FAR_MS:

@@ -13,6 +13,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
+from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.model.policies import INVALID_TXN_STATE, OK, OUT_OF_ORDER_SEQUENCE_NUMBER, Policy
 from auditor.replay.producer_history import DATA, MARKER, UNREADABLE, longer
@@ -158,7 +159,7 @@ def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
     if t.swept >= 0:
         for row in range(w.producers.meta[0]):
             known = w.producers.entries[row].epoch >= 0
-            if known and model.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
+            if known and producer_appends.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
                 _forget(w, row)
     t.swept = now
 
@@ -191,13 +192,13 @@ def _answer(w, policy, batch, step):  # type: ignore[no-untyped-def]
     p, row = w.producers, step.row
     epoch, first, last = batch.producer_epoch, batch.base_sequence, step.last_sequence
     if not w.rules.sequences or last < 0:
-        return model.check_epoch(p, row, epoch)
-    answer = model.check_append(p, row, policy, epoch, first, last)
+        return producer_appends.check_epoch(p, row, epoch)
+    answer = producer_appends.check_append(p, row, policy, epoch, first, last)
     transactional = batch.attributes & ATTR_TRANSACTIONAL
     nothing_known = p.entries[row].cached == 0 or p.entries[row].epoch != epoch
     if policy.strict_first_sequence and transactional and answer == OK and nothing_known and first != 0:
         answer = OUT_OF_ORDER_SEQUENCE_NUMBER
-    if answer != OK and not step.provable and answer != model.check_epoch(p, row, epoch):
+    if answer != OK and not step.provable and answer != producer_appends.check_epoch(p, row, epoch):
         return OK
     return answer
 
@@ -257,7 +258,7 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
     else:
         w.verdict_of[row] = -1
     t.cached -= entry.cached
-    model.apply_data(
+    producer_appends.apply_data(
         p,
         row,
         batch.producer_epoch,
@@ -279,7 +280,7 @@ def _goes_on(w, batch, step):  # type: ignore[no-untyped-def]
     would have emptied it.
     """
     p, row = w.producers, step.row
-    entry, width = p.entries[row], p.rings.shape[1]
+    entry, width = p.entries[row], len(p.rings)
     transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
     if step.follows < width or entry.cached != width:
         return False
@@ -297,14 +298,14 @@ def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
     entry = p.entries[row]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
-    answer = model.check_epoch(p, row, epoch)
+    answer = producer_appends.check_epoch(p, row, epoch)
     if answer == OK:
-        answer = model.check_coordinator_epoch(p, row, coordinator_epoch)
+        answer = producer_appends.check_coordinator_epoch(p, row, coordinator_epoch)
     if answer != OK and step.judged:
         _verdict(w, batch, step, answer)
     t.live += entry.epoch < 0
     t.cached -= entry.cached
-    model.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
+    producer_appends.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
     t.cached += entry.cached
 
 

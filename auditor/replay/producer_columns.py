@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.facts.producer_rows import PRODUCER
-from auditor.model.producers import Producers
+from auditor.facts.producer_rows import PRODUCER, ZERO_AT_START
 from auditor.replay.state import Replay
 
 NEWEST = frozenset({"last_sequence", "last_offset", "offset_delta"})
@@ -29,20 +28,25 @@ def column(replay: Replay, name: str) -> np.ndarray:
     if name in (live.dtype.names or ()):
         return np.asarray(live[name])
     if name.startswith("below_") and name != "below_in_snapshot":
-        return _beside(replay.below, live["below"], name.removeprefix("below_"))
+        return _beside(replay.below, born["below"], name.removeprefix("below_"))
+    if name == "idle_count":
+        return _beside(replay.later, born["later"], name)
     if name == "markers" or name.startswith("marker_"):
         return _beside(replay.marked, live["marked"], name.removeprefix("marker_"))
     if name.startswith("first_"):
         return np.where(live["batches"] > 0, born[name], -1)
     if name.startswith("max_data_epoch_"):
-        return np.where(live["max_data_epoch"] >= 0, born[name], -1)
+        out = born["first_" + name.removeprefix("max_data_epoch_")].copy()
+        later = np.flatnonzero(born["later"] >= 0)
+        out[later] = replay.later[name][born["later"][later]]
+        return np.where(live["max_data_epoch"] >= 0, out, -1)
     assert name == "below_in_snapshot"
     return np.zeros(used, np.int8)
 
 
 def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
     """A column of a table that only some producers have a row in; the others count 0 and know nothing."""
-    out = np.full(len(rows), 0 if name in ("batches", "markers") else -1, table.dtype[name])
+    out = np.full(len(rows), 0 if name in ZERO_AT_START else -1, table.dtype[name])
     there = np.flatnonzero(rows >= 0)
     out[there] = table[name][rows[there]]
     return out
@@ -53,23 +57,22 @@ def rows_of_producers(replay: Replay, wanted: slice = slice(None)) -> np.ndarray
     chosen = range(int(replay.producers.meta[0]))[wanted]
     out = np.empty(len(chosen), PRODUCER)
     if len(out):
-        _fill(out, chosen.start, replay.producers, replay.live, replay.born, replay.marked, replay.below)
+        _fill(out, chosen.start, replay)
     return out
 
 
 @kernel
-def _fill(
-    out: np.ndarray, first: int, p: Producers, live: np.ndarray, born: np.ndarray, marked: np.ndarray, below: np.ndarray
-) -> None:  # fmt: skip
+def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
+    p = replay.producers
     for at in range(len(out)):
         row = first + at
-        o, known, entry = out[at], live[row], p.entries[row]
+        o, known, born, entry = out[at], replay.live[row], replay.born[row], p.entries[row]
         o["producer_id"], o["producer_epoch"] = entry.producer_id, entry.epoch
         o["coordinator_epoch"], o["last_timestamp"] = entry.coordinator_epoch, entry.last_timestamp
         o["txn_first_offset"] = entry.txn_first_offset
         o["last_sequence"], o["last_offset"], o["offset_delta"] = -1, -1, 0
         if entry.cached > 0:
-            newest = p.rings[row, entry.newest]
+            newest = p.rings[entry.newest, row]
             o["last_sequence"], o["last_offset"] = newest.last_sequence, newest.last_offset
             o["offset_delta"] = newest.offset_delta
         o["batches"] = known["batches"]
@@ -80,17 +83,16 @@ def _fill(
         o["data_last_offset"] = known["data_last_offset"]
         o["data_timestamp"] = known["data_timestamp"]
         o["data_time"] = known["data_time"]
-        o["idle_count"] = known["idle_count"]
         o["max_idle_ms"] = known["max_idle_ms"]
         o["transactional"] = known["transactional"]
         o["max_data_epoch"] = known["max_data_epoch"]
-        _fill_first(o, known, born[row])
-        _fill_beside(o, known, marked, below)
+        _fill_first(o, known, born, replay.later)
+        _fill_beside(o, known["marked"], born["below"], replay.marked, replay.below)
 
 
 @kernel
-def _fill_first(o: np.void, known: np.void, born: np.void) -> None:
-    """What a first batch and a new epoch left."""
+def _fill_first(o: np.void, known: np.void, born: np.void, table: np.ndarray) -> None:
+    """What a first batch and what came later left."""
     if known["batches"] > 0:
         o["first_offset"] = born["first_offset"]
         o["first_sequence"] = born["first_sequence"]
@@ -107,22 +109,28 @@ def _fill_first(o: np.void, known: np.void, born: np.void) -> None:
         o["first_position"] = -1
         o["first_timestamp"] = -1
         o["first_time"] = -1
-    o["max_data_epoch_offset"], o["max_data_epoch_time"] = -1, -1
-    if known["max_data_epoch"] >= 0:
-        o["max_data_epoch_offset"] = born["max_data_epoch_offset"]
-        o["max_data_epoch_time"] = born["max_data_epoch_time"]
+    o["max_data_epoch_offset"], o["max_data_epoch_time"], o["idle_count"] = o["first_offset"], o["first_time"], 0
+    if born["later"] >= 0:
+        later = table[born["later"]]
+        o["max_data_epoch_offset"], o["max_data_epoch_time"] = (
+            later["max_data_epoch_offset"],
+            later["max_data_epoch_time"],
+        )
+        o["idle_count"] = later["idle_count"]
+    if known["max_data_epoch"] < 0:
+        o["max_data_epoch_offset"], o["max_data_epoch_time"] = -1, -1
 
 
 @kernel
-def _fill_beside(o: np.void, known: np.void, marked: np.ndarray, below: np.ndarray) -> None:
+def _fill_beside(o: np.void, marked_row: int, below_row: int, marked: np.ndarray, below: np.ndarray) -> None:
     """What only some producers have a row for."""
     o["markers"], o["marker_time"] = 0, -1
-    if known["marked"] >= 0:
-        m = marked[known["marked"]]
+    if marked_row >= 0:
+        m = marked[marked_row]
         o["markers"], o["marker_time"] = m["markers"], m["time"]
     o["below_in_snapshot"], o["below_batches"] = 0, 0
-    if known["below"] >= 0:
-        b = below[known["below"]]
+    if below_row >= 0:
+        b = below[below_row]
         o["below_batches"], o["below_last_offset"] = b["batches"], b["last_offset"]
         o["below_last_sequence"], o["below_epoch"] = b["last_sequence"], b["epoch"]
         o["below_timestamp"] = b["timestamp"]

@@ -12,6 +12,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.connectors.codec.batch_columns import FLAW_CRC as _FLAW_CRC
+from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.replay.batch_kinds import has_broker_time, is_control, is_foreign, is_marker
 from auditor.replay.bounds import CopyBounds, Inherited
@@ -238,7 +239,7 @@ def _data(h, batch, step):  # type: ignore[no-untyped-def]
     length = batch.last_offset - batch.base_offset + 1
     last = -1
     if first >= 0 and length > 0:
-        last = model.add_sequence(first, length - 1)
+        last = producer_appends.add_sequence(first, length - 1)
     step.last_sequence = last
     step.provable = _provable(h, batch, o)
     step.seen = o.seen

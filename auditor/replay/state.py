@@ -52,7 +52,7 @@ MOVING = (
 COUNTED = (
     "ordinal",  # batches seen
     "first_event",  # the rows of events from here on are of the batch that is being replayed
-    "events", "transactions", "open", "runs", "marked", "below",  # rows used of each table
+    "events", "transactions", "open", "runs", "marked", "below", "later",  # rows used of each table
     "batches", "records", "data_offsets", "marker_offsets", "holes_intact", "holes_cleaned", "unreadable_offsets",
     "leftovers",  # 1 once a batch without producer id had an epoch or a sequence
 )  # fmt: skip
@@ -61,33 +61,42 @@ PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 # A run of contiguous sequences that a producer stored earlier; ``older``: the row of the one before, -1 for none.
 RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4")])
 
-# What is noted beside each producer's state, in four tables: a batch should touch few cache lines, and a million
-# producers must not take more than they need. LIVE is what every data batch is compared with and changes.
+# What is noted beside each producer's state, in tables: a batch should touch few cache lines, and a million producers
+# must not take more than they need. LIVE is what every data batch is compared with and changes.
 LIVE = np.dtype(
     [
-        ("batches", "i8"), ("records", "i8"), ("run_length", "i8"), ("data_last_offset", "i8"),
-        ("data_timestamp", "i8"),
-        ("data_time", "i8"), ("active_timestamp", "i8"), ("max_idle_ms", "i8"), ("ordinal", "i8"), ("run_start", "i4"),
-        ("old_run", "i4"), ("data_last_sequence", "i4"), ("data_leader_epoch", "i4"), ("idle_count", "i4"),
-        ("open_slot", "i4"), ("marked", "i4"), ("below", "i4"), ("data_epoch", "i2"), ("max_epoch", "i2"),
-        ("max_data_epoch", "i2"), ("transactional", "i1"), ("marker_fresh", "i1"),
+        ("batches", "i8"), ("records", "i8"), ("data_last_offset", "i8"), ("data_timestamp", "i8"),
+        ("data_time", "i8"), ("active_timestamp", "i8"), ("max_idle_ms", "i8"), ("ordinal", "i8"), ("run_length", "u4"),
+        ("run_start", "i4"), ("data_last_sequence", "i4"), ("data_leader_epoch", "i4"), ("open_slot", "i4"),
+        ("marked", "i4"), ("data_epoch", "i2"), ("max_epoch", "i2"), ("max_data_epoch", "i2"), ("transactional", "i1"),
+        ("marker_fresh", "i1"),
     ],
     align=True,
 )  # fmt: skip
-# What a first batch and a new epoch leave: first_* mean something once batches > 0, max_* once there is an epoch;
-# zero_* are of the last batch that began at sequence 0, in the epoch zero_epoch (-1: none).
+# What the first judged batch leaves, which few later ones are compared with: first_* mean something once batches > 0.
+# zero: 1 where it began at sequence 0; then zero_crc and zero_bytes are of it.
 BORN = np.dtype(
     [
-        ("first_offset", "i8"), ("first_position", "i8"), ("first_timestamp", "i8"), ("first_time", "i8"),
-        ("max_epoch_offset", "i8"), ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
-        ("epoch_window_start", "i8"), ("epoch_window_count", "i4"), ("first_sequence", "i4"), ("first_segment", "i4"),
-        ("max_epoch_leader", "i4"), ("first_epoch", "i2"), ("first_last_offset", "i8"), ("first_leader_epoch", "i4"),
-        ("zero_time", "i8"), ("zero_crc", "i8"), ("zero_base_offset", "i8"), ("zero_bytes", "i4"),
-        ("zero_epoch", "i4"),
+        ("first_offset", "i8"), ("first_last_offset", "i8"), ("first_position", "i8"), ("first_timestamp", "i8"),
+        ("first_time", "i8"), ("first_sequence", "i4"), ("first_segment", "i4"), ("first_leader_epoch", "i4"),
+        ("zero_crc", "u4"), ("zero_bytes", "i4"), ("below", "i4"), ("later", "i4"), ("first_epoch", "i2"),
+        ("zero", "i1"),
     ],
     align=True,
 )  # fmt: skip
-# Of producers with markers (row LIVE.marked), and of those with batches below the log start (row LIVE.below).
+# Of producers that did more than to go on from their first batch (row BORN.later; without one all is as that left it):
+# which batches raised the epoch, also that of data alone; the last batch that began at sequence 0, in the epoch
+# zero_epoch (-1: none); the run of sequences before the present one (-1: none), and how often it was idle for long.
+LATER = np.dtype(
+    [
+        ("max_epoch_offset", "i8"), ("max_data_epoch_offset", "i8"), ("max_data_epoch_time", "i8"),
+        ("epoch_window_start", "i8"), ("zero_time", "i8"), ("zero_base_offset", "i8"), ("zero_crc", "u4"),
+        ("zero_bytes", "i4"), ("max_epoch_leader", "i4"), ("epoch_window_count", "i4"), ("old_run", "i4"),
+        ("idle_count", "i4"), ("zero_epoch", "i2"),
+    ],
+    align=True,
+)  # fmt: skip
+# Of producers with markers (row LIVE.marked), and of those with batches below the log start (row BORN.below).
 MARKED = np.dtype(
     [
         ("markers", "i8"), ("offset", "i8"), ("time", "i8"), ("coordinator_offset", "i8"), ("coordinator_epoch", "i4"),
@@ -124,6 +133,7 @@ class Replay(NamedTuple):
     born: np.ndarray  # BORN, likewise
     marked: np.ndarray  # MARKED
     below: np.ndarray  # BELOW
+    later: np.ndarray  # LATER
     transactions: np.ndarray  # TRANSACTION, those decided
     open: np.ndarray  # TRANSACTION, by slot
     queue: np.ndarray  # QUEUE
@@ -183,6 +193,7 @@ def _first_replay() -> Replay:
         born=np.empty(capacity, BORN),
         marked=np.empty(256, MARKED),
         below=np.empty(256, BELOW),
+        later=np.empty(256, LATER),
         transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
         open=np.zeros(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
@@ -235,6 +246,7 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
         born=_longer(replay.born, capacity),
         marked=_longer(replay.marked, int(progress["marked"]) + rows),
         below=_longer(replay.below, int(progress["below"]) + rows),
+        later=_longer(replay.later, int(progress["later"]) + rows),
         open=_longer(replay.open, int(progress["open"]) + rows),
         runs=_longer(replay.runs, int(progress["runs"]) + rows),
     )
@@ -253,6 +265,7 @@ def _has_room(replay: Replay, progress: np.void, rows: int) -> bool:
         and len(replay.born) >= capacity
         and int(progress["marked"]) + rows <= len(replay.marked)
         and int(progress["below"]) + rows <= len(replay.below)
+        and int(progress["later"]) + rows <= len(replay.later)
         and int(progress["open"]) + rows <= len(replay.open)
         and int(progress["runs"]) + rows <= len(replay.runs)
     )

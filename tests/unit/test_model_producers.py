@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.policies import (
     DUPLICATE,
@@ -39,7 +40,7 @@ def one(cached_batches: int = 5) -> tuple[Producers, int]:
 
 def write(p: Producers, row: int, epoch: int, first: int, last: int, offset: int, transactional: bool = False) -> int:
     span = (last - first) % 2**31
-    return kernel.apply_data(p, row, epoch, last, offset, offset + span, 1000 + offset, transactional)
+    return producer_appends.apply_data(p, row, epoch, last, offset, offset + span, 1000 + offset, transactional)
 
 
 # --- the table ---
@@ -84,7 +85,7 @@ def test_a_full_table_says_so_and_grows() -> None:
 def test_a_row_used_again_begins_empty() -> None:
     p, row = one()
     write(p, row, 3, 0, 4, 0, transactional=True)
-    kernel.apply_marker(p, row, 3, 8, 99)
+    producer_appends.apply_marker(p, row, 3, 8, 99)
     write(p, row, 3, 5, 5, 6, transactional=True)
     kernel.clear(p)
     assert kernel.find(p, 7) == NONE
@@ -137,15 +138,15 @@ def test_the_newest_batches_and_only_they_are_duplicates(width: int, sizes: list
         write(p, row, 2, *written[-1])
         sequence = (last + 1) % 2**31
     for age, (first, last, offset) in enumerate(reversed(written)):
-        place = kernel.find_duplicate(p, row, 2, first, last)
+        place = producer_appends.find_duplicate(p, row, 2, first, last)
         assert (place != NONE) == (age < width)
         if place != NONE:
             assert p.last_offset[row, place] - p.offset_delta[row, place] == offset
             assert kernel.cached_slot(p, row, age) == place
-            assert kernel.find_duplicate(p, row, 1, first, last) == NONE
-            assert kernel.find_duplicate(p, row, 3, first, last) == NONE
-            assert kernel.find_duplicate(p, row, 2, first, last + 1) == NONE
-            assert kernel.find_duplicate(p, row, 2, first + 1, last) == NONE
+            assert producer_appends.find_duplicate(p, row, 1, first, last) == NONE
+            assert producer_appends.find_duplicate(p, row, 3, first, last) == NONE
+            assert producer_appends.find_duplicate(p, row, 2, first, last + 1) == NONE
+            assert producer_appends.find_duplicate(p, row, 2, first + 1, last) == NONE
     assert kernel.newest_sequence(p, row) == (written[-1][1] if written else NONE)
     newest = written[-1][2] + sizes[-1] - 1 if written else NONE
     assert kernel.newest_offset(p, row) == newest
@@ -156,12 +157,12 @@ def test_of_two_equal_batches_the_older_one_is_found() -> None:
     p, row = one()
     write(p, row, 0, 0, 4, 100)
     write(p, row, 0, 0, 4, 200)
-    assert p.last_offset[row, kernel.find_duplicate(p, row, 0, 0, 4)] == 104
+    assert p.last_offset[row, producer_appends.find_duplicate(p, row, 0, 0, 4)] == 104
 
 
 def test_an_unknown_producer_has_no_duplicate_and_no_batches() -> None:
     p, _ = one()
-    assert kernel.find_duplicate(p, NONE, NONE, NONE, NONE) == NONE
+    assert producer_appends.find_duplicate(p, NONE, NONE, NONE, NONE) == NONE
     assert kernel.newest_sequence(p, NONE) == NONE
     assert kernel.newest_offset(p, NONE) == NONE
 
@@ -169,7 +170,7 @@ def test_an_unknown_producer_has_no_duplicate_and_no_batches() -> None:
 def test_nothing_is_newest_after_the_epoch_changed() -> None:
     p, row = one()
     write(p, row, 3, 0, 4, 10)
-    kernel.apply_marker(p, row, 4, 0, 50)
+    producer_appends.apply_marker(p, row, 4, 0, 50)
     assert (kernel.newest_sequence(p, row), kernel.newest_offset(p, row)) == (NONE, NONE)
 
 
@@ -179,24 +180,24 @@ def test_nothing_is_newest_after_the_epoch_changed() -> None:
 def test_an_older_epoch_is_fenced() -> None:
     p, row = one()
     write(p, row, 5, 0, 0, 0)
-    assert [kernel.check_epoch(p, row, epoch) for epoch in (4, 5, 6)] == [INVALID_PRODUCER_EPOCH, OK, OK]
-    assert kernel.check_epoch(p, NONE, 0) == OK
+    assert [producer_appends.check_epoch(p, row, epoch) for epoch in (4, 5, 6)] == [INVALID_PRODUCER_EPOCH, OK, OK]
+    assert producer_appends.check_epoch(p, NONE, 0) == OK
 
 
 def test_an_older_coordinator_is_fenced() -> None:
     p, row = one()
-    kernel.apply_marker(p, row, 0, 5, 1)
-    answers = [kernel.check_coordinator_epoch(p, row, epoch) for epoch in (4, 5, 6)]
+    producer_appends.apply_marker(p, row, 0, 5, 1)
+    answers = [producer_appends.check_coordinator_epoch(p, row, epoch) for epoch in (4, 5, 6)]
     assert answers == [TRANSACTION_COORDINATOR_FENCED, OK, OK]
-    assert kernel.check_coordinator_epoch(p, NONE, 0) == OK
+    assert producer_appends.check_coordinator_epoch(p, NONE, 0) == OK
 
 
 def test_the_row_below_the_first_is_no_producer() -> None:
     p, row = enter(kernel.new_producers(1), 7)
     write(p, row, 9, 0, 4, 0)
-    kernel.apply_marker(p, row, 9, 9, 1)
-    assert kernel.check_append(p, NONE, LATER, 0, 5, 5) == OK
-    assert kernel.check_sequence(p, NONE, policy("pre-kip-360"), 0, 0) == OK
+    producer_appends.apply_marker(p, row, 9, 9, 1)
+    assert producer_appends.check_append(p, NONE, LATER, 0, 5, 5) == OK
+    assert producer_appends.check_sequence(p, NONE, policy("pre-kip-360"), 0, 0) == OK
 
 
 def test_what_a_leader_answers_in_its_order() -> None:
@@ -215,17 +216,17 @@ def test_what_a_leader_answers_in_its_order() -> None:
         (4, 0, 0): OK,
         (4, 10, 12): OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
-    assert {batch: kernel.check_append(p, row, LATER, *batch) for batch in expected} == expected
+    assert {batch: producer_appends.check_append(p, row, LATER, *batch) for batch in expected} == expected
 
 
 def test_sequences_go_on_over_a_marker_of_the_same_epoch_only() -> None:
     p, row = one()
     write(p, row, 3, 0, 4, 0, transactional=True)
-    kernel.apply_marker(p, row, 3, 0, 50)
-    assert kernel.check_sequence(p, row, LATER, 3, 5) == OK
-    kernel.apply_marker(p, row, 4, 0, 60)
-    assert kernel.check_sequence(p, row, LATER, 4, 5) == OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert kernel.check_sequence(p, row, LATER, 4, 0) == OK
+    producer_appends.apply_marker(p, row, 3, 0, 50)
+    assert producer_appends.check_sequence(p, row, LATER, 3, 5) == OK
+    producer_appends.apply_marker(p, row, 4, 0, 60)
+    assert producer_appends.check_sequence(p, row, LATER, 4, 5) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer_appends.check_sequence(p, row, LATER, 4, 0) == OK
 
 
 # --- effects ---
@@ -247,16 +248,16 @@ def test_a_transaction_opens_with_the_first_batch_and_closes_with_the_marker() -
     assert write(p, row, 0, 1, 2, 11, transactional=True) == OK
     assert write(p, row, 0, 3, 3, 13, transactional=True) == OK
     assert p.txn_first_offset[row] == 11
-    assert kernel.apply_marker(p, row, 0, 6, 77) == 11
+    assert producer_appends.apply_marker(p, row, 0, 6, 77) == 11
     assert (p.txn_first_offset[row], p.coordinator_epoch[row], p.last_timestamp[row]) == (NONE, 6, 77)
-    assert kernel.apply_marker(p, row, 0, 6, 78) == NONE
+    assert producer_appends.apply_marker(p, row, 0, 6, 78) == NONE
 
 
 def test_a_transaction_may_open_at_offset_zero() -> None:
     p, row = one()
     write(p, row, 0, 0, 0, 0, transactional=True)
     assert p.txn_first_offset[row] == 0
-    assert kernel.apply_marker(p, row, 1, 0, 5) == 0
+    assert producer_appends.apply_marker(p, row, 1, 0, 5) == 0
 
 
 def test_plain_data_inside_the_own_transaction() -> None:
@@ -273,19 +274,19 @@ def test_plain_data_inside_the_own_transaction() -> None:
 def test_a_producer_expires_when_idle_for_the_limit(idle: int, expected: bool) -> None:
     p, row = one()
     write(p, row, 0, 0, 0, 0)  # at 1000 ms
-    assert kernel.is_expired(p, row, LATER, 1000 + idle, 100) == expected
+    assert producer_appends.is_expired(p, row, LATER, 1000 + idle, 100) == expected
     write(p, row, 0, 1, 1, 0, transactional=True)
-    assert not kernel.is_expired(p, row, LATER, 1000 + idle, 100)
+    assert not producer_appends.is_expired(p, row, LATER, 1000 + idle, 100)
 
 
 def test_whether_a_marker_keeps_its_producer() -> None:
     p, row = one()
     before = policy("pre-kip-360")
-    kernel.apply_marker(p, row, 0, 0, 5000)
-    assert (kernel.idle_since(p, row, LATER), kernel.idle_since(p, row, before)) == (5000, -1)
+    producer_appends.apply_marker(p, row, 0, 0, 5000)
+    assert (producer_appends.idle_since(p, row, LATER), producer_appends.idle_since(p, row, before)) == (5000, -1)
     write(p, row, 0, 0, 0, 1)
-    kernel.apply_marker(p, row, 0, 0, 5000)
-    assert (kernel.idle_since(p, row, LATER), kernel.idle_since(p, row, before)) == (5000, 1001)
+    producer_appends.apply_marker(p, row, 0, 0, 5000)
+    assert (producer_appends.idle_since(p, row, LATER), producer_appends.idle_since(p, row, before)) == (5000, 1001)
 
 
 # --- pending appends ---
@@ -296,19 +297,19 @@ def test_pending_state_begins_as_the_stored_one_without_batches() -> None:
     write(p, row, 3, 0, 4, 10, transactional=True)
     p.coordinator_epoch[row] = 6
     pending = kernel.new_producers(1)
-    at = kernel.begin(p, pending, 7)
+    at = producer_appends.begin(p, pending, 7)
     known = (pending.epoch[at], pending.coordinator_epoch[at], pending.last_timestamp[at], pending.txn_first_offset[at])
     assert known == (3, 6, 1010, 10)
     assert pending.cached[at] == 0
     write(pending, at, 3, 5, 5, 15)
-    assert kernel.begin(p, pending, 7) == at
+    assert producer_appends.begin(p, pending, 7) == at
     assert kernel.newest_sequence(pending, at) == 5
     p, other = enter(p, 9)
     write(p, other, 8, 0, 0, 20)
-    assert kernel.begin(p, pending, 8) == kernel.begin(p, pending, 9) == NONE  # no room
+    assert producer_appends.begin(p, pending, 8) == producer_appends.begin(p, pending, 9) == NONE  # no room
     assert pending.epoch[at] == 3
     pending = kernel.grow(pending)
-    unknown = kernel.begin(p, pending, 8)
+    unknown = producer_appends.begin(p, pending, 8)
     assert (pending.epoch[unknown], pending.txn_first_offset[unknown]) == (NONE, NONE)
 
 
@@ -317,10 +318,10 @@ def test_merging_adds_the_pending_batches_in_order() -> None:
     for number in range(4):
         write(p, row, 3, number, number, number)
     pending = kernel.new_producers(1)
-    at = kernel.begin(p, pending, 7)
+    at = producer_appends.begin(p, pending, 7)
     write(pending, at, 3, 4, 4, 4)
     write(pending, at, 3, 5, 5, 5, transactional=True)
-    kernel.merge(p, row, pending, at)
+    producer_appends.merge(p, row, pending, at)
     offsets = [int(p.last_offset[row, kernel.cached_slot(p, row, age)]) for age in range(5)]
     assert offsets == [5, 4, 3, 2, 1]
     assert (p.txn_first_offset[row], p.last_timestamp[row]) == (5, 1005)
@@ -330,9 +331,9 @@ def test_merging_another_epoch_forgets_the_old_batches() -> None:
     p, row = one()
     write(p, row, 3, 0, 0, 0)
     pending = kernel.new_producers(1)
-    at = kernel.begin(p, pending, 7)
-    kernel.apply_marker(pending, at, 4, 9, 55)
-    kernel.merge(p, row, pending, at)
+    at = producer_appends.begin(p, pending, 7)
+    producer_appends.apply_marker(pending, at, 4, 9, 55)
+    producer_appends.merge(p, row, pending, at)
     assert (p.epoch[row], p.cached[row], p.coordinator_epoch[row], p.last_timestamp[row]) == (4, 0, 9, 55)
 
 

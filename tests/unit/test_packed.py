@@ -55,6 +55,19 @@ def test_rows_at_rest_are_the_same_and_name_their_type(dtype: np.dtype) -> None:
     assert (len(at_rest({"rows": rows[:0]})) < len(plain) / 2) == (dtype in ROWS_AT_REST.values())
 
 
+def test_columns_that_are_the_same_in_all_rows_of_a_part_or_only_at_its_ends() -> None:
+    rows = np.zeros(30, PRODUCER)
+    for k, name in enumerate(PRODUCER.names or ()):
+        rows[name] = -1 - k
+    rows["records"][10:20], rows["first_time"][5], rows["transactional"][29] = 7, 1 << 62, 1
+    rows["markers"][15] += 256  # one byte of many
+    packed = PackedRows(PRODUCER, [rows[:10], rows[10:20], rows[20:20], rows[20:]])
+    for name in PRODUCER.names or ():
+        assert np.array_equal(packed[name], rows[name]), name
+        changes = {"first_time": [0], "records": [], "transactional": [2], "markers": [1]}.get(name, [])
+        assert [bool(data) for *_, data in packed.columns[name]] == [k in changes for k in (0, 1, None, 2)], name
+
+
 def test_columns(plain: np.ndarray, packed: PackedRows) -> None:
     assert len(packed) == ROWS
     assert packed.dtype == PRODUCER

@@ -24,7 +24,8 @@ from tests.unit.batch_histories import LAST, History, facts_of, history
 from tests.whole.test_split import same
 
 NOW = 1_700_000_000_000
-BORN_ALWAYS = ["zero_epoch", "epoch_window_count"]  # others mean nothing at first
+BORN_ALWAYS = ["zero", "below", "later"]  # others mean nothing at first
+LATER_ALWAYS = ["zero_epoch", "epoch_window_count", "old_run", "idle_count"]
 
 
 class Stretches:
@@ -61,7 +62,7 @@ def state(replay: Replay) -> Any:
     return (
         progress.tolist(), [getattr(p, name)[:used].tolist() for name in kept], rings, replay.live[:used].tolist(),
         replay.runs[: progress["runs"]].tolist(), replay.below[: progress["below"]].tolist(),
-        replay.born[BORN_ALWAYS][:used].tolist(),
+        replay.born[BORN_ALWAYS][:used].tolist(), replay.later[LATER_ALWAYS][: progress["later"]].tolist(),
     )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def state(w: pol.World) -> Any:
     """All that is known under a policy, but for memory that is not in use."""
     used, p, totals = int(w.producers.meta[0]), w.producers, w.totals[0]
     rings = [
-        [p.rings[row, producers.cached_slot(p, row, age)].tolist() for age in range(p.cached[row])]
+        [p.rings[producers.cached_slot(p, row, age), row].tolist() for age in range(p.cached[row])]
         for row in range(used)
     ]
     names = [name for name in p.entries.dtype.names or () if name != "timestamp"]

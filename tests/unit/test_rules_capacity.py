@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,23 @@ def test_the_peak_counts_producers_until_they_expire() -> None:
     assert known_peaks(copy, 100) == [(2, 2 * 224 + 40 * (5 + 2)), (2, 2 * 224 + 40 * 2)]
     assert known_peaks(copy, 101) == [(3, 3 * 224 + 40 * (5 + 2 + 1)), (3, 3 * 224 + 40 * 3)]
     assert known_peaks(made.facts(), 100) == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("lasts", [1, 30, 100])
+def test_the_peak_is_what_a_count_at_each_beginning_gives(lasts: int) -> None:
+    """Also where none expires before the last one begins (``lasts`` 100), which is not counted but summed up."""
+    draw = random.Random(lasts)
+    for _ in range(200):
+        rows = [
+            alive(n, begin := draw.randint(0, 60), begin + draw.randint(0, 9), draw.randint(1, 9)) for n in range(12)
+        ]
+        for peak, cached in zip(known_peaks(made.facts(producers=made.producers(*rows)), lasts), (5, 1), strict=True):
+            there = [
+                [row for row in rows if row["first_time"] <= now < row["data_time"] + lasts]
+                for now in (row["first_time"] for row in rows)
+            ]
+            assert peak.producers == max(map(len, there))
+            assert peak.bytes == max(sum(224 + 40 * min(row["batches"], cached) for row in now) for now in there)
 
 
 def test_an_open_transaction_keeps_its_producer() -> None:

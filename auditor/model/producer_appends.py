@@ -1,0 +1,230 @@
+"""What a broker decides by what it knows of a producer, and what a batch or a marker does to that.
+
+The functions read as the specification (ProducerStateManager, ProducerAppendInfo, ProducerStateEntry; KIP-98, KIP-360)
+and are compiled by numba; with ``NUMBA_DISABLE_JIT=1`` they run as plain Python. The producers are in a table
+(:mod:`auditor.model.producers`); a ``row`` is the place of one there, -1 where the partition does not know it.
+"""
+
+from __future__ import annotations
+
+from auditor.base.compiled import kernel
+from auditor.model.policies import (
+    DUPLICATE,
+    DUPLICATE_SEQUENCE_NUMBER,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_TXN_STATE,
+    OK,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    TRANSACTION_COORDINATOR_FENCED,
+    Policy,
+)
+from auditor.model.producers import (
+    LOW_31,
+    NONE,
+    Producers,
+    cached_slot,
+    find,
+    insert,
+    newest_sequence,
+    remember_batch,
+    set_epoch,
+)
+
+MAX_SEQUENCE = 2_147_483_647
+
+# --- sequences ---------------------------------------------------------------------------------------------------
+
+
+@kernel
+def add_sequence(base: int, delta: int) -> int:
+    """``base`` + ``delta`` in the ring of sequences: 0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
+    if base > MAX_SEQUENCE - delta:
+        return delta - (MAX_SEQUENCE - base) - 1
+    return base + delta
+
+
+@kernel
+def subtract_sequence(last: int, delta: int) -> int:
+    """``last`` - ``delta`` in the ring of sequences (DefaultRecordBatch.decrementSequence)."""
+    if last < delta:
+        return MAX_SEQUENCE - (delta - last) + 1
+    return last - delta
+
+
+@kernel
+def next_sequence(last: int) -> int:
+    """The only sequence that may follow ``last``; 0 after none (-1)."""
+    return add_sequence(last, 1)
+
+
+# --- when a producer is forgotten ------------------------------------------------------------------------------------
+
+
+@kernel
+def idle_since(p: Producers, row: int, policy: Policy) -> int:
+    """The timestamp (ms) that expiration counts from: the newest batch's alone where markers do not refresh."""
+    entry = p.entries[row]
+    if policy.marker_refreshes:
+        return entry.last_timestamp
+    if entry.cached == 0:
+        return NONE
+    return entry.timestamp
+
+
+@kernel
+def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: int) -> bool:
+    """Whether the producer is forgotten at ``now`` (ms): no open transaction, and idle for the limit or longer."""
+    return p.entries[row].txn_first_offset == NONE and now - idle_since(p, row, policy) >= expiration_ms
+
+
+# --- what a leader answers ---------------------------------------------------------------------------------------
+
+
+@kernel
+def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> int:
+    """Ring place of the cached batch with exactly this epoch and range, the oldest if several; -1 if none."""
+    if row < 0 or p.entries[row].epoch != epoch:
+        return NONE
+    for age in range(p.entries[row].cached - 1, -1, -1):
+        place = cached_slot(p, row, age)
+        batch = p.rings[place, row]
+        last = batch.last_sequence
+        if last == last_sequence and subtract_sequence(last, batch.offset_delta) == first_sequence:
+            return place
+    return NONE
+
+
+@kernel
+def check_epoch(p: Producers, row: int, epoch: int) -> int:
+    """Data and markers alike: an epoch below the stored one is fenced."""
+    if row >= 0 and epoch < p.entries[row].epoch:
+        return INVALID_PRODUCER_EPOCH
+    return OK
+
+
+@kernel
+def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> int:
+    """A marker of a coordinator that has been replaced is fenced."""
+    if row >= 0 and coordinator_epoch < p.entries[row].coordinator_epoch:
+        return TRANSACTION_COORDINATOR_FENCED
+    return OK
+
+
+@kernel
+def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int) -> int:
+    """Whether a client's batch may come next, it being the only one of its append."""
+    stored_epoch = p.entries[row].epoch if row >= 0 else NONE
+    last = newest_sequence(p, row) if stored_epoch == epoch else NONE
+    return sequence_answer(policy, epoch, first_sequence, stored_epoch, stored_epoch, last)
+
+
+@kernel
+def sequence_answer(
+    policy: Policy, epoch: int, first_sequence: int, stored_epoch: int, pending_epoch: int, last: int
+) -> int:
+    """The sequence rule (ProducerAppendInfo.checkSequence).
+
+    ``stored_epoch`` is that before the append, ``pending_epoch`` that after the append's earlier batches; ``last`` is
+    the last sequence known in ``epoch``, -1 for none. Only the first sequence is compared.
+    """
+    if epoch != pending_epoch:
+        if first_sequence == 0:
+            return OK
+        if pending_epoch != NONE:
+            return OUT_OF_ORDER_SEQUENCE_NUMBER
+        return OK if policy.unknown_accepts_any else policy.unknown_error
+    if stored_epoch == NONE and policy.unknown_accepts_any:
+        return OK
+    if first_sequence == next_sequence(last):
+        return OK
+    if last == NONE:
+        return policy.unknown_error if policy.marker_only_unknown else OUT_OF_ORDER_SEQUENCE_NUMBER
+    if ((last - first_sequence) & LOW_31) < policy.duplicate_window:
+        return DUPLICATE_SEQUENCE_NUMBER
+    return OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@kernel
+def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int, last_sequence: int) -> int:
+    """What a leader answers to a client's batch: OK, DUPLICATE or an error; verification apart. Nothing changes."""
+    if find_duplicate(p, row, epoch, first_sequence, last_sequence) != NONE:
+        return DUPLICATE
+    answer = check_epoch(p, row, epoch)
+    if answer != OK:
+        return answer
+    return check_sequence(p, row, policy, epoch, first_sequence)
+
+
+# --- what an accepted batch or marker does -----------------------------------------------------------------------
+
+
+@kernel
+def apply_data(
+    p: Producers,
+    row: int,
+    epoch: int,
+    last_sequence: int,
+    first_offset: int,
+    last_offset: int,
+    max_timestamp: int,
+    transactional: bool,
+) -> int:
+    """Take in a data batch of any origin; a transactional one opens a transaction if none is open.
+
+    Answers INVALID_TXN_STATE for plain data inside the producer's own open transaction, which every broker refuses; the
+    batch is remembered all the same, so that a replay can report it once and go on.
+    """
+    entry = p.entries[row]
+    set_epoch(p, row, epoch)
+    remember_batch(p, row, last_sequence, last_offset, last_offset - first_offset, max_timestamp)
+    entry.last_timestamp = max_timestamp
+    if entry.txn_first_offset == NONE:
+        if transactional:
+            entry.txn_first_offset = first_offset
+    elif not transactional:
+        return INVALID_TXN_STATE
+    return OK
+
+
+@kernel
+def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
+    """Take in an end marker of any origin: first offset of the transaction it closed, -1 if none was open."""
+    entry = p.entries[row]
+    first_offset = entry.txn_first_offset
+    set_epoch(p, row, epoch)
+    entry.txn_first_offset = NONE
+    entry.coordinator_epoch = coordinator_epoch
+    entry.last_timestamp = timestamp
+    return first_offset
+
+
+# --- several batches in one append -------------------------------------------------------------------------------
+
+
+@kernel
+def begin(p: Producers, pending: Producers, producer_id: int) -> int:
+    """Row of the producer in ``pending``: at first what ``p`` knows of it but its batches. -1 when there is no room."""
+    row = find(pending, producer_id)
+    if row >= 0:
+        return row
+    row, known = insert(pending, producer_id), find(p, producer_id)
+    if row >= 0 and known >= 0:
+        entry, stored = pending.entries[row], p.entries[known]
+        entry.epoch = stored.epoch
+        entry.coordinator_epoch = stored.coordinator_epoch
+        entry.last_timestamp = stored.last_timestamp
+        entry.txn_first_offset = stored.txn_first_offset
+    return row
+
+
+@kernel
+def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
+    """Apply what an append left pending: epoch, its batches in order, and the rest (ProducerStateEntry.update)."""
+    entry, left = p.entries[row], pending.entries[pending_row]
+    set_epoch(p, row, left.epoch)
+    for age in range(left.cached - 1, -1, -1):
+        batch = pending.rings[cached_slot(pending, pending_row, age), pending_row]
+        remember_batch(p, row, batch.last_sequence, batch.last_offset, batch.offset_delta, left.timestamp)
+    entry.coordinator_epoch = left.coordinator_epoch
+    entry.last_timestamp = left.last_timestamp
+    entry.txn_first_offset = left.txn_first_offset
