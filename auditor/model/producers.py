@@ -132,6 +132,12 @@ def grow(p: Producers, capacity: int = 0) -> Producers:
     return bigger
 
 
+def used(p: Producers) -> Producers:
+    """The same rows without room for more, and without what finds them: to be stored, and given to :func:`grow`."""
+    rows = int(p.meta[0])
+    return p._replace(slots=p.slots[:0], entries=p.entries[:rows], rings=p.rings[:, :rows])
+
+
 def keep(p: Producers, wanted: np.ndarray) -> None:
     """Forget the producers whose row is False in ``wanted`` (bool, rows used long); the others move up, in order."""
     rows = int(p.meta[0])

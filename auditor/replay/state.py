@@ -211,10 +211,9 @@ def _free_slots(first: int, behind: int) -> np.ndarray:
 
 def used(replay: Replay) -> Replay:
     """The same with no more rows than it uses: to be kept, and gone on with :func:`with_room`."""
-    table, progress = replay.producers, replay.progress
-    rows = int(table.meta[0])
+    progress, rows = replay.progress, int(replay.producers.meta[0])
     return replay._replace(
-        producers=table._replace(slots=table.slots[:0], entries=table.entries[:rows], rings=table.rings[:rows]),
+        producers=model.used(replay.producers),
         live=replay.live[:rows],
         born=replay.born[:rows],
         marked=replay.marked[: progress["marked"]],
