@@ -220,6 +220,7 @@ def used(replay: Replay) -> Replay:
         below=replay.below[: progress["below"]],
         transactions=replay.transactions[:0],
         runs=replay.runs[: progress["runs"]],
+        later=replay.later[: progress["later"]],
     )
 
 
