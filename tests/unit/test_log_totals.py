@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from auditor.base.errors import DecodeError
 from auditor.pipeline.log_totals import LogTotals
 
 RUN: dict[str, Any] = {"truncates": [], "poison": [], "undecided": [], "from_recovery_point": None}
@@ -38,3 +39,9 @@ def test_sums_of_three_logs() -> None:
 
 def test_a_directory_in_which_no_recovery_does_anything_is_there() -> None:
     assert LogTotals.of([row(0, recovery=RUN)]).recovery == {"broker-1": []}
+
+
+def test_errors_come_with_their_log_directory() -> None:
+    error = DecodeError("t-0/0.log", 5, 7, "crc_mismatch", "why")
+    totals = LogTotals.of([row(0, errors=[error._asdict()]), row(1)])
+    assert totals.errors == [("broker-1", error)]
