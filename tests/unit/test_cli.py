@@ -13,7 +13,6 @@ from auditor import cli
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.cli import main
 from auditor.connectors.files import Inventory
-from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions, parse_time
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules import registry
@@ -77,8 +76,7 @@ def audit_with(findings: list[str], reason: str | None = None, fail_on: str = "e
     done._found = Inventory((), (), (), (), ())
     done.findings = [Finding("sequence-gap", severity) for severity in findings]
     if reason is not None:
-        done.judged = {"log": []}
-        done.totals = LogTotals(errors=[("broker-1", DecodeError("f", 0, 1, reason, ""))])
+        done.judged = {"log": [{"log_dir": "broker-1", "errors": [DecodeError("f", 0, 1, reason, "")._asdict()]}]}
     return done
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from auditor.base.errors import DecodeError
 from auditor.pipeline.log_totals import LogTotals
 
 RUN: dict[str, Any] = {"truncates": [], "poison": [], "undecided": [], "from_recovery_point": None}
@@ -14,7 +13,7 @@ def row(partition: int, **more: Any) -> dict[str, Any]:
     sums = {"batches": 2, "records": 10, "bytes_total": 100, "bytes_decoded": 90, "bytes_skipped": 0, "bytes_error": 10}
     given = {
         "log_dir": "broker-1", "topic": "t", "partition": partition, "leader_copy": True, "sums": sums, "notes": [],
-        "dropped_events": None, "open_transactions": {}, "recovery": None, "errors": [],
+        "dropped_events": None, "open_transactions": {}, "recovery": None,
     }  # fmt: skip
     return given | more
 
@@ -39,9 +38,3 @@ def test_sums_of_three_logs() -> None:
 
 def test_a_directory_in_which_no_recovery_does_anything_is_there() -> None:
     assert LogTotals.of([row(0, recovery=RUN)]).recovery == {"broker-1": []}
-
-
-def test_errors_come_with_their_log_directory() -> None:
-    error = DecodeError("t-0/0.log", 5, 7, "crc_mismatch", "why")
-    totals = LogTotals.of([row(0, errors=[error._asdict()]), row(1)])
-    assert totals.errors == [("broker-1", error)]
