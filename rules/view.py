@@ -188,26 +188,23 @@ class LogView:
     copies: list[CopyFacts]
     cluster: Cluster
     leader: CopyFacts = field(init=False)
+    topic: str = field(init=False)
+    partition: int = field(init=False)
     most: int = OF_A_RULE
     cache: dict[str, Any] = field(default_factory=dict)
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the copy
 
     def __post_init__(self) -> None:
+        first, *others = self.copies
+        self.topic, self.partition = first.topic, first.partition
+        if not others:
+            self.leader = first
+            return
         self.copies.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
         named = self.cluster.leaders.get((self.topic, self.partition))
         best = max(c.rank for c in self.copies)
         ties = [c for c in self.copies if c.rank == best]
         self.leader = next((c for c in ties if c.broker_id == named), ties[0])
-
-    @property
-    def topic(self) -> str:
-        """The topic."""
-        return self.copies[0].topic
-
-    @property
-    def partition(self) -> int:
-        """The partition."""
-        return self.copies[0].partition
 
     @property
     def name(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 
 BYTES = ("total", "decoded", "skipped", "error")
@@ -20,8 +19,7 @@ class LogTotals:
 
     ``refused``: what leaders would have refused, by column of ``sums``, each log once. ``open``: open transactions by
     class. ``padded``: copies with bytes that were skipped, of which ``padded_example`` is the first. ``recovery``: by
-    log directory the dry runs of its logs, those in which nothing happens left out. ``errors``: what could not be read
-    of logs, each with its log directory.
+    log directory the dry runs of its logs, those in which nothing happens left out.
     """
 
     batches: int = 0
@@ -34,7 +32,6 @@ class LogTotals:
     notes: set[str] = field(default_factory=set)
     topics: set[tuple[str, str]] = field(default_factory=set)  # with their log directory
     recovery: dict[str, list[Any]] = field(default_factory=dict)
-    errors: list[tuple[str, DecodeError]] = field(default_factory=list)
 
     @classmethod
     def of(cls, rows: Iterable[dict[str, Any]]) -> LogTotals:
@@ -60,7 +57,6 @@ class LogTotals:
             n = plural(sum(row["dropped_events"].values()), "event")
             self.notes.add(f"{log} in {row['log_dir']}: {n} beyond those that are kept")
         self.notes.update(row["notes"])
-        self.errors += [(row["log_dir"], DecodeError(**error)) for error in row["errors"]]
         self.topics.add((row["log_dir"], row["topic"]))
         if (run := row.get("recovery")) is not None:
             runs = self.recovery.setdefault(row["log_dir"], [])

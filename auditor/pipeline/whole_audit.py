@@ -362,8 +362,12 @@ class Audit:
     def unread(self) -> list[tuple[str, DecodeError]]:
         """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
         found = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
-        found += self.totals.errors if "judged" in self.__dict__ else []
+        found += self._errors_of_logs if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
+
+    @cached_property
+    def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
+        return [(row["log_dir"], DecodeError(**e)) for row in self.judged["log"] for e in row["errors"]]
 
     def refused(self) -> dict[str, str]:
         """Paths of the files that are known to kill their reader, with the reason."""

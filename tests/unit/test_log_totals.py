@@ -13,7 +13,7 @@ def row(partition: int, **more: Any) -> dict[str, Any]:
     sums = {"batches": 2, "records": 10, "bytes_total": 100, "bytes_decoded": 90, "bytes_skipped": 0, "bytes_error": 10}
     given = {
         "log_dir": "broker-1", "topic": "t", "partition": partition, "leader_copy": True, "sums": sums, "notes": [],
-        "dropped_events": None, "open_transactions": {}, "recovery": None, "errors": [],
+        "dropped_events": None, "open_transactions": {}, "recovery": None,
     }  # fmt: skip
     return given | more
 
