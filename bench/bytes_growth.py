@@ -7,7 +7,6 @@ many GiB do not: read from the disk, the larger one would take several times as 
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from bench.table import Row, at_most
 
 KINDS = {"MiB of 400-byte batches": Kind("400"), "MiB of 64 KiB batches": Kind("64k")}
 MASTERS = ("local[1]", "local[2]")
+QUICK, FULL = GIB, 8 * GIB  # bytes; of 16 GiB that were read twice, a quarter was not in 24 GiB of memory any more
 PARTS = 16  # segments of each partition; a part of the input are the first ones of all partitions
 MEASURED = (1, 8, 16)  # of them
 STEADY = 1.3  # times the processor time that a GiB of the second half may take
@@ -37,7 +37,7 @@ class Ran(NamedTuple):
 
 def measure(plan: Plan) -> list[Row]:
     """A row for each kind of batch and way to run, and the picture."""
-    size = 4 * plan.disk_bytes(4) if plan.full else GIB
+    size = FULL if plan.full else QUICK
     rows: list[Row] = []
     points: list[Point] = []
     for name, kind in KINDS.items():
@@ -53,7 +53,7 @@ def _runs(name: str, kind: Kind, size: int, plan: Plan) -> dict[str, dict[int, l
     found: dict[str, dict[int, list[Ran]]] = {master: {part: [] for part in MEASURED} for master in MASTERS}
     with inputs.space(plan.root, size) as folder:
         whole = inputs.make(folder, kind, size, segment=size // kind.partitions // PARTS)
-        os.sync()
+        sides.warm([whole])
         parts = {part: inputs.part_of(whole, part, folder / f"part-{part}") for part in MEASURED}
         for _ in range(plan.runs):
             for master, runs in found.items():
