@@ -19,8 +19,8 @@ AT_A_TIME = 1 << 14  # events
 
 # How many entries have met their batch, how many their end, and the last offset of the batches that came (``seen``).
 PLACES = np.dtype([("met", "i8"), ("ended", "i8"), ("last_offset", "i8"), ("seen", "i8")])
-# How many entries have met their batch, the largest time so far, the last offset of the last batch that has it and of
-# the first, and the last offset of all batches that came (``seen``).
+# How many entries have met their batch, the largest time so far, the last offset of the last batch that has it, the
+# highest of all batches up to the first that has it, and the highest of all that came (``seen``).
 TIMES = np.dtype([("met", "i8"), ("time", "i8"), ("last_offset", "i8"), ("first_offset", "i8"), ("seen", "i8")])
 
 
@@ -94,7 +94,7 @@ def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> Non
             times.culprit[offsets.order[state.met]] = state.last_offset
             state.met += 1
         if largest[number] > state.time:
-            state.first_offset = last
+            state.first_offset = max(state.seen, last)
         if largest[number] >= state.time:
             state.time = largest[number]
             state.last_offset = last

@@ -28,7 +28,7 @@ MAX_FATAL = 100  # of a segment
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
 MAGIC_AT = 16  # byte of a batch that holds the magic; its checksum does not cover it
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
-ODD = col.FLAW_CRC | col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
+ODD_MARKER = col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
 
 # The indexes that recovery rebuilds: where the last entry was made, how many and the last one's offset; the largest
 # time so far with its offset; how many time entries, and the last one's time and offset.
@@ -78,7 +78,10 @@ def _all_plain(batches: np.ndarray, base: int, rebuilt: np.ndarray) -> int:
     for row in range(len(batches)):
         batch = batches[row]
         relative = batch.last_offset - base
-        if batch.flaws & ODD or relative < 0 or relative > MAX_INT or not _append(batch, rebuilt[0]):
+        # Control batches without a producer id, as in __cluster_metadata, are not looked into.
+        if batch.flaws & col.FLAW_CRC or (batch.flaws & ODD_MARKER and batch.producer_id >= 0):
+            return -1
+        if relative < 0 or relative > MAX_INT or not _append(batch, rebuilt[0]):
             return -1
         records += max(batch.record_count, 0)
     return records

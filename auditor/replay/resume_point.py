@@ -98,7 +98,8 @@ def leave(reader: Reading, before: Before, inside: SegmentPoint | None = None) -
         return b""
     if int(reader.audit.replay.producers.meta[0]) > MAX_PRODUCERS:
         return b""
-    behind = task.copy.segments[-1].base_offset if inside is None else inside.next_offset
+    least = task.copy.segments[-1].base_offset if inside is None else inside.next_offset
+    behind = max(least, reader.audit.expected)  # offsets may have gone back
     state = pickle.dumps((_taken(reader, before), inside), 5)
     packed = _CODEC.compress(state, asbytes=True)
     point = pickle.dumps((_signature(reader, len(closed), behind), len(closed), behind, len(state), packed))
@@ -114,11 +115,14 @@ def resume(reader: Reading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | N
     if not reader.task.resume_point:
         return 0, None
     signature, count, behind, size, state = pickle.loads(reader.task.resume_point)  # made by this program: see leave()
-    if count >= len(reader.task.copy.segments) or signature != _signature(reader, count, behind):
+    segments = reader.task.copy.segments
+    if count >= len(segments) or signature != _signature(reader, count, behind):
         return 0, None
     read, inside = pickle.loads(_CODEC.decompress(state, size, asbytes=True))
     resumed = None
     if inside is not None:
+        if count + 1 < len(segments) and segments[count + 1].base_offset < behind:
+            return 0, None
         checks = SegmentChecks.going_on(reader.task, count, reader.files.read, inside)
         if checks is None:
             return 0, None

@@ -105,8 +105,7 @@ class SegmentChecks:
     def going_on(cls, task: CopyTask, number: int, small: ReadsSmall, point: SegmentPoint) -> SegmentChecks | None:
         """The checks of a segment as an earlier reading left them, to be given the batches from ``point.position`` on;
         None where what that reading rested on is no longer so."""
-        segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
-        if segment.size < point.position or (behind and behind[0].base_offset < point.next_offset):
+        if task.copy.segments[number].size < point.position:
             return None
         if read_again(task, number, point.last_position, len(point.last_header)) != point.last_header:
             return None

@@ -10,8 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.index import TimeIndex
 from auditor.connectors.inventory import discover
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
@@ -20,13 +23,16 @@ from auditor.pipeline.options import AuditOptions
 from auditor.replay import batch_headers, resume_point
 from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask
-from tests import corpora
-from tests.whole.test_resume_point import places_read
+from auditor.replay.index_checks import TimeCheck
+from tests import corpora, segments
+from tests.forge import snapshot
+from tests.whole.test_resume_point import places_read, tasks_below
 from tests.whole.test_split import in_parts, same
 
-# A topic of epochs, one of many times, transactions, and one whose records are decoded.
+# A topic of epochs, one of many times, transactions, what a controller writes, and topics whose records are decoded.
 LOGS = [
     "epochs-43/e-0", "epochs-43/e-1", "healthy-41/shop.plain-0", "healthy-28/web.plain-0",
+    "epochs-43/__cluster_metadata-0",
     "epochs-43/__transaction_state-2", "live-copy-39/__transaction_state-0", "lively-11/__transaction_state-1",
 ]  # fmt: skip
 PREALLOCATED = 4096  # zeros behind the entries of an active segment's indexes
@@ -211,6 +217,48 @@ def test_a_segment_that_was_closed_meanwhile(tmp_path: Path) -> None:
     found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
     found.resume_point = whole.resume_point = b""
     assert same(found, whole)
+
+
+@pytest.mark.parametrize("news", ["next segment", "leader epoch", "snapshot"])
+def test_what_comes_is_about_batches_before_where_offsets_went_back(news: str, tmp_path: Path) -> None:
+    """All is above the last offset before the point, and below the largest."""
+    folder = tmp_path / "broker-1" / "orders-0"
+    folder.mkdir(parents=True)
+    (folder.parent / "cleaner-offset-checkpoint").write_text("0\n0\n")
+    batches = [segments.simple(offset) for offset in (0, 3, 90, 6, 9, 12)]
+    size = len(batches[0])
+    (folder / f"{0:020}.log").write_bytes(b"".join(batches[:-1]))
+    (folder / f"{0:020}.index").write_bytes(struct.pack(">ii", 11, 4 * size))
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (task,) = tasks_below(tmp_path, records=False, least=1)
+    point = read_copy(task).resume_point
+    assert places_read(replace(task, resume_point=point)) == [(0, 4 * size)]
+    (folder / f"{0:020}.log").write_bytes(b"".join(batches))
+    if news == "next segment":
+        (folder / f"{60:020}.log").write_bytes(segments.simple(60))
+    elif news == "leader epoch":
+        (folder / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n7 60\n")
+    else:
+        (folder / f"{60:020}.snapshot").write_bytes(snapshot([]))
+    (task,) = tasks_below(tmp_path, records=False, least=1)
+    found, whole = read_copy(replace(task, resume_point=point)), read_copy(task)
+    found.resume_point = whole.resume_point = b""
+    assert same(found, whole)
+
+
+def test_a_late_time_fits_no_batch_that_stands_behind_a_higher_offset() -> None:
+    rows = np.zeros((4, walking.walk_rows(0).shape[1]), np.int64)
+    rows[:, walking.LAST_OFFSET], rows[:, walking.MAX_TIMESTAMP] = [3, 1, 3, 5], [5, 9, 7, 8]
+    times = TimeIndex(12 * np.arange(2), np.array([5, 9]), np.array([3, 1]), 24, 12)
+    begun, whole = TimeCheck(TimeIndex(*(column[:0] for column in times[:3]), 0, 36)), TimeCheck(times)
+    begun.take(rows[:3])
+    settled = begun.settled()
+    assert settled is not None
+    resumed = TimeCheck.going_on(times, settled)
+    assert resumed is not None
+    resumed.take(rows[3:])
+    whole.take(rows)
+    assert same(list(resumed.faults().events(0, 9)), list(whole.faults().events(0, 9)))
 
 
 def test_a_point_does_not_grow_by_what_was_read(tmp_path: Path) -> None:
