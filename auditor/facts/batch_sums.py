@@ -282,7 +282,7 @@ class BatchSums:
 
 def _room(columns: Sequence[str]) -> np.ndarray:
     """Room for the rows that come next."""
-    return np.empty((FIRST_ROOM, len(columns)), np.int64)
+    return np.zeros((FIRST_ROOM, len(columns)), np.int64)  # one row is kept where none is used
 
 
 def _longer(rows: np.ndarray, most: int) -> np.ndarray:

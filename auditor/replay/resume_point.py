@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import pickle
 from collections import Counter
 from typing import NamedTuple, Protocol
@@ -34,7 +35,8 @@ from auditor.replay.snapshot_chain import Chain
 from auditor.replay.state import Replay, used, with_room
 
 FROM_BYTES = 16 << 20  # before the point; fewer are read again as fast as a point is unpacked
-MAX_PRODUCERS = 200_000  # more take longer to pack than their log to read, and memory of whoever keeps the point
+BYTES_A_PRODUCER = 4096  # likewise: one takes about a microsecond to pack and unpack
+MAX_PRODUCERS = 200_000  # more take memory of whoever keeps the point
 MAX_POINT_BYTES = 64 << 20
 # What moves with the log, and no replay asks for.
 MOVES = ("copy", "high_watermark", "recovery_point", "resume_point")
@@ -94,9 +96,9 @@ def leave(reader: Reading, before: Before, inside: SegmentPoint | None = None) -
     task = reader.task
     closed = task.copy.segments[:-1]
     read = sum(segment.size for segment in closed) + (inside.position if inside is not None else 0)
-    if not task.leaves_resume_point or read < FROM_BYTES:
-        return b""
-    if int(reader.audit.replay.producers.meta[0]) > MAX_PRODUCERS:
+    producers = int(reader.audit.replay.producers.meta[0])
+    worth = read >= max(FROM_BYTES, producers * BYTES_A_PRODUCER) and producers <= MAX_PRODUCERS
+    if not task.leaves_resume_point or not worth:
         return b""
     least = task.copy.segments[-1].base_offset if inside is None else inside.next_offset
     behind = max(least, reader.audit.expected)  # offsets may have gone back
@@ -144,9 +146,15 @@ def _signature(reader: Reading, count: int, behind: int) -> bytes:
         copy.segments[:count],
         (copy.segments[count].name, copy.segments[count].base_offset),
         [snapshot for snapshot in copy.snapshots if snapshot.offset < behind],
-        [entry for entry in reader.facts.leader_epochs if entry[1] < behind],
+        _below(reader.facts.leader_epochs, behind),
     )
     return hashlib.sha256(repr(rested_on).encode()).digest()
+
+
+def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
+    """The leader epochs that batches below an offset are compared with: all, where their starts do not ascend."""
+    ascend = all(one[1] <= other[1] for one, other in itertools.pairwise(epochs))
+    return [entry for entry in epochs if entry[1] < offset] if ascend else epochs
 
 
 def _taken(reader: Reading, before: Before) -> SegmentsRead:

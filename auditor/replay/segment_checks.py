@@ -11,6 +11,8 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.index import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
@@ -148,9 +150,12 @@ class SegmentChecks:
             return None
         offsets = self.offsets.settled(chunk.end)
         times = None if self.times is None else self.times.settled()
-        position, size = (int(value) for value in chunk.rows[-1, [walking.POSITION, walking.SIZE]])
-        header = read_again(self.task, self.number, position, min(size, walking.HEADER))
+        last = chunk.rows[-1]
+        position = int(last[walking.POSITION])
+        header = read_again(self.task, self.number, position, min(int(last[walking.SIZE]), walking.HEADER))
         if offsets is None or header is None or (times is None and self.times is not None):
+            return None
+        if not _is_header_of(header, last):  # the log was cut and written anew since it was read
             return None
         scan, digests = self.scan, self.outcome.digests
         return SegmentPoint(
@@ -177,6 +182,12 @@ class SegmentChecks:
         if self.times is not None:
             self.outcome.faults.append(self.times.faults())
         return self.outcome
+
+
+def _is_header_of(header: bytes, row: np.ndarray) -> bool:
+    """Whether a batch begins like this, by its row of a walk: its offset and, from magic 2 on, its checksum."""
+    offset, crc = int.from_bytes(header[:8], "big", signed=True), int.from_bytes(header[17:21], "big")
+    return bool(offset == row[walking.BASE_OFFSET] and (row[walking.MAGIC] < 2 or crc == row[walking.CRC]))
 
 
 def _offset_index(segment: SegmentFile, files: SmallFiles) -> OffsetIndex | None:

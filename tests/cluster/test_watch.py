@@ -118,6 +118,7 @@ def test_looks_go_on_inside_the_segments_that_a_broker_writes(
     """Each partition as it was copied at some moments of a load: what a look leaves is what a reading from the start
     does, and the later ones begin inside the active segment."""
     monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
+    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", 0)
     points: dict[str, bytes] = {}
     inside: dict[str, int] = {}
     with Cluster(version, tmp_path / "brokers", **{"index.interval.bytes": "1024"}) as cluster:

@@ -41,6 +41,7 @@ PREALLOCATED = 4096  # zeros behind the entries of an active segment's indexes
 @pytest.fixture(autouse=True)
 def every_copy_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
+    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", 0)
 
 
 class Growing:

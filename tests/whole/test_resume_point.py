@@ -29,6 +29,7 @@ SEGMENTS = "altered-41"  # of which most copies have three segments
 @pytest.fixture(autouse=True)
 def every_copy_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
+    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", 0)
 
 
 def tasks_below(path: Path, *, records: bool = True, least: int = 2) -> list[CopyTask]:
@@ -128,3 +129,5 @@ def test_small_logs_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert left == [True, False]
     monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
     assert not read_copy(replace(task, leaves_resume_point=False)).resume_point
+    monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", closed + 1)  # there is one at least
+    assert not read_copy(task).resume_point
