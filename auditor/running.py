@@ -196,12 +196,13 @@ def failures() -> Iterator[list[Path]]:
     where it lists none, below the folder for temporary files.
     """
     claimed: list[Path] = []
+    outside = sys.exception()
     try:
         yield claimed
     except (AuditInputError, AuditFailure, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        if _stopped(error):
+        if _stopped(error, outside):
             raise KeyboardInterrupt from error
         if (mistake := _of_the_installation(error)) is not None:
             raise mistake from error
@@ -213,11 +214,14 @@ def failures() -> Iterator[list[Path]]:
         raise AuditFailure(f"{_what(error)}; {_hint(error)}; {where}") from error
 
 
-def _stopped(error: BaseException | None) -> bool:
-    """Whether somebody pressed Ctrl-C: a query of Spark's that this cancels says so by an error of its own."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
+def _stopped(error: BaseException | None, outside: BaseException | None) -> bool:
+    """Whether somebody pressed Ctrl-C: a query of Spark's that this cancels says so by an error of its own. What was
+    being handled ``outside``, when all this began, has nothing to do with it."""
+    while error is not None and error is not outside:
+        if isinstance(error, KeyboardInterrupt):
+            return True
         error = error.__context__
-    return error is not None
+    return False
 
 
 def _of_the_installation(error: BaseException) -> AuditInputError | None:

@@ -54,11 +54,12 @@ class InlineRunner(Runner):
                     read.ends(number)
                 yield from rows
 
-        return KeptCopies(found())
+        return KeptCopies(found)
 
     def keep(self, rows: Sequence[KeptFacts]) -> Copies:
         """As they are, but for what no judge asks for."""
-        return KeptCopies([row._replace(resume_point=b"") for row in rows])
+        known = [row._replace(resume_point=b"") for row in rows]
+        return KeptCopies(lambda: known)
 
     def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
         """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""

@@ -6,7 +6,7 @@ They are packed once, some dozens of copies together and no log torn apart, and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from auditor.facts.packed import dumps, loads
@@ -17,7 +17,7 @@ from auditor.pipeline.runner import Copies
 
 LISTS_PER_PROCESS = 4
 LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
-LARGE = 1 << 16  # bytes of one copy's facts: most of them are columns, which are compressed already
+LARGE = 1 << 16  # bytes of one copy: most of them are columns, which are compressed already
 
 Log = tuple[str, list[bytes]]  # a log's cluster, and the facts of its copies
 
@@ -47,10 +47,13 @@ class Logs:
 
 
 class KeptCopies(Copies):
-    """Facts that the driver has, or will have once somebody asks."""
+    """Facts that the driver has, or will have once somebody asks: ``read`` gives them, from the beginning each time.
 
-    def __init__(self, rows: Iterable[KeptFacts]) -> None:
-        self._waiting = rows
+    Who stops the reading, as with Ctrl-C in a notebook, may ask again: all is read then, not the rest alone.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[KeptFacts]]) -> None:
+        self._read = read
         self._bunches: list[Bunch] | None = None
 
     def _each(self) -> Iterator[KeptFacts]:
@@ -60,14 +63,15 @@ class KeptCopies(Copies):
                 yield from bunch.rows
             return
         gathered = Gathered[KeptFacts](lambda row: row[:4])
-        for row in self._waiting:
+        for row in self._read():
             gathered.append(row)
-        bunches, self._waiting = [], ()
+        bunches = []
         for rows in _bunched(gathered.merged()):
             size = sum(len(row.facts) for row in rows)
-            bunches.append(Bunch(size, rows if size > len(rows) * LARGE else dumps(rows)))
+            large = size + sum(len(row.resume_point) for row in rows) > len(rows) * LARGE
+            bunches.append(Bunch(size, rows if large else dumps(rows)))
             yield from rows
-        self._bunches = bunches
+        self._bunches, self._read = bunches, tuple  # what it holds is not needed any more
 
     def bunches(self) -> list[Bunch]:
         """All facts, in the order of their logs, as they are packed."""
@@ -91,7 +95,7 @@ class KeptCopies(Copies):
     def replaced(self, again: Copies) -> KeptCopies:
         """The newer facts of each copy."""
         newer = {row[:4]: row for row in again.rows()}
-        found = KeptCopies(newer.get(row[:4], row) for row in self._each())
+        found = KeptCopies(lambda: (newer.get(row[:4], row) for row in self._each()))
         found.bunches()
         return found
 

@@ -97,6 +97,8 @@ def producer_row(replay: Replay, producer_id: int, found: int) -> int:
     live.transactional = 0
     live.marker_fresh = 0
     born = replay.born[row]
+    born.first_offset = -1  # an event on an epoch below -1 asks for these two before there is a first batch
+    born.first_leader_epoch = -1
     born.zero = 0
     born.below = -1
     born.later = -1

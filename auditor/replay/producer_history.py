@@ -300,6 +300,8 @@ def take_steps(h, batches, start, stop, steps):  # type: ignore[no-untyped-def]
         step.judged = batch.last_offset >= h.bounds.log_start
         if marker:
             step.kind = MARKER
+            step.last_sequence = -1  # it has none, and a verdict on it says so
+            step.stored_before = 0
             step.row = producer_row(h, batch.producer_id)
             h.past[step.row].seen = 1
         elif (

@@ -160,3 +160,14 @@ def test_a_producer_of_one_epoch_has_no_such_row() -> None:
 
     facts_of(made, replay=replayed)
     assert set(seen) == {0}
+
+
+def test_an_epoch_below_none_is_compared_with_nothing() -> None:
+    """A sound checksum over epoch -5, which no producer has: what the event names is none, not what memory held."""
+    facts_of(history(1, 300, 12, 0))  # leaves tables that the next replay goes on with
+    made = history(2, 20, 1, 0, transactional=0)
+    made.rows[0]["producer_epoch"], made.log_start = -5, 0
+    events = facts_of(made).events
+    (found,) = events[events["kind"] == Kind.EPOCH_REGRESSION]
+    assert found["base_offset"] == made.rows[0]["base_offset"]
+    assert (found["known_epoch"], found["known_epoch_offset"], found["known_leader_epoch"]) == (-1, -1, -1)

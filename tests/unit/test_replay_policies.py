@@ -176,6 +176,15 @@ def test_markers_of_old_epochs_and_old_coordinators_are_refused() -> None:
     assert verdicts(replay("kip-360", *rows)) == [(52, 1), (47, 2)]
 
 
+def test_a_verdict_on_a_marker_has_no_sequences() -> None:
+    """Nor those of the batch whose place in the replay's buffer it has."""
+    w = replay("kip-360", *(data(offset, 5 + offset % 2, 1) for offset in range(8)))  # sequences 5, 6, 5, 6, ...
+    rows = [marker(8, 3), marker(9, 2), marker(10, 1)]
+    w = replay("kip-360", *rows, w=w)
+    names = ("base_offset", "base_sequence", "last_sequence", "stored_before")
+    assert [row for row in verdicts(w, *names) if row[0] >= 8] == [(9, -1, -1, 0)]
+
+
 def test_the_draft_calls_what_was_never_written_a_duplicate() -> None:
     """An unknown producer is taken at 100; 50 then is within the window, and stored nowhere (semantics 2.5)."""
     names = ("error", "base_offset", "stored_before")
