@@ -258,8 +258,8 @@ def _hint(error: BaseException) -> str:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
     if isinstance(error, ConnectionError) or _without_answer(error):
         return (
-            "Spark's Java has ended or cannot be reached, as where the system kills it for its memory; "
-            "--master inline does without Spark"
+            "Spark's Java has ended, cannot be reached or is of another release than pyspark (the system kills what "
+            "takes too much memory); --master inline does without Spark"
         )
     if type(error).__module__.startswith(("py4j", "pyspark")):
         return "Spark's own words are in the trace; --master inline does without Spark"

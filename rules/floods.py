@@ -143,7 +143,7 @@ def made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Findin
 
     Cost: of one that is not listed, what it costs to say how severe it is.
     """
-    for first in (found := iter(found)):  # as above
+    for first in (found := iter(found)):  # nothing is begun where there is none
         yield from _made(log, rule_id, itertools.chain((first,), found))
 
 

@@ -180,7 +180,7 @@ def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
 
 @kernel
 def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
-    """Where that one begins."""
+    """Where a producer's last batch begins that began at sequence 0."""
     return table[born.later].zero_base_offset if born.later >= 0 else born.first_offset
 
 
