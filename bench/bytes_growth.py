@@ -20,7 +20,7 @@ from bench.sizes import Plan
 from bench.table import Row, at_most
 
 KINDS = {"MiB of 400-byte batches": Kind("400"), "MiB of 64 KiB batches": Kind("64k")}
-MASTERS = ("local[1]", "local[2]")
+MASTERS = ("inline", "local[1]", "local[2]")  # a start of Spark varies by more than some GiB take
 QUICK, FULL = GIB, 8 * GIB  # bytes; of 16 GiB that were read twice, a quarter was not in 24 GiB of memory any more
 PARTS = 16  # segments of each partition; a part of the input are the first ones of all partitions
 MEASURED = (1, 8, 16)  # of them
