@@ -8,8 +8,9 @@ each (:mod:`auditor.spark.split`). What it takes to judge it and only the replay
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.index import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.files import SegmentFile
+from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.storage import read_head
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.segment_scans import SegmentScan
@@ -30,6 +31,9 @@ from auditor.replay.record_checks import largest_times
 from auditor.replay.recovery_scan import RecoveryScan
 from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
+
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
+Decodes = Callable[[bytes, int, str], tuple[Index, list[DecodeError]]]
 
 
 @dataclass(slots=True)
@@ -96,7 +100,9 @@ class SegmentChecks:
         self.unread: list[tuple[int, int]] = []  # first byte, byte behind the last one
         self.all_read = True
         files = SmallFiles(task, small, self.outcome.errors, self.outcome.bytes)
-        index, times = self.indexes = _offset_index(segment, files), _time_index(segment, files)
+        index = _decoded(decode_offset_index, segment, segment.index, files)
+        times = _decoded(decode_time_index, segment, segment.timeindex, files)
+        self.indexes = index, times
         self.offsets = None if index is None else OffsetCheck(index)
         self.times = None if times is None else TimeCheck(times)
         active = number + 1 == len(task.copy.segments) and segment.place is None
@@ -190,17 +196,10 @@ def _is_header_of(header: bytes, row: np.ndarray) -> bool:
     return bool(offset == row[walking.BASE_OFFSET] and (row[walking.MAGIC] < 2 or crc == row[walking.CRC]))
 
 
-def _offset_index(segment: SegmentFile, files: SmallFiles) -> OffsetIndex | None:
-    if (data := files.content(segment.index)) is None or segment.index is None:
+def _decoded(decode: Decodes[Index], segment: SegmentFile, file: DataFile | None, files: SmallFiles) -> Index | None:
+    """An index of the segment, its bytes booked; None where there is none to read."""
+    if (data := files.content(file)) is None or file is None:
         return None
-    index, errors = decode_offset_index(data, segment.base_offset, segment.index.name)
+    index, errors = decode(data, segment.base_offset, file.name)
     files.account(len(data), errors, index.zero_tail_bytes)
     return index
-
-
-def _time_index(segment: SegmentFile, files: SmallFiles) -> TimeIndex | None:
-    if (data := files.content(segment.timeindex)) is None or segment.timeindex is None:
-        return None
-    times, errors = decode_time_index(data, segment.base_offset, segment.timeindex.name)
-    files.account(len(data), errors, times.zero_tail_bytes)
-    return times
