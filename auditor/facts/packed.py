@@ -67,12 +67,12 @@ def _varying(rows: np.ndarray) -> frozenset[str]:
     size, fields = rows.dtype.itemsize, rows.dtype.fields
     assert fields is not None
     change = np.zeros(size, np.uint8)
-    _find_changes(np.ascontiguousarray(rows).view(np.uint8).reshape(-1, size), change)
+    _varying_bytes(np.ascontiguousarray(rows).view(np.uint8).reshape(-1, size), change)
     return frozenset(name for name, (kind, at, *_) in fields.items() if change[at : at + kind.itemsize].any())
 
 
 @kernel
-def _find_changes(rows: np.ndarray, change: np.ndarray) -> None:
+def _varying_bytes(rows: np.ndarray, change: np.ndarray) -> None:
     """Leaves bits in ``change`` for bytes that are not the same in all rows."""
     for at in range(1, len(rows)):
         for k in range(len(change)):
