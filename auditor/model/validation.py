@@ -9,12 +9,13 @@ DefaultRecordBatch and AbstractLegacyRecordBatch of Kafka's trunk of October 202
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from auditor.base.compiled import kernel
 
+IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
 NO_TIMESTAMP = -1
 FAR_MS = 1 << 62  # Long.MAX_VALUE, the default of either limit, would leave what 64 bits hold
 
@@ -27,7 +28,7 @@ FAR_MS = 1 << 62  # Long.MAX_VALUE, the default of either limit, would leave wha
 OF_RECORDS = (CODEC, MAGIC, NO_KEY, TOO_OLD, TOO_NEW, STAMPED)  # of a record that is named; RECORDS, TIMES: so they say
 OF_TIME = (TOO_OLD, TOO_NEW, STAMPED)
 INVALID_RECORD, INVALID_TIMESTAMP, CORRUPT_MESSAGE = "INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE"
-ERRORS = {cause: INVALID_RECORD for cause in range(CHECKSUM, TIMES)} | {
+ERRORS = dict.fromkeys(range(CHECKSUM, TIMES), INVALID_RECORD) | {
     CHECKSUM: CORRUPT_MESSAGE, TOO_OLD: INVALID_TIMESTAMP, TOO_NEW: INVALID_TIMESTAMP, STAMPED: INVALID_TIMESTAMP,
     TIMES: INVALID_TIMESTAMP,
 }  # fmt: skip
@@ -66,7 +67,7 @@ class Topic(NamedTuple):
     newest: int
 
 
-def accepted_times(now: int, before_max_ms: int, after_max_ms: int) -> tuple[int, int]:
+def accepted_times(now: IntOrArray, before_max_ms: int, after_max_ms: int) -> tuple[IntOrArray, IntOrArray]:
     """The oldest and the newest CreateTime that a broker takes when its clock says ``now``; all in ms."""
     return now - min(before_max_ms, FAR_MS), now + min(after_max_ms, FAR_MS)
 
