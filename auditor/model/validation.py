@@ -53,7 +53,8 @@ SENT_RECORD = np.dtype(
     ])
 )  # fmt: skip
 METRICS = ("invalid_magic", "invalid_offset", "invalid_sequence", "invalid_checksum", "no_key_compacted")
-# What a leader says: why it refuses the batch, by what it counts it, and the first of its records without a key.
+# What a leader says: why it refuses the batch, by what it counts it, and the first of its records without a key where
+# any is counted. All zeros: nothing is wrong.
 ANSWER = np.dtype((np.record, [("cause", "i1"), *((name, "i4") for name in METRICS), ("first_no_key", "i4")]))
 
 
@@ -70,13 +71,6 @@ class Topic(NamedTuple):
 def accepted_times(now: IntOrArray, before_max_ms: int, after_max_ms: int) -> tuple[IntOrArray, IntOrArray]:
     """The oldest and the newest CreateTime that a broker takes when its clock says ``now``; all in ms."""
     return now - min(before_max_ms, FAR_MS), now + min(after_max_ms, FAR_MS)
-
-
-def none_answered(batches: int) -> np.ndarray:
-    """Answers that find nothing wrong."""
-    answers = np.zeros(batches, ANSWER)
-    answers["first_no_key"] = -1
-    return answers
 
 
 @kernel
@@ -167,7 +161,7 @@ def _answer(h: np.record, records: np.ndarray, start: int, answer: np.record) ->
 
 @kernel
 def judge(sent: np.ndarray, records: np.ndarray, topic: Topic, answers: np.ndarray) -> None:
-    """Fill ``answers`` (as :func:`none_answered` makes them), one a batch, and the ``cause`` of every record.
+    """Fill ``answers`` (ANSWER, zeros), one a batch, and the ``cause`` of every record.
 
     ``sent`` are the batches (SENT), ``records`` those of all of them in their order (SENT_RECORD). Cost: one pass.
     """

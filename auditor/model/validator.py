@@ -24,6 +24,7 @@ from auditor.model.record_set import (
     ValidationMetrics,
 )
 from auditor.model.validation import (
+    ANSWER,
     ERRORS,
     FINE,
     INVALID_RECORD,
@@ -34,7 +35,6 @@ from auditor.model.validation import (
     Topic,
     accepted_times,
     judge,
-    none_answered,
 )
 
 _ZSTD_SINCE = (2, 1)
@@ -179,7 +179,7 @@ def _raise_refused(batch: Batch, sent: np.ndarray, topic: Topic, metrics: Valida
         (r.known_timestamp, r.readable, r.compressed, r.magic == batch.magic, r.crc_ok, r.has_key, FINE)
         for r in batch.records[: int(sent["records"][0])]
     ]
-    records, answers = np.array(rows, SENT_RECORD), none_answered(1)
+    records, answers = np.array(rows, SENT_RECORD), np.zeros(1, ANSWER)
     judge(sent, records, topic, answers)
     metrics.add(answers[0])
     cause = int(answers["cause"][0])

@@ -289,11 +289,11 @@ class CopyReader:
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
         answers = chunk.looked
-        if answers is None and (chunk.summary is not None or chunk.rows[:, walking.FLAWS].any()):
+        if chunk.summary is None and chunk.rows[:, walking.FLAWS].any():
             answers = header_answers(chunk.batches, self.sender)
         if answers is not None:
             self.refusals += records.counted(answers)
-        if answers is not None and chunk.summary is not None:
+        if chunk.summary is not None:
             at = records.Bounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
             self.audit.keep(records.check(chunk.batches, chunk.summary, answers, at, self.task))
         if self.internal is not None:

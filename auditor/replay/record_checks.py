@@ -28,10 +28,12 @@ class Bounds(NamedTuple):
     segment: int
 
 
-def check(b: BatchColumns, s: RecordSummary, answers: np.ndarray, at: Bounds, task: CopyTask) -> list[np.ndarray]:
+def check(
+    b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, at: Bounds, task: CopyTask
+) -> list[np.ndarray]:
     """Events of a chunk's records: broken structure, null keys, header times that are not the records', odd times.
 
-    ``answers``: what a leader would have said of each batch (:data:`auditor.model.validation.ANSWER`).
+    ``answers``: what a leader would have said of each batch (:data:`auditor.model.validation.ANSWER`), None: nothing.
     """
     judged = _judged(b, at.log_start)
     faults = stored.record_faults(s.flaws)
@@ -39,14 +41,14 @@ def check(b: BatchColumns, s: RecordSummary, answers: np.ndarray, at: Bounds, ta
         "flaws": faults, "record_index": s.first_flaw, "records_present": s.present,
         "records_declared": b.record_count,
     })  # fmt: skip
-    null = _events(Kind.NULL_KEY, answers["no_key_compacted"] > 0, b, at.segment, {
-        "null_keys": answers["no_key_compacted"], "record_index": answers["first_no_key"],
-    })  # fmt: skip
     wrong = _events(Kind.BATCH_TIMESTAMP, _wrong_times(b, s, at.log_start, at.intact_from), b, at.segment, {
         "found_max_timestamp": s.max_timestamp, "found_base_timestamp": s.first_timestamp,
         "base_timestamp": b.base_timestamp,
     })  # fmt: skip
-    found = (flawed, null, wrong, _odd_times(b, s, at, task.before_ms))
+    found = [flawed, wrong, _odd_times(b, s, at, task.before_ms)]
+    if answers is not None:
+        keyless = {"null_keys": answers["no_key_compacted"], "record_index": answers["first_no_key"]}
+        found.append(_events(Kind.NULL_KEY, answers["no_key_compacted"] > 0, b, at.segment, keyless))
     return [events for events in found if len(events)]
 
 

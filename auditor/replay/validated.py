@@ -39,7 +39,6 @@ from auditor.model.validation import (
     SENT_RECORD,
     Topic,
     judge,
-    none_answered,
 )
 from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
@@ -74,8 +73,8 @@ def look_of(task: CopyTask) -> Look | None:
 
 def answers_of(
     buf: np.ndarray, origin: int, b: BatchColumns, s: RecordSummary, *, sender: Sender, limits: Limits
-) -> np.ndarray:
-    """What a leader would have said of each batch (ANSWER), whose stored bytes are in ``buf``.
+) -> np.ndarray | None:
+    """What a leader would have said of each batch (ANSWER), whose stored bytes are in ``buf``; None: all are right.
 
     Its own clock is left aside. Cost: batches whose records are odd are opened once more.
     """
@@ -84,10 +83,10 @@ def answers_of(
         odd |= s.null_keys > 0
     if not odd.any():
         return header_answers(b, sender)
-    odd &= b.flaws & FLAW_CRC == 0
-    closed = s.flaws & RECORD_UNDECOMPRESSABLE != 0
-    out = header_answers(b, sender)
-    rows = np.flatnonzero(odd & ~closed & (b.last_offset >= sender.log_start))
+    headers = header_answers(b, sender)
+    out = np.zeros(len(odd), ANSWER) if headers is None else headers
+    odd &= (b.flaws & FLAW_CRC == 0) & (s.flaws & RECORD_UNDECOMPRESSABLE == 0) & (b.last_offset >= sender.log_start)
+    rows = np.flatnonzero(odd)
     some = b.take(rows)
     for run in decode_stored(buf, origin, some, limits=limits):
         sent = as_sent(some.take(run.rows), sender, run.summary)
@@ -95,18 +94,19 @@ def answers_of(
     return out
 
 
-def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray:
+def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
     """The same of batches of which only the headers are known."""
-    out = none_answered(len(b.position))
-    if b.flaws.any():
-        rows = np.flatnonzero((b.flaws != 0) & (b.last_offset >= sender.log_start))
-        out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, Topic(sender.compacted, False, *ANY_TIME))
+    if not b.flaws.any():
+        return None
+    rows = np.flatnonzero((b.flaws != 0) & (b.last_offset >= sender.log_start))
+    out = np.zeros(len(b.position), ANSWER)
+    out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, Topic(sender.compacted, False, *ANY_TIME))
     return out
 
 
 def asked(sent: np.ndarray, records: np.ndarray, topic: Topic) -> np.ndarray:
     """What the model says of the batches ``sent``; each of their ``records`` gets its cause."""
-    answers = none_answered(len(sent))
+    answers = np.zeros(len(sent), ANSWER)
     judge(sent, records, topic, answers)
     return answers
 
@@ -153,7 +153,7 @@ def packed_answers(answers: np.ndarray) -> tuple[np.ndarray, bytes]:
 
 def unpacked_answers(packed: tuple[np.ndarray, bytes], batches: int) -> np.ndarray:
     """What was given to :func:`packed_answers`, of so many batches."""
-    answers = none_answered(batches)
+    answers = np.zeros(batches, ANSWER)
     rows, stored = packed
     answers[rows] = np.frombuffer(stored, ANSWER)
     return answers

@@ -26,8 +26,9 @@ from auditor.connectors.codec.window import BUFFER, SeekableFile, Window
 
 HELD_BUFFER = 4 * MIB  # where chunks show it
 # Looks at batches, with the summaries of their records, while their stored bytes are at hand: a buffer, the file
-# position of its first byte. Returns a row of an array for each.
-Look = Callable[[np.ndarray, int, BatchColumns, RecordSummary], np.ndarray]
+# position of its first byte. Returns a row of an array for each, all zeros where there is nothing to say; None for that
+# of all.
+Look = Callable[[np.ndarray, int, BatchColumns, RecordSummary], np.ndarray | None]
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
@@ -54,7 +55,7 @@ class Chunk:
     are aligned with ``batches``, None unless asked for. ``end`` is the file position after the last byte accounted for.
     ``held`` are bytes of the file from ``origin`` on, all batches' among them, valid until the next chunk.
     ``next_offset`` is the lowest that a batch at ``end`` may have where bytes before it are none. ``looked`` is what
-    was said of each batch by who looked at its records, None where nobody did.
+    was said of each batch by who looked at its records, None where there was nothing to say.
     """
 
     rows: np.ndarray
@@ -87,7 +88,7 @@ class _Building:
         self.summaries: list[RecordSummary] | None = [] if records else None
         self.raw: list[bytes] | None = [] if raw else None
         self.look = look
-        self.looked: list[np.ndarray] = []
+        self.looked: list[tuple[int, np.ndarray]] = []  # with the first row of each
         self.rows = self.bytes = 0
         self.errors: list[DecodeError] = []
         self.body_errors: list[DecodeError] = []
@@ -111,12 +112,24 @@ class _Building:
             self.summaries.append(summary)
             self._report(fresh, failures)
             if self.look is not None:
-                self.looked.append(self.look(window.data, window.origin, fresh, summary))
+                self._look(fresh, self.look(window.data, window.origin, fresh, summary))
         if self.raw is not None:
             view = window.data.data
             starts = fresh.position - window.origin
             ends = starts + fresh.size
             self.raw += [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def _look(self, batches: BatchColumns, said: np.ndarray | None) -> None:
+        if said is not None:
+            self.looked.append((self.rows - len(batches.position), said))
+
+    def _looked(self) -> np.ndarray | None:
+        if not self.looked:
+            return None
+        looked = np.zeros(self.rows, self.looked[0][1].dtype)
+        for first, said in self.looked:
+            looked[first : first + len(said)] = said
+        return looked
 
     def _report(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> None:
         if not failures:
@@ -139,10 +152,10 @@ class _Building:
             rows = self.columns[: self.rows].copy()
         held, origin = (window.data, window.origin) if window else (None, 0)
         following = self.gaps.last + 1
-        looked = np.concatenate(self.looked) if self.looked else None
         done = Chunk(
-            rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end, held, origin, following, looked
-        )
+            rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end, held, origin, following,
+            self._looked(),
+        )  # fmt: skip
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []
         self.rows = self.bytes = 0
