@@ -25,7 +25,7 @@ FAR_MS = 1 << 62  # Long.MAX_VALUE, the default of either limit, would leave wha
     UNREADABLE, CODEC, MAGIC, NO_KEY, TOO_OLD, TOO_NEW, STAMPED,
     RECORDS, TIMES,
 ) = range(14)  # fmt: skip
-OF_RECORDS = (CODEC, MAGIC, NO_KEY, TOO_OLD, TOO_NEW, STAMPED)  # of a record that is named; RECORDS, TIMES: so they say
+OF_HEADER = (OFFSET_RANGE, CONTROL, SEQUENCE)  # counted, each once, as InvalidOffsetOrSequence
 OF_TIME = (TOO_OLD, TOO_NEW, STAMPED)
 INVALID_RECORD, INVALID_TIMESTAMP, CORRUPT_MESSAGE = "INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE"
 ERRORS = dict.fromkeys(range(CHECKSUM, TIMES), INVALID_RECORD) | {
@@ -66,6 +66,9 @@ class Topic(NamedTuple):
     log_append_time: bool
     oldest: int
     newest: int
+
+
+NO_TOPIC = Topic(False, False, -FAR_MS, FAR_MS)  # that asks for nothing: for headers
 
 
 def accepted_times(now: IntOrArray, before_max_ms: int, after_max_ms: int) -> tuple[IntOrArray, IntOrArray]:

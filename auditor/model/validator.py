@@ -28,6 +28,7 @@ from auditor.model.validation import (
     ERRORS,
     FINE,
     INVALID_RECORD,
+    NO_TOPIC,
     RECORDS,
     SENT,
     SENT_RECORD,
@@ -148,7 +149,7 @@ def _needs_rebuild(batches: Sequence[Batch], settings: TopicSettings, source_com
 def _check_format(batch: Batch, target_magic: int, origin: str, metrics: ValidationMetrics) -> None:
     """A client's header (semantics 4.3, 4 to 8), then whether the format that is stored can hold it (9 and 10)."""
     if origin == CLIENT:
-        _raise_refused(batch, _sent(batch, NONE, client=True), Topic(False, False, 0, 0), metrics)
+        _raise_refused(batch, _sent(batch, NONE, client=True), NO_TOPIC, metrics)
     if target_magic < 2 and (batch.transactional or batch.producer_id != NO_PRODUCER_ID):
         raise Rejected("UNSUPPORTED_FOR_MESSAGE_FORMAT")
 

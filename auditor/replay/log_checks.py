@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.model.offset_order import goes_back
 from auditor.model.stored_batches import header_faults, is_leftover, lacks_records
 from auditor.replay.batch_kinds import has_broker_time
 from auditor.replay.new_rows import (
@@ -33,7 +34,7 @@ def check_offsets(log: Log, batch: np.record, time: int) -> bool:
     expected = progress.expected_offset
     if judged:
         following = progress.next_segment_base_offset
-        if expected >= 0 and base < expected:
+        if expected >= 0 and goes_back(base, expected):
             event = log.events[new_event(log, OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
             event.previous_last_offset = expected - 1
         elif base < progress.segment_base_offset or (following >= 0 and last >= following):

@@ -40,6 +40,7 @@ def check(
     flawed = _events(Kind.RECORD_FLAW, judged & (faults != 0), b, at.segment, {
         "flaws": faults, "record_index": s.first_flaw, "records_present": s.present,
         "records_declared": b.record_count,
+        "cause": np.zeros(len(faults), np.int8) if answers is None else answers["cause"],
     })  # fmt: skip
     wrong = _events(Kind.BATCH_TIMESTAMP, _wrong_times(b, s, at.log_start, at.intact_from), b, at.segment, {
         "found_max_timestamp": s.max_timestamp, "found_base_timestamp": s.first_timestamp,

@@ -35,6 +35,7 @@ from auditor.model.validation import (
     ANSWER,
     FAR_MS,
     NO_TIMESTAMP,
+    NO_TOPIC,
     SENT,
     SENT_RECORD,
     Topic,
@@ -85,8 +86,13 @@ def answers_of(
         return header_answers(b, sender)
     headers = header_answers(b, sender)
     out = np.zeros(len(odd), ANSWER) if headers is None else headers
-    odd &= (b.flaws & FLAW_CRC == 0) & (s.flaws & RECORD_UNDECOMPRESSABLE == 0) & (b.last_offset >= sender.log_start)
-    rows = np.flatnonzero(odd)
+    odd &= (b.flaws & FLAW_CRC == 0) & (b.last_offset >= sender.log_start)
+    closed = s.flaws & RECORD_UNDECOMPRESSABLE != 0
+    if (odd & closed).any():
+        rows = np.flatnonzero(odd & closed)
+        sent = as_sent(b.take(rows), sender, RecordSummary(*(column[rows] for column in s)))
+        out[rows] = asked(sent, NO_RECORDS, NO_TOPIC)
+    rows = np.flatnonzero(odd & ~closed)
     some = b.take(rows)
     for run in decode_stored(buf, origin, some, limits=limits):
         sent = as_sent(some.take(run.rows), sender, run.summary)
@@ -100,7 +106,7 @@ def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
         return None
     rows = np.flatnonzero((b.flaws != 0) & (b.last_offset >= sender.log_start))
     out = np.zeros(len(b.position), ANSWER)
-    out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, Topic(sender.compacted, False, *ANY_TIME))
+    out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, NO_TOPIC)
     return out
 
 
