@@ -11,7 +11,7 @@ from auditor.connectors.codec import batch_columns as col
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.model import releases
-from auditor.model.validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
+from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
 from auditor.rules import commands, repairs
 from auditor.rules.culprits import Place, blamed
 from auditor.rules.finding import Finding, iso

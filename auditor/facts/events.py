@@ -100,7 +100,7 @@ class Event(TypedDict, total=False):
     record_index: int  # of the first culprit in its batch
     records_present: int
     records_declared: int
-    cause: int  # why a leader would have refused the batch (auditor.model.validation), 0: it would have taken it
+    cause: int  # why a leader would have refused the batch (auditor.model.batch_validation), 0: it would have taken it
     null_keys: int
     found_max_timestamp: int  # the largest among the records
     found_base_timestamp: int  # the first record's

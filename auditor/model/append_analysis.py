@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.model.batch_validation import ANSWER, ERRORS, FINE, INVALID_RECORD, NO_TOPIC, SENT, SENT_RECORD, judge
 from auditor.model.offset_order import offsets_refusal
 from auditor.model.record_set import CLIENT, REPLICATION, Rejected, ValidationMetrics
-from auditor.model.validation import ANSWER, ERRORS, FINE, INVALID_RECORD, NO_TOPIC, SENT, SENT_RECORD, judge
 
 DEFAULT_SEGMENT_BYTES = 1 << 30
 _MIN_SIZE_OLD = 26  # offset and length, then a message without timestamp, key and value

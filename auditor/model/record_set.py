@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.model.batch_validation import METRICS, NO_TIMESTAMP
 from auditor.model.client import RETRIABLE
 from auditor.model.refusal import Refused
-from auditor.model.validation import METRICS, NO_TIMESTAMP
 
 NONE = "none"
 CLIENT = "client"
@@ -91,7 +91,7 @@ class ValidationMetrics:
     no_key_compacted: int = 0
 
     def add(self, counts: np.record) -> None:
-        """Count up what an answer of :mod:`auditor.model.validation` counts."""
+        """Count up what an answer of :mod:`auditor.model.batch_validation` counts."""
         for name in METRICS:
             setattr(self, name, getattr(self, name) + int(counts[name]))
 

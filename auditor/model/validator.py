@@ -1,8 +1,8 @@
 """Validation of a produced record set by a partition leader, and the offsets it is given (KIP-467 as implemented).
 
 What no log shows: which path a set takes, whether it is rebuilt, what it is converted to, what the time index is told.
-Of each batch and record :mod:`auditor.model.validation` decides. Source: LogValidator of Kafka's trunk of October 2024;
-semantics 4.3 to 4.5.
+Of each batch and record :mod:`auditor.model.batch_validation` decides. Source: LogValidator of Kafka's trunk of October
+2024; semantics 4.3 to 4.5.
 """
 
 from __future__ import annotations
@@ -12,18 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.model.record_set import (
-    CLIENT,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    NONE,
-    Batch,
-    Record,
-    RecordError,
-    Rejected,
-    ValidationMetrics,
-)
-from auditor.model.validation import (
+from auditor.model.batch_validation import (
     ANSWER,
     ERRORS,
     FINE,
@@ -36,6 +25,17 @@ from auditor.model.validation import (
     Topic,
     accepted_times,
     judge,
+)
+from auditor.model.record_set import (
+    CLIENT,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    NONE,
+    Batch,
+    Record,
+    RecordError,
+    Rejected,
+    ValidationMetrics,
 )
 
 _ZSTD_SINCE = (2, 1)

@@ -20,8 +20,8 @@ from auditor.connectors.codec.records import Decoded, decode_records
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind, events_of
+from auditor.model.batch_validation import CHECKSUM, CODEC, MAGIC, NO_KEY, TOO_NEW, TOO_OLD, UNREADABLE, Topic
 from auditor.model.stored_batches import misnumbered
-from auditor.model.validation import CHECKSUM, CODEC, MAGIC, NO_KEY, TOO_NEW, TOO_OLD, UNREADABLE, Topic
 from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.record_checks import oldest
 from auditor.replay.validated import ANY_TIME, Sender, as_sent, asked, sent_records

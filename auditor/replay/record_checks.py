@@ -13,7 +13,7 @@ from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, Recor
 from auditor.facts.copy_facts import REFUSALS
 from auditor.facts.events import Kind, blank_events
 from auditor.model import stored_batches as stored
-from auditor.model.validation import FAR_MS, IntOrArray, accepted_times
+from auditor.model.batch_validation import FAR_MS, IntOrArray, accepted_times
 from auditor.replay.copy_task import CopyTask
 
 TOLERANCE_MS = 300_000
@@ -33,7 +33,8 @@ def check(
 ) -> list[np.ndarray]:
     """Events of a chunk's records: broken structure, null keys, header times that are not the records', odd times.
 
-    ``answers``: what a leader would have said of each batch (:data:`auditor.model.validation.ANSWER`), None: nothing.
+    ``answers``: what a leader would have said of each batch (:data:`auditor.model.batch_validation.ANSWER`), None: that
+    all are right.
     """
     judged = _judged(b, at.log_start)
     faults = stored.record_faults(s.flaws)

@@ -30,8 +30,7 @@ from auditor.connectors.codec.batch_columns import (
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Look
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS
-from auditor.model.stored_batches import APPEND_TIME, CONTROL
-from auditor.model.validation import (
+from auditor.model.batch_validation import (
     ANSWER,
     FAR_MS,
     NO_TIMESTAMP,
@@ -41,6 +40,7 @@ from auditor.model.validation import (
     Topic,
     judge,
 )
+from auditor.model.stored_batches import APPEND_TIME, CONTROL
 from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
 

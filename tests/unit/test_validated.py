@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from auditor.base.limits import DEFAULT_LIMITS
-from auditor.model import validation as v
+from auditor.model import batch_validation as v
 from auditor.model.record_set import Rejected, ValidationMetrics
 from auditor.model.validator import TopicSettings, validate
 from auditor.replay.validated import Sender, answers_of, header_answers, packed_answers, unpacked_answers
