@@ -165,6 +165,10 @@ def test_a_codec_inside_a_codec() -> None:
     settings = PLAIN._replace(target_magic=1, target_compression="gzip")
     inner = batch(Record(0, magic=1), Record(1, magic=1, compressed=True), magic=1, compression="gzip")
     assert refused(inner, settings=settings, source="gzip") == ("INVALID_RECORD", [], {})
+    foreign = inner._replace(records=(Record(0, magic=0), *inner.records))  # differential seed 33, a broker of 4.1
+    assert refused(foreign, settings=settings, source="gzip") == ("INVALID_RECORD", [], {"invalid_magic": 1})
+    behind = inner._replace(records=(*inner.records, Record(2, magic=0)))
+    assert refused(behind, settings=settings, source="gzip") == ("INVALID_RECORD", [], {})
     unwrapped = inner._replace(compression="none")
     assert refused(unwrapped, settings=settings, source="gzip") == ("INVALID_RECORD", [1], {})
     assert run(unwrapped, settings=settings).offsets == range(70, 72)
