@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from auditor.model.append_analysis import BatchHeader, analyze
+from auditor.model.batch_validation import ANSWER, FINE, NO_KEY, NO_TOPIC, SENT, SENT_RECORD, judge
 from auditor.model.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics, without_culprits
 from auditor.model.validator import TopicSettings, Validated, validate
 
@@ -154,6 +156,18 @@ def test_inner_checksums_are_of_old_compressed_records_only(magic: int) -> None:
     if magic == 2:
         expected = ("INVALID_RECORD", [0], {"no_key_compacted": 1})
     assert refused(compressed, settings=settings, source="gzip") == expected
+
+
+def test_the_first_record_without_a_key_is_named() -> None:
+    sent, answers = np.zeros(1, SENT), np.zeros(1, ANSWER)
+    sent["magic"], sent["intact"], sent["opened"], sent["looked"], sent["declared"] = 2, True, True, True, 4
+    sent["records"] = 4
+    keyed = np.array(
+        [(-1, True, False, True, True, has_key, FINE) for has_key in (True, False, True, False)], SENT_RECORD
+    )
+    judge(sent, keyed, NO_TOPIC._replace(compacted=True), answers)
+    assert (answers["no_key_compacted"][0], answers["first_no_key"][0]) == (2, 1)
+    assert keyed["cause"].tolist() == [FINE, NO_KEY, FINE, NO_KEY]
 
 
 def test_only_damage_may_be_sent_again() -> None:
