@@ -1,0 +1,280 @@
+"""A coordinator whose appends fail after they were written: the follower of its partition hangs for some seconds.
+
+Two brokers hold ``__transaction_state`` (min.insync.replicas 2), broker 1 alone the data. While broker 2 is stopped,
+each record that coordinator 1 writes stays unacknowledged until the transaction's time-out, and is written again.
+Nothing is lost; the applications are told to try again, or fenced, and go on.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.broker.cluster import Cluster, Driver, Made
+from tests.broker.dumped import TOMBSTONE, StateRecord, markers, state_records
+
+LOG = "__transaction_state"
+TOPIC = "bank.ledger"
+TIMEOUT_MS = 2500  # of a transaction, and so of each append for it
+STOPPED_S = 9.0
+EXPIRATION_S = 25
+HASTY = {
+    "transaction.state.log.min.isr": "2", "transaction.state.log.num.partitions": "2",
+    "broker.session.timeout.ms": "60000",  # who is stopped is not dead
+    "replica.lag.time.max.ms": "6000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "5000",
+    "transactional.id.expiration.ms": str(EXPIRATION_S * 1000),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+    "request.timeout.ms": "3000",  # and so of a tombstone's append
+}  # fmt: skip
+CLIENT = f"transaction.timeout.ms={TIMEOUT_MS} request.timeout.ms=2000 delivery.timeout.ms=60000 retry.backoff.ms=50"
+FOLLOWING = {
+    "Empty": ("Ongoing", TOMBSTONE), "Ongoing": ("PrepareCommit", "PrepareAbort"),
+    "PrepareCommit": ("CompleteCommit",), "PrepareAbort": ("CompleteAbort",),
+    "CompleteCommit": ("Ongoing", "Empty", TOMBSTONE), "CompleteAbort": ("Ongoing", "Empty", TOMBSTONE),
+    TOMBSTONE: ("Empty",),
+}  # fmt: skip
+WANTED = (
+    "PrepareCommit PrepareCommit CompleteCommit", "PrepareCommit PrepareAbort+1", "PrepareAbort PrepareAbort",
+    "CompleteCommit CompleteCommit", "Ongoing Ongoing", "Ongoing Empty+1", "Empty Empty",
+    "Tombstone Tombstone", "Tombstone Ongoing PrepareCommit",
+)  # fmt: skip
+
+
+class Bank:
+    """Applications with a transactional id each, all of the coordinator on broker 1, and what they were told."""
+
+    def __init__(self, cluster: Cluster, run: Driver) -> None:
+        self.cluster, self.run = cluster, run
+        self.steps: list[str] = []
+        run(f"topic {TOPIC} 2 1 on=1")
+        run(f"load first {TOPIC} 1 n=1 parts=2")
+        run("wait")
+        self.partition = next(p for p in range(2) if run(f"leader {LOG} {p}") == "1")
+
+    def id_of(self, name: str) -> str:
+        """The transactional id of an application: the first of its names that the coordinator's partition has."""
+        return next(f"{name}-{k}" for k in range(99) if java_hash(f"{name}-{k}") % 2 == self.partition)
+
+    def do(self, *lines: str) -> list[str]:
+        """Commands one after another, and what they say, which is noted too."""
+        said: list[str] = []
+        for line in lines:
+            began = int(time.time() * 1000)
+            said.append(self.run(line, may_fail=True))
+            self.steps.append(f"{began} {line.removesuffix(CLIENT).strip()}: {said[-1]}".removesuffix(": "))
+        return said
+
+    def born(self, *names: str) -> None:
+        """New instances of applications, not yet initialized."""
+        self.do(*(f"producer {name} transactional.id={self.id_of(name)} {CLIENT}" for name in names))
+
+    def opened(self, *names: str, parts: int = 1) -> list[str]:
+        """Transactions with a record in each partition."""
+        return [
+            said
+            for name in names
+            for said in self.do(f"begin {name}", *(f"send {name} {TOPIC} {p} 1 size=8" for p in range(parts)))
+        ]
+
+    def goes_on(self, *names: str) -> None:
+        """Another transaction of each; whose producer may not, begins anew."""
+        for name in names:
+            said = [*self.opened(name), *self.do(f"commit {name}")]
+            if any(each.startswith("error") for each in said):
+                self.born(name)
+                self.do(f"init {name}")
+                self.opened(name)
+                self.do(f"commit {name}")
+
+    def loads(self, count: int = 6, ms: int = 3500) -> None:
+        """Transactions as fast as they go: some are at their end whenever the follower stops."""
+        for k in range(count):
+            self.run(f"load {self.id_of(f'busy{k}')} {TOPIC} {ms} parts=2 n=1 size=8 pause=15 {CLIENT}")
+        time.sleep(2.5)
+
+    @contextmanager
+    def follower_stopped(self) -> Iterator[None]:
+        """The follower of the coordinator's log hangs; afterwards all that waited is answered."""
+        until = time.monotonic() + STOPPED_S
+        self._signal(signal.SIGSTOP)
+        yield
+        time.sleep(until - time.monotonic())
+        self._signal(signal.SIGCONT)
+        self.steps.extend(sorted(filter(None, self.run("answers").split("; "))))
+        self.run("wait")
+
+    def _signal(self, how: signal.Signals) -> None:
+        self.steps.append(f"{int(time.time() * 1000)} {how.name} to broker 2")
+        self.cluster.signal(how, 2)
+
+    def elsewhere(self) -> None:
+        """A transaction of the coordinator on broker 2, whose follower never hangs."""
+        name = next(f"elsewhere-{k}" for k in range(99) if java_hash(f"elsewhere-{k}") % 2 != self.partition)
+        self.run(f"load {name} {TOPIC} 400 parts=2 n=1 size=8 pause=100")
+        self.run("wait")
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode`` without its sign, as the coordinator's partition is chosen by."""
+    value = 0
+    for char in text:
+        value = (31 * value + ord(char)) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF
+
+
+def failed_appends(version: str, scratch: Path, target: Path, level: int) -> Made:
+    """Commits, aborts, begins, fences, time-outs, first initializations and tombstones while the follower hangs, under
+    a level of ``transaction.version``."""
+    words = ("--feature", f"transaction.version={level}")
+    with Cluster(version, scratch, 2, voters=1, heap="256m", format_words=words, **HASTY) as cluster:
+        time.sleep(3)
+        with Driver(cluster) as run:
+            bank = Bank(cluster, run)
+            for story in (_ends, _begins, _tombstones):
+                bank.elsewhere()
+                story(bank)
+            bank.elsewhere()
+        time.sleep(2)
+        cluster.stop()
+        at = cluster.copy(target)
+    expect = {"finding": "coordinator_append_failed", "topic": LOG, "partition": bank.partition, "severity": "info"}
+    return Made(at, [expect], {"steps": bank.steps, **_read_back(version, target / "broker-1", bank.partition)})
+
+
+def _read_back(version: str, broker: Path, partition: int) -> dict[str, Any]:
+    """What the manifest says of the logs, told by Kafka's own tool; all that was wanted must have come up."""
+    records = state_records(version, broker / f"{LOG}-{partition}")
+    found = forms(records)
+    if missing := [form for form in WANTED if not any(form in each for each in found)]:
+        raise RuntimeError(f"did not come up: {missing}")
+    asked = decided([*records, *state_records(version, broker / f"{LOG}-{1 - partition}")])
+    stored: Counter[tuple[str, int, int, str]] = Counter()
+    for place in (f"{TOPIC}-0", f"{TOPIC}-1"):
+        stored.update({(place, *marker): n for marker, n in markers(version, broker / place).items()})
+    assert stored == asked, (stored - asked, asked - stored)
+    results = Counter((place, result) for place, _, _, result in stored.elements())
+    return {"forms": found, "markers": {f"{place} {result}": n for (place, result), n in sorted(results.items())}}
+
+
+def _ends(bank: Bank) -> None:
+    """Commits, aborts, fences, time-outs and initializations while the follower hangs."""
+    commits = tuple(f"commit{k}" for k in range(4))
+    ending = (*commits, "both", "abort", "fenced", "timed-out", "given-up")
+    done = ("again", "begun")
+    bank.born(*ending, *done)
+    bank.do(*(f"init {name}" for name in (*ending, *done)))
+    bank.goes_on(*done)
+    bank.born("new")
+    bank.loads()
+    bank.opened("both", parts=2)
+    bank.opened(*(name for name in ending if name != "both"))
+    with bank.follower_stopped():
+        bank.do("meanwhile commit both", "meanwhile commit given-up", "meanwhile abort abort")
+        bank.do("begin begun", f"meanwhile send begun {TOPIC} 0 1 size=8", "meanwhile init new")
+        bank.born("fenced", "again")
+        bank.do("meanwhile init fenced", "meanwhile init again")
+        time.sleep(0.7)
+        bank.do("kill given-up", "kill begun")
+        bank.born("given-up", "begun")
+        bank.do("meanwhile init given-up", "meanwhile init begun")
+        for name in commits:  # one after another: who tries again before the coordinator sees the time-out commits
+            bank.do(f"meanwhile commit {name}")
+            time.sleep(0.4)
+    bank.goes_on(*ending, *done, "new")
+
+
+def _begins(bank: Bank) -> None:
+    """The next begin of each, some in two partitions at once."""
+    names = ("commit0", "both", "abort", "new")
+    bank.loads()
+    with bank.follower_stopped():
+        for name in names:
+            bank.do(f"begin {name}", f"meanwhile send {name} {TOPIC} 0 1 size=8")
+        bank.do(f"meanwhile send both {TOPIC} 1 1 size=8")
+    bank.do(*(f"commit {name}" for name in names))
+    bank.goes_on(*names)
+
+
+def _tombstones(bank: Bank) -> None:
+    """Ids expire while the follower hangs; some go on in the middle of that, or at its end, the others come back."""
+    early, late, idle = ("commit0", "both"), ("abort", "commit1"), "new"
+    bank.goes_on("commit1")
+    time.sleep(EXPIRATION_S - 2)
+    with bank.follower_stopped():
+        for names, nap in ((early, 5), (late, 2.5)):
+            time.sleep(nap)
+            for name in names:
+                bank.do(f"begin {name}", f"meanwhile send {name} {TOPIC} 0 1 size=8")
+    bank.do(*(f"commit {name}" for name in (*early, *late)))
+    time.sleep(2)
+    bank.goes_on(*early, *late, idle)
+
+
+def forms(records: list[StateRecord]) -> dict[str, dict[str, Any]]:
+    """What came up of records that a broker would not have written had the append before not failed.
+
+    By the states of such a stretch, from the record before to the one that took, each with what its epoch is above the
+    first one's: how often, and where first.
+    """
+    by_id: dict[str, list[StateRecord]] = {}
+    for record in records:
+        by_id.setdefault(record.transactional_id, []).append(record)
+    found: dict[str, dict[str, Any]] = {}
+    for name, own in by_id.items():
+        for stretch in _odd_stretches(own):
+            form = found.setdefault(" ".join(_named(record, stretch) for record in stretch), {"count": 0})
+            form["count"] += 1
+            form.setdefault("first", {"transactionalId": name, "offsets": [record.offset for record in stretch]})
+    return dict(sorted(found.items(), key=lambda form: form[1]["first"]["offsets"]))
+
+
+def _odd_stretches(own: list[StateRecord]) -> Iterator[list[StateRecord]]:
+    stretch: list[StateRecord] = []
+    for before, record in pairwise(own):
+        if not _ordinary(before, record):
+            stretch = stretch or [before]
+            stretch.append(record)
+        elif stretch:
+            yield [*stretch, record]
+            stretch = []
+    if stretch:
+        yield stretch
+
+
+def _ordinary(before: StateRecord, record: StateRecord) -> bool:
+    """Whether a record may follow another that was acknowledged."""
+    step = (before.state, record.state)
+    if step == ("Empty", "Empty"):
+        return record.epoch > before.epoch
+    if step == ("Ongoing", "Ongoing"):
+        return record.start_ms == before.start_ms and set(record.partitions) > set(before.partitions)
+    return record.state in FOLLOWING[before.state]
+
+
+def _named(record: StateRecord, stretch: list[StateRecord]) -> str:
+    first = next((each for each in stretch if each.state != TOMBSTONE), record)
+    if record.state == TOMBSTONE:
+        return TOMBSTONE
+    if record.producer_id != first.producer_id:
+        return f"{record.state}(new)"
+    return record.state + (f"+{record.epoch - first.epoch}" if record.epoch > first.epoch else "")
+
+
+def decided(records: list[StateRecord]) -> Counter[tuple[str, int, int, str]]:
+    """The markers that completed decisions ask for: partition, producer id, epoch and result of each."""
+    asked: Counter[tuple[str, int, int, str]] = Counter()
+    last: dict[str, StateRecord] = {}
+    for record in records:
+        before = last.get(record.transactional_id)
+        if before is not None and record.state.startswith("Complete") and before.state.startswith("Prepare"):
+            result = before.state.removeprefix("Prepare").upper()
+            asked.update((place, before.producer_id, before.epoch, result) for place in before.partitions)
+        last[record.transactional_id] = record
+    return asked
