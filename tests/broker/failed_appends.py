@@ -7,6 +7,7 @@ Nothing is lost; the applications are told to try again, or fenced, and go on.
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections import Counter
@@ -41,22 +42,23 @@ FOLLOWING = {
     TOMBSTONE: ("Empty",),
 }  # fmt: skip
 WANTED = (
-    "PrepareCommit PrepareCommit CompleteCommit", "PrepareCommit PrepareAbort+1", "PrepareAbort PrepareAbort",
-    "CompleteCommit CompleteCommit", "Ongoing Ongoing", "Ongoing Empty+1", "Empty Empty",
-    "Tombstone Tombstone", "Tombstone Ongoing PrepareCommit",
+    "PrepareCommit PrepareCommit CompleteCommit", "PrepareCommit PrepareAbort", "PrepareAbort PrepareAbort",
+    "CompleteCommit CompleteCommit", "Ongoing Ongoing", "Ongoing Empty", "Empty Empty", "Tombstone Tombstone",
+    "Tombstone Ongoing",
 )  # fmt: skip
 
 
 class Bank:
-    """Applications with a transactional id each, all of the coordinator on broker 1, and what they were told."""
+    """Applications with a transactional id each, all of one broker's coordinator, and what they were told. Its follower
+    is the other broker; broker 1 has the data."""
 
-    def __init__(self, cluster: Cluster, run: Driver) -> None:
-        self.cluster, self.run = cluster, run
+    def __init__(self, cluster: Cluster, run: Driver, coordinator: int = 1) -> None:
+        self.cluster, self.run, self.follower = cluster, run, 3 - coordinator
         self.steps: list[str] = []
         run(f"topic {TOPIC} 2 1 on=1")
         run(f"load first {TOPIC} 1 n=1 parts=2")
         run("wait")
-        self.partition = next(p for p in range(2) if run(f"leader {LOG} {p}") == "1")
+        self.partition = next(p for p in range(2) if int(run(f"leader {LOG} {p}")) == coordinator)
 
     def id_of(self, name: str) -> str:
         """The transactional id of an application: the first of its names that the coordinator's partition has."""
@@ -100,22 +102,25 @@ class Bank:
         time.sleep(2.5)
 
     @contextmanager
-    def follower_stopped(self) -> Iterator[None]:
-        """The follower of the coordinator's log hangs; afterwards all that waited is answered."""
-        until = time.monotonic() + STOPPED_S
+    def follower_stopped(self, seconds: float = STOPPED_S) -> Iterator[None]:
+        """The follower of the coordinator's log hangs for so long."""
+        until = time.monotonic() + seconds
         self._signal(signal.SIGSTOP)
         yield
         time.sleep(until - time.monotonic())
         self._signal(signal.SIGCONT)
+
+    def answered(self) -> None:
+        """All that waited is answered."""
         self.steps.extend(sorted(filter(None, self.run("answers").split("; "))))
         self.run("wait")
 
     def _signal(self, how: signal.Signals) -> None:
-        self.steps.append(f"{int(time.time() * 1000)} {how.name} to broker 2")
-        self.cluster.signal(how, 2)
+        self.steps.append(f"{int(time.time() * 1000)} {how.name} to broker {self.follower}")
+        self.cluster.signal(how, self.follower)
 
     def elsewhere(self) -> None:
-        """A transaction of the coordinator on broker 2, whose follower never hangs."""
+        """A transaction of the other broker's coordinator."""
         name = next(f"elsewhere-{k}" for k in range(99) if java_hash(f"elsewhere-{k}") % 2 != self.partition)
         self.run(f"load {name} {TOPIC} 400 parts=2 n=1 size=8 pause=100")
         self.run("wait")
@@ -144,15 +149,17 @@ def failed_appends(version: str, scratch: Path, target: Path, level: int) -> Mad
         time.sleep(2)
         cluster.stop()
         at = cluster.copy(target)
-    expect = {"finding": "coordinator_append_failed", "topic": LOG, "partition": bank.partition, "severity": "info"}
-    return Made(at, [expect], {"steps": bank.steps, **_read_back(version, target / "broker-1", bank.partition)})
+    return _made(at, bank, target / "broker-1", WANTED)
 
 
-def _read_back(version: str, broker: Path, partition: int) -> dict[str, Any]:
-    """What the manifest says of the logs, told by Kafka's own tool; all that was wanted must have come up."""
+def _made(at: int, bank: Bank, broker: Path, wanted: tuple[str, ...]) -> Made:
+    """With what the manifest says of the logs, told by Kafka's own tool; all that was wanted must have come up."""
+    version, partition = bank.cluster.version, bank.partition
+    expect = {"finding": "coordinator_append_failed", "topic": LOG, "partition": partition, "severity": "info"}
     records = state_records(version, broker / f"{LOG}-{partition}")
     found = forms(records)
-    if missing := [form for form in WANTED if not any(form in each for each in found)]:
+    states = [re.sub(r"[+]\d+", "", form) for form in found]
+    if missing := [form for form in wanted if not any(form in each for each in states)]:
         raise RuntimeError(f"did not come up: {missing}")
     asked = decided([*records, *state_records(version, broker / f"{LOG}-{1 - partition}")])
     stored: Counter[tuple[str, int, int, str]] = Counter()
@@ -160,34 +167,73 @@ def _read_back(version: str, broker: Path, partition: int) -> dict[str, Any]:
         stored.update({(place, *marker): n for marker, n in markers(version, broker / place).items()})
     assert stored == asked, (stored - asked, asked - stored)
     results = Counter((place, result) for place, _, _, result in stored.elements())
-    return {"forms": found, "markers": {f"{place} {result}": n for (place, result), n in sorted(results.items())}}
+    counted = {f"{place} {result}": n for (place, result), n in sorted(results.items())}
+    return Made(at, [expect], {"steps": bank.steps, "forms": found, "markers": counted})
+
+
+def failed_then_loaded(version: str, scratch: Path, target: Path) -> Made:
+    """The coordinator on broker 2 is killed when its follower has just caught up with what had failed: the one on
+    broker 1 loads the last record of each id, though nobody was told that it is there."""
+    often = HASTY | {"broker.session.timeout.ms": "9000"}
+    words = ("--feature", "transaction.version=1")  # where a begin reaches the coordinator before the data's broker
+    with Cluster(version, scratch, 2, voters=1, heap="256m", format_words=words, **often) as cluster:
+        time.sleep(3)
+        with Driver(cluster) as run:
+            bank = Bank(cluster, run, coordinator=2)
+            left = ("committed", "aborted", "fenced", "begun", "again", "new")
+            bank.born(*left)
+            bank.do(*(f"init {name}" for name in left[:-1]))
+            bank.goes_on("begun", "again")
+            bank.opened("committed", "aborted", "fenced")
+            time.sleep(0.3)
+            with bank.follower_stopped(TIMEOUT_MS / 1000 + 1):
+                bank.do("meanwhile commit committed", "meanwhile abort aborted", "meanwhile init new")
+                bank.do("begin begun", f"meanwhile send begun {TOPIC} 0 1 size=8")
+                bank.born("fenced", "again")
+                bank.do("meanwhile init fenced", "meanwhile init again")
+                time.sleep(0.7)
+                bank.do(*(f"kill {name}" for name in left))
+            time.sleep(0.5)  # until the follower has it all
+            bank.steps.append(f"{int(time.time() * 1000)} SIGKILL to broker 2")
+            cluster.kill(2)
+            bank.answered()
+            time.sleep(15)  # until broker 1 leads
+            cluster.start(2)
+            cluster.await_port(2)
+            time.sleep(5)
+            bank.born(*left)
+            bank.do(*(f"init {name}" for name in left))
+            bank.goes_on(*left)
+        time.sleep(2)
+        cluster.stop()
+        at = cluster.copy(target)
+    return _made(at, bank, target / "broker-1", ("Empty Empty",))
 
 
 def _ends(bank: Bank) -> None:
     """Commits, aborts, fences, time-outs and initializations while the follower hangs."""
     commits = tuple(f"commit{k}" for k in range(4))
     ending = (*commits, "both", "abort", "fenced", "timed-out", "given-up")
-    done = ("again", "begun")
-    bank.born(*ending, *done)
-    bank.do(*(f"init {name}" for name in (*ending, *done)))
-    bank.goes_on(*done)
+    bank.born(*ending, "again")
+    bank.do(*(f"init {name}" for name in (*ending, "again")))
+    bank.goes_on("again")
     bank.born("new")
     bank.loads()
     bank.opened("both", parts=2)
     bank.opened(*(name for name in ending if name != "both"))
     with bank.follower_stopped():
         bank.do("meanwhile commit both", "meanwhile commit given-up", "meanwhile abort abort")
-        bank.do("begin begun", f"meanwhile send begun {TOPIC} 0 1 size=8", "meanwhile init new")
         bank.born("fenced", "again")
-        bank.do("meanwhile init fenced", "meanwhile init again")
+        bank.do("meanwhile init new", "meanwhile init fenced", "meanwhile init again")
         time.sleep(0.7)
-        bank.do("kill given-up", "kill begun")
-        bank.born("given-up", "begun")
-        bank.do("meanwhile init given-up", "meanwhile init begun")
+        bank.do("kill given-up")
+        bank.born("given-up")
+        bank.do("meanwhile init given-up")
         for name in commits:  # one after another: who tries again before the coordinator sees the time-out commits
             bank.do(f"meanwhile commit {name}")
             time.sleep(0.4)
-    bank.goes_on(*ending, *done, "new")
+    bank.answered()
+    bank.goes_on(*ending, "again", "new")
 
 
 def _begins(bank: Bank) -> None:
@@ -198,30 +244,43 @@ def _begins(bank: Bank) -> None:
         for name in names:
             bank.do(f"begin {name}", f"meanwhile send {name} {TOPIC} 0 1 size=8")
         bank.do(f"meanwhile send both {TOPIC} 1 1 size=8")
+    bank.answered()
     bank.do(*(f"commit {name}" for name in names))
     bank.goes_on(*names)
 
 
 def _tombstones(bank: Bank) -> None:
-    """Ids expire while the follower hangs; some go on in the middle of that, or at its end, the others come back."""
+    """Ids expire while the follower hangs; some go on in the middle of that, or at its end, the others come back. And
+    a begin of whose client nothing more is heard."""
     early, late, idle = ("commit0", "both"), ("abort", "commit1"), "new"
-    bank.goes_on("commit1")
-    time.sleep(EXPIRATION_S - 2)
+    bank.born("begun")
+    bank.do("init begun")
+    bank.goes_on("commit1", "begun")
+    time.sleep(EXPIRATION_S - 3)
+    bank.goes_on("begun")
+    time.sleep(0.5)
+    bank.goes_on("again")  # which is being completed as the follower stops
     with bank.follower_stopped():
-        for names, nap in ((early, 5), (late, 2.5)):
+        bank.do("begin begun", f"meanwhile send begun {TOPIC} 0 1 size=8")
+        time.sleep(1)
+        bank.do("kill begun")
+        bank.born("begun")
+        bank.do("meanwhile init begun")
+        for names, nap in ((early, 4), (late, 2.5)):
             time.sleep(nap)
             for name in names:
                 bank.do(f"begin {name}", f"meanwhile send {name} {TOPIC} 0 1 size=8")
+    bank.answered()
     bank.do(*(f"commit {name}" for name in (*early, *late)))
     time.sleep(2)
-    bank.goes_on(*early, *late, idle)
+    bank.goes_on(*early, *late, idle, "begun")
 
 
 def forms(records: list[StateRecord]) -> dict[str, dict[str, Any]]:
     """What came up of records that a broker would not have written had the append before not failed.
 
     By the states of such a stretch, from the record before to the one that took, each with what its epoch is above the
-    first one's: how often, and where first.
+    first one's (a new id's is not told): how often, and where first.
     """
     by_id: dict[str, list[StateRecord]] = {}
     for record in records:
@@ -231,8 +290,8 @@ def forms(records: list[StateRecord]) -> dict[str, dict[str, Any]]:
         for stretch in _odd_stretches(own):
             form = found.setdefault(" ".join(_named(record, stretch) for record in stretch), {"count": 0})
             form["count"] += 1
-            form.setdefault("first", {"transactionalId": name, "offsets": [record.offset for record in stretch]})
-    return dict(sorted(found.items(), key=lambda form: form[1]["first"]["offsets"]))
+            form.setdefault("first", f"{name} at {' '.join(str(record.offset) for record in stretch)}")
+    return dict(sorted(found.items()))
 
 
 def _odd_stretches(own: list[StateRecord]) -> Iterator[list[StateRecord]]:
