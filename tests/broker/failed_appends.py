@@ -13,12 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, Made
-from tests.broker.dumped import TOMBSTONE, StateRecord, markers, state_records
+from tests.broker.dumped import markers, state_records
+from tests.broker.state_forms import decided, forms
 
 LOG = "__transaction_state"
 TOPIC = "bank.ledger"
@@ -35,12 +34,6 @@ HASTY = {
     "request.timeout.ms": "3000",  # and so of a tombstone's append
 }  # fmt: skip
 CLIENT = f"transaction.timeout.ms={TIMEOUT_MS} request.timeout.ms=2000 delivery.timeout.ms=60000 retry.backoff.ms=50"
-FOLLOWING = {
-    "Empty": ("Ongoing", TOMBSTONE), "Ongoing": ("PrepareCommit", "PrepareAbort"),
-    "PrepareCommit": ("CompleteCommit",), "PrepareAbort": ("CompleteAbort",),
-    "CompleteCommit": ("Ongoing", "Empty", TOMBSTONE), "CompleteAbort": ("Ongoing", "Empty", TOMBSTONE),
-    TOMBSTONE: ("Empty",),
-}  # fmt: skip
 WANTED = (
     "PrepareCommit PrepareCommit CompleteCommit", "PrepareCommit PrepareAbort", "PrepareAbort PrepareAbort",
     "CompleteCommit CompleteCommit", "Ongoing Ongoing", "Ongoing Empty", "Empty Empty", "Tombstone Tombstone",
@@ -107,8 +100,17 @@ class Bank:
         until = time.monotonic() + seconds
         self._signal(signal.SIGSTOP)
         yield
-        time.sleep(until - time.monotonic())
+        time.sleep(max(0.0, until - time.monotonic()))
         self._signal(signal.SIGCONT)
+
+    def until_caught_up(self, seconds: float = 20) -> None:
+        """Wait until the follower has all records of the coordinator's partition."""
+        name = f"{LOG}-{self.partition}/{0:020}.log"
+        until = time.monotonic() + seconds
+        while len({(self.cluster.log_dir(broker) / name).stat().st_size for broker in (1, 2)}) > 1:
+            if time.monotonic() > until:
+                raise RuntimeError("the follower does not catch up")
+            time.sleep(0.02)
 
     def answered(self) -> None:
         """All that waited is answered."""
@@ -174,30 +176,22 @@ def _made(at: int, bank: Bank, broker: Path, wanted: tuple[str, ...]) -> Made:
 def failed_then_loaded(version: str, scratch: Path, target: Path) -> Made:
     """The coordinator on broker 2 is killed when its follower has just caught up with what had failed: the one on
     broker 1 loads the last record of each id, though nobody was told that it is there."""
-    often = HASTY | {"broker.session.timeout.ms": "9000"}
+    often = HASTY | {
+        "broker.session.timeout.ms": "12000", "transactional.id.expiration.ms": "600000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    }  # fmt: skip
     words = ("--feature", "transaction.version=1")  # where a begin reaches the coordinator before the data's broker
     with Cluster(version, scratch, 2, voters=1, heap="256m", format_words=words, **often) as cluster:
         time.sleep(3)
         with Driver(cluster) as run:
             bank = Bank(cluster, run, coordinator=2)
             left = ("committed", "aborted", "fenced", "begun", "again", "new")
-            bank.born(*left)
-            bank.do(*(f"init {name}" for name in left[:-1]))
-            bank.goes_on("begun", "again")
-            bank.opened("committed", "aborted", "fenced")
-            time.sleep(0.3)
-            with bank.follower_stopped(TIMEOUT_MS / 1000 + 1):
-                bank.do("meanwhile commit committed", "meanwhile abort aborted", "meanwhile init new")
-                bank.do("begin begun", f"meanwhile send begun {TOPIC} 0 1 size=8")
-                bank.born("fenced", "again")
-                bank.do("meanwhile init fenced", "meanwhile init again")
-                time.sleep(0.7)
-                bank.do(*(f"kill {name}" for name in left))
-            time.sleep(0.5)  # until the follower has it all
+            _left(bank, *left)
+            bank.until_caught_up()
             bank.steps.append(f"{int(time.time() * 1000)} SIGKILL to broker 2")
             cluster.kill(2)
             bank.answered()
-            time.sleep(15)  # until broker 1 leads
+            time.sleep(18)  # until broker 1 leads
             cluster.start(2)
             cluster.await_port(2)
             time.sleep(5)
@@ -207,7 +201,23 @@ def failed_then_loaded(version: str, scratch: Path, target: Path) -> Made:
         time.sleep(2)
         cluster.stop()
         at = cluster.copy(target)
-    return _made(at, bank, target / "broker-1", ("Empty Empty",))
+    return _made(at, bank, target / "broker-1", ("PrepareCommit PrepareAbort",))
+
+
+def _left(bank: Bank, *names: str) -> None:
+    """Each in another state while the follower hangs, and of the clients nothing more is heard."""
+    bank.born(*names)
+    bank.do(*(f"init {name}" for name in names if name != "new"))
+    bank.goes_on("begun", "again")
+    bank.opened("committed", "aborted", "fenced")
+    time.sleep(0.3)  # until all of that has reached the follower
+    with bank.follower_stopped(2 * TIMEOUT_MS / 1000 + 1.2):  # a decision, then the time-out's
+        bank.do("meanwhile commit committed", "meanwhile abort aborted", "meanwhile init new")
+        bank.do("begin begun", f"meanwhile send begun {TOPIC} 0 1 size=8")
+        bank.born("fenced", "again")
+        bank.do("meanwhile init fenced", "meanwhile init again")
+        time.sleep(0.7)
+        bank.do(*(f"kill {name}" for name in names))
 
 
 def _ends(bank: Bank) -> None:
@@ -274,66 +284,3 @@ def _tombstones(bank: Bank) -> None:
     bank.do(*(f"commit {name}" for name in (*early, *late)))
     time.sleep(2)
     bank.goes_on(*early, *late, idle, "begun")
-
-
-def forms(records: list[StateRecord]) -> dict[str, dict[str, Any]]:
-    """What came up of records that a broker would not have written had the append before not failed.
-
-    By the states of such a stretch, from the record before to the one that took, each with what its epoch is above the
-    first one's (a new id's is not told): how often, and where first.
-    """
-    by_id: dict[str, list[StateRecord]] = {}
-    for record in records:
-        by_id.setdefault(record.transactional_id, []).append(record)
-    found: dict[str, dict[str, Any]] = {}
-    for name, own in by_id.items():
-        for stretch in _odd_stretches(own):
-            form = found.setdefault(" ".join(_named(record, stretch) for record in stretch), {"count": 0})
-            form["count"] += 1
-            form.setdefault("first", f"{name} at {' '.join(str(record.offset) for record in stretch)}")
-    return dict(sorted(found.items()))
-
-
-def _odd_stretches(own: list[StateRecord]) -> Iterator[list[StateRecord]]:
-    stretch: list[StateRecord] = []
-    for before, record in pairwise(own):
-        if not _ordinary(before, record):
-            stretch = stretch or [before]
-            stretch.append(record)
-        elif stretch:
-            yield [*stretch, record]
-            stretch = []
-    if stretch:
-        yield stretch
-
-
-def _ordinary(before: StateRecord, record: StateRecord) -> bool:
-    """Whether a record may follow another that was acknowledged."""
-    step = (before.state, record.state)
-    if step == ("Empty", "Empty"):
-        return record.epoch > before.epoch
-    if step == ("Ongoing", "Ongoing"):
-        return record.start_ms == before.start_ms and set(record.partitions) > set(before.partitions)
-    return record.state in FOLLOWING[before.state]
-
-
-def _named(record: StateRecord, stretch: list[StateRecord]) -> str:
-    first = next((each for each in stretch if each.state != TOMBSTONE), record)
-    if record.state == TOMBSTONE:
-        return TOMBSTONE
-    if record.producer_id != first.producer_id:
-        return f"{record.state}(new)"
-    return record.state + (f"+{record.epoch - first.epoch}" if record.epoch > first.epoch else "")
-
-
-def decided(records: list[StateRecord]) -> Counter[tuple[str, int, int, str]]:
-    """The markers that completed decisions ask for: partition, producer id, epoch and result of each."""
-    asked: Counter[tuple[str, int, int, str]] = Counter()
-    last: dict[str, StateRecord] = {}
-    for record in records:
-        before = last.get(record.transactional_id)
-        if before is not None and record.state.startswith("Complete") and before.state.startswith("Prepare"):
-            result = before.state.removeprefix("Prepare").upper()
-            asked.update((place, before.producer_id, before.epoch, result) for place in before.partitions)
-        last[record.transactional_id] = record
-    return asked
