@@ -51,7 +51,7 @@ def test_both_replicas_have_the_same_records(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_completed_decision_has_its_marker_once(name: str) -> None:
+def test_as_many_markers_as_the_manifest_says(name: str) -> None:
     counted: Counter[str] = Counter()
     for folder in sorted((corpora.unpack(name) / "broker-1").glob("bank.ledger-*")):
         counted.update(f"{folder.name} {result_of(read)}" for read in read_partition(folder) if read.is_control)
