@@ -74,7 +74,7 @@ def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[St
         if not len(odd):
             continue
         whole = columns["offset"][odd] >= intact
-        parted = np.append(True, ~pairs)
+        parted = np.append(False, ~pairs)  # a piece begins behind a completed transaction, or with another id
         parted[odd[~whole] + 1] = True  # records between may have been cleaned away
         yield from _replayed(found, columns, odd[whole], parted)
 

@@ -94,11 +94,11 @@ def _spans(cuts: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _piece_ends(columns: Columns, windows: np.ndarray) -> list[int]:
-    """Where pieces end: no transaction lies in two of them, and nothing before the last record of an id there matters
-    for what may follow it."""
+    """Where pieces end: between two ids, or behind a completed transaction, before which nothing matters for what may
+    follow it."""
     ids, state, rows = columns["id"], columns["state"], len(windows)
     completed = (state[:-1] >= COMPLETE_COMMIT) & (state[:-1] <= COMPLETE_ABORT) & (windows[1:] != windows[:-1])
-    free = np.flatnonzero((ids[1:] != ids[:-1]) | completed | ((windows[1:] < 0) & (windows[:-1] < 0))) + 1
+    free = np.flatnonzero((ids[1:] != ids[:-1]) | completed) + 1
     wanted = np.arange(PIECE_ROWS, rows, PIECE_ROWS)
     at = np.searchsorted(free, wanted)
     ends: list[int] = np.unique(free[at[at < len(free)]]).tolist()

@@ -13,6 +13,7 @@ from auditor.facts import coordinator_log, coordinator_packing
 from auditor.facts.coordinator_log import STATES, CoordinatorLog, Entry, tally
 from auditor.facts.coordinator_packing import pack
 from auditor.model.transaction_account import IdAccount
+from auditor.rules.named import DECIDING
 from auditor.rules.state_records import _alone, decisions, producer_runs, raised, value
 from auditor.rules.state_steps import KIND_BITS, _kinds, odd_steps
 
@@ -140,6 +141,12 @@ def test_records_that_are_not_sound_by_themselves(both: tuple[list[Entry], Coord
     assert idle <= set(found)
 
 
+def gone_back_on(entry: Entry, after: Entry) -> bool:
+    """Whether a decision is not the last word on its transaction."""
+    same = (entry.producer_id, entry.start) == (after.producer_id, after.start)
+    return same and entry.state in DECIDING and after.state in ("Ongoing", *DECIDING)
+
+
 def test_decisions_and_rises_are_counted_by_id(both: tuple[list[Entry], CoordinatorLog]) -> None:
     entries, log = both
     decided, aborted, forced = decisions(log)
@@ -147,13 +154,17 @@ def test_decisions_and_rises_are_counted_by_id(both: tuple[list[Entry], Coordina
     for columns in log.neighbours():
         tally(rises, columns["id"][raised(columns)])
     for number, mine in enumerate(by_id(entries).values()):
-        states = Counter(e.state for e in mine)
+        kept = [e for e, after in zip(mine, [*mine[1:], None], strict=True) if after is None or not gone_back_on(e, after)]
+        states = Counter(e.state for e in kept)
         assert decided[number] == states["PrepareCommit"] + states["PrepareAbort"]
         assert aborted[number] == states["PrepareAbort"]
         pairs = [(a, b) for a, b in itertools.pairwise(mine) if a.producer_id == b.producer_id]
         assert forced[number] == sum(
-            b.state == "PrepareAbort" and a.state == "Ongoing"
-            and b.producer_epoch - a.producer_epoch >= (2 if b.client_version >= 2 else 1) for a, b in pairs
+            b.state == "PrepareAbort" and b in kept and (
+                (a.state == "Ongoing" and b.producer_epoch - a.producer_epoch >= (2 if b.client_version >= 2 else 1))
+                or (gone_back_on(a, b) and b.producer_epoch - a.producer_epoch
+                    >= (2 if b.client_version >= 2 else 1) - (1 if a.client_version >= 2 else 0))
+            ) for a, b in pairs
         )  # fmt: skip
         assert rises[number] == sum(
             b.producer_epoch > a.producer_epoch
