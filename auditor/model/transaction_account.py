@@ -138,6 +138,16 @@ def after_failure(held: Held, new: TransactionValue | None) -> tuple[Held, ...]:
     return (raised,) if rise == 1 + bumps_epoch(new.client_tv) else (held,)
 
 
+def _answers_again(old: TransactionValue | None, new: TransactionValue | None) -> bool:
+    """Whether an Empty record repeats the answer to an InitProducerId that had raised the epoch before (KIP-360).
+
+    Its producer has not gone on since then, so what failed behind that record would have to be another client's.
+    """
+    if old is None or new is None or new.state != TransactionState.EMPTY:
+        return False
+    return (new.producer_id, new.producer_epoch) == (old.producer_id, old.producer_epoch)
+
+
 def held_before(new: TransactionValue) -> Held:
     """The least that a coordinator must have had to write `new`, as far as the record tells."""
     old, epoch = new._replace(client_tv=0), new.producer_epoch
@@ -168,7 +178,11 @@ class IdAccount:
         """Judges the id's next record and goes on from it."""
         if coordinator_epoch != self._epoch:  # it was loaded from the log
             self._epoch, self._states, self._blind = coordinator_epoch, {self._last: 0}, False
-        legal = {held: failed for held, failed in self._states.items() if not step_problem(held, new)}
+        legal = {
+            held: failed
+            for held, failed in self._states.items()
+            if not step_problem(held, new) and not (failed and _answers_again(held.value, new))
+        }
         judgement = Judgement([], min(legal.values())) if legal else Judgement(step_problem(self._last, new))
         if self._blind:  # behind a tombstone that may have failed, of an id that nothing else is known of
             judgement = Judgement([], judgement.failed)
