@@ -111,7 +111,7 @@ def _some(partitions: list[str]) -> str:
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="error; warning within 30 s; info where its log may be outdated",
+    severity="error; warning within 30 s; info where its log may be outdated, or the transaction may never have begun",
     time=True,
     blocks=Blocks.READERS,
     prevented_by=(TRANSACTION_TIMEOUT,),
@@ -123,7 +123,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     before --as-of; not of a two-phase commit, which a coordinator never ends (KIP-939). Info where the logs of a
     running cluster were copied one after another and this one may have been copied before the transaction ended: a
     marker came later; or other logs are newer and neither this log nor one in which the transaction is open goes on
-    behind that time.
+    behind that time. Info too where the record began the transaction and none of its partitions, which are all in the
+    input, has data of it: then its append may have failed (coordinator-append-failed), and nobody waits.
     Why it matters: the coordinator that owns the id is dead, unowned or could not load; the transaction holds back
     read_committed consumers.
     Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
@@ -143,6 +144,7 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
         doubt = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
+        doubt = doubt or outdated.never_begun(log.cluster, entry)
         severity = "info" if doubt else "error" if over > blocking.LATE_MS else "warning"
         make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, doubt)
         yield Unmade(severity, entry.offset, "proved", False, make)
@@ -158,7 +160,7 @@ def _beyond_timeout_finding(
         severity,
         f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
         f"a time-out of {duration(entry.timeout_ms)}, "
-        + (f"or has ended since: {doubt}" if doubt else f"and the coordinator has not aborted it{where}"),
+        + (f"or is not: {doubt}" if doubt else f"and the coordinator has not aborted it{where}"),
         entry,
         evidence={
             "timeout_ms": entry.timeout_ms,

@@ -62,13 +62,13 @@ def _written(entry: Entry) -> int:
 
 def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
     numbers = np.unique(rows["id"])
-    states, counts = np.unique(rows["state"], return_counts=True)
+    states = np.unique(rows["state"], return_counts=True)
     first, last, name = rows[0], rows[-1], names[rows[0]["id"]]
     many = len(numbers) > 1
     evidence: dict[str, Any] = {
         "records": len(rows),
         "transactional_ids": len(numbers),
-        "states": {"tombstone" if s < 0 else STATES[s]: n for s, n in zip(states.tolist(), counts.tolist(), strict=True)},
+        "states": {"tombstone" if s < 0 else STATES[s]: int(n) for s, n in zip(*states, strict=True)},
         "first_time": iso(int(first["time"])),
         "last_time": iso(int(rows["time"].max())),
         "likely_cause": TOO_SLOW if rows["waited"].all() else OUT_OF_SYNC,
@@ -77,8 +77,8 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
         "coordinator-append-failed",
         "info",
         f"{plural(len(rows), 'record')} of {plural(len(numbers), 'transactional id') if many else name} in {log.name} "
-        f"{'were' if len(rows) > 1 else 'was'} written, but the append failed, and the coordinator went on from before: "
-        "too few of its replicas were in sync, or they were too slow",
+        f"{'were' if len(rows) > 1 else 'was'} written, but the append failed: too few replicas were in sync, or they "
+        "were too slow; the coordinator went on from before",
         offset=first["offset"],
         last_offset=last["offset"],
         transactional_id=None if many else name,

@@ -14,7 +14,6 @@ from auditor.facts.coordinator_log import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     ONGOING,
-    PREPARE_ABORT,
     PREPARE_COMMIT,
     Columns,
     CoordinatorLog,

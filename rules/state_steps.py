@@ -110,9 +110,7 @@ def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: 
         failed = min(judgement.failed, row - told, len(latest) - 1)
         told = row if failed else told
         behind = len(latest) - 1
-        yield Step(
-            latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind))
-        )
+        yield Step(latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind)))
 
 
 class _Sieve:

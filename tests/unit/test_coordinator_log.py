@@ -44,8 +44,8 @@ def history(seed: int, count: int = 400, ids: int = 23) -> list[Entry]:
         at[n] = (producer, epoch, partitions, start, "Empty" if gone else state)
         out.append(
             Entry(
-                5, 100 + offset, 10_000 + offset, 3 + offset // 150, f"id-{n}", None if gone else state, producer, epoch,
-                60_000 if rng.random() < 0.97 else 5, frozenset() if gone else partitions, False,
+                5, 100 + offset, 10_000 + offset, 3 + offset // 150, f"id-{n}", None if gone else state, producer,
+                epoch, 60_000 if rng.random() < 0.97 else 5, frozenset() if gone else partitions, False,
                 10_000 + offset if rng.random() < 0.8 else -1, start, rng.choice((0, 0, 0, 2)), "0.log",
                 90 * offset, -1 if gone or state not in STATES else STATES.index(state),
             )
@@ -110,7 +110,8 @@ def test_neighbours_are_all_pairs_of_records(both: tuple[list[Entry], Coordinato
 def test_steps_in_which_something_is_wrong(both: tuple[list[Entry], CoordinatorLog]) -> None:
     """Each id is replayed from its beginning here; from the last place that may matter, and by kinds of steps there."""
     entries, log = both
-    wanted, failed = [], set()
+    wanted: list[tuple[Entry, Entry, list[str]]] = []
+    failed: set[int] = set()
     for mine in by_id(entries).values():
         account = None
         for old, new in itertools.pairwise([e for e in mine if e.offset >= 120]):
@@ -154,7 +155,7 @@ def test_decisions_and_rises_are_counted_by_id(both: tuple[list[Entry], Coordina
     for columns in log.neighbours():
         tally(rises, columns["id"][raised(columns)])
     for number, mine in enumerate(by_id(entries).values()):
-        kept = [e for e, after in zip(mine, [*mine[1:], None], strict=True) if after is None or not gone_back_on(e, after)]
+        kept = [*(a for a, b in itertools.pairwise(mine) if not gone_back_on(a, b)), mine[-1]]
         states = Counter(e.state for e in kept)
         assert decided[number] == states["PrepareCommit"] + states["PrepareAbort"]
         assert aborted[number] == states["PrepareAbort"]

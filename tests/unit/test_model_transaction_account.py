@@ -124,7 +124,7 @@ def test_exhausted_epochs() -> None:
         ([IDLE, OPEN, COMMIT, LATER], "illegal_state"),  # another transaction, and the decision is gone
         ([IDLE, OPEN, COMMIT, RAISED], "illegal_state"),
         ([IDLE, OPEN, COMMIT, COMMIT._replace(partitions=ONE)], "illegal_state"),
-        ([IDLE, OPEN, again(OPEN), RAISED], "illegal_state"),  # it has the start of the one before, which had not failed
+        ([IDLE, OPEN, again(OPEN), RAISED], "illegal_state"),  # one transaction: the first record had not failed
         ([IDLE, OPEN, again(OPEN), None], "illegal_state"),
         ([IDLE, OPEN, COMMIT, None], "illegal_state"),
         ([IDLE, None, COMMIT], "illegal_state"),
