@@ -143,30 +143,31 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
         over = log.cluster.as_of - begin - entry.timeout_ms
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
-        doubt = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
-        doubt = doubt or outdated.never_begun(log.cluster, entry)
-        severity = "info" if doubt else "error" if over > blocking.LATE_MS else "warning"
-        make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, doubt)
+        ended = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
+        never = None if ended else outdated.never_begun(log.cluster, entry)
+        severity = "info" if ended or never else "error" if over > blocking.LATE_MS else "warning"
+        make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, ended, never)
         yield Unmade(severity, entry.offset, "proved", False, make)
 
 
 def _beyond_timeout_finding(
-    log: LogView, entry: Entry, severity: str, begin: int, over: int, doubt: str | None
+    log: LogView, entry: Entry, severity: str, begin: int, over: int, ended: str | None, never: str | None
 ) -> Finding:
     where = f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""
+    doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
         "timeout-not-enforced",
         severity,
         f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
-        f"a time-out of {duration(entry.timeout_ms)}, "
-        + (f"or is not: {doubt}" if doubt else f"and the coordinator has not aborted it{where}"),
+        f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
         entry,
         evidence={
             "timeout_ms": entry.timeout_ms,
             "started": iso(begin),
             "over_ms": over,
-            "may_have_ended": doubt,
+            "may_have_ended": ended,
+            "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
         remedy=safety.unended(entry.transactional_id, log.partition, "its records, which its client has to send again"),

@@ -59,7 +59,7 @@ def never_begun(cluster: Cluster, entry: Entry) -> str | None:
         bounds = _bounds(cluster, name)
         if bounds is None or not bounds.open_known or not (bounds.clean_shutdown or bounds.copy_time > entry.time):
             return None
-    return "no partition has data of it, so that its record's append may have failed and its coordinator never began it"
+    return "no partition has data of it, and the append of its record may have failed"
 
 
 def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:

@@ -26,12 +26,13 @@ from auditor.facts.coordinator_log import (
     CoordinatorLog,
 )
 from auditor.model.transaction_account import Held, IdAccount, Judgement, step_problem
-from auditor.model.transaction_states import LAST_EPOCH
-from auditor.rules.coordinator_history import Entry
+from auditor.model.transaction_states import LAST_EPOCH, TransactionValue
+from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.state_records import AT_HAND, kept, records, value
 from auditor.rules.view import LogView
 
 KIND_BITS = 21  # of a number of _kinds
+LATEST = 64  # records of an id that matter for what its coordinator may have in memory
 
 
 class Step(NamedTuple):
@@ -52,6 +53,24 @@ def steps(log: LogView) -> Iterable[Step]:
 def resumed(log: LogView) -> Iterator[Step]:
     """The others: their coordinator went on from before records whose append has failed. Id by id."""
     return (step for step in _all(log) if step.failed)
+
+
+def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
+    """What a coordinator that has written the last record of an id may have in memory, should appends have failed."""
+    found, number = history.place(transactional_id)
+    if found is None:
+        return []
+    columns, span = list(found.rows_of(number))[-1]
+    first, *behind = found.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
+    if any(entry.state is not None and entry.state not in STATES for entry in (first, *behind)):
+        return []
+    last = behind[-1] if behind else first
+    if history.leader_epochs.get(last.partition, -1) > last.leader_epoch:  # it has loaded that record
+        return []
+    account = IdAccount(value(first), first.leader_epoch, known=False)
+    for entry in behind:
+        account.take(value(entry), entry.leader_epoch)
+    return [held.value for held in account.held() if held.value is not None]
 
 
 def _all(log: LogView) -> Iterator[Step]:

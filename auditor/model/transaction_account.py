@@ -174,6 +174,10 @@ class IdAccount:
         if first is not None and not known:
             self._states[held_before(first)] = 1
 
+    def held(self) -> list[Held]:
+        """What the coordinator may have in memory now, the last record first."""
+        return list(self._states)
+
     def take(self, new: TransactionValue | None, coordinator_epoch: int) -> Judgement:
         """Judges the id's next record and goes on from it."""
         if coordinator_epoch != self._epoch:  # it was loaded from the log
