@@ -73,11 +73,12 @@ def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[Tran
     return [held.value for held in account.held() if held.value is not None]
 
 
-def _all(log: LogView) -> Iterator[Step]:
+def _all(log: LogView) -> Iterable[Step]:
     found, history = records(log), log.cluster.coordinator
     if found is None or history is None:
-        return iter(())
-    return odd_steps(found, log.leader.log_start, history.complete_from.get(log.partition, 1 << 62))
+        return ()
+    intact = history.complete_from.get(log.partition, 1 << 62)
+    return kept(log, "odd steps", lambda: odd_steps(found, log.leader.log_start, intact))
 
 
 def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:
@@ -105,8 +106,10 @@ def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.nda
     decided = (state[:-1] == PREPARE_COMMIT) | (state[:-1] == PREPARE_ABORT)
     completed = decided & (state[1:] >= COMPLETE_COMMIT) & (state[1:] <= COMPLETE_ABORT)
     completed[odd] = False
+    once = np.append(state[2:] != state[1:-1], True)  # from one that comes again it is replayed before that
     begins = parted.copy()
-    begins[:-1] |= (epoch[1:] != epoch[:-1]) | completed
+    begins[:-1] |= (epoch[1:] != epoch[:-1]) | (completed & ~once)
+    begins[1:] |= completed & once
     found: np.ndarray = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
     return found
 
@@ -117,12 +120,14 @@ def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: 
     account, reached, told = None, -1, -1
     latest: deque[Entry] = deque(maxlen=AT_HAND)
     for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
-        if account is None or begin > reached:
-            latest.extend(found.entries(columns, slice(begin, begin + 1)))
+        anew = account is None or begin > reached
+        entries = found.entries(columns, slice(begin if anew else reached + 1, row + 2))
+        if account is None or anew:
+            latest.append(next(entries))
             account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=not parted[begin])
-            reached, told = begin, begin - 1
+            told = begin - 1
         judgement = Judgement([])
-        for entry in found.entries(columns, slice(reached + 1, row + 2)):
+        for entry in entries:
             judgement = account.take(value(entry), entry.leader_epoch)
             latest.append(entry)
         reached = row + 1
