@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
-from tests.broker.failed_appends import failed_appends, failed_then_loaded
+from tests.broker.follower_stops import failed_appends, failed_then_loaded
 from tests.broker.jars import numbers
 from tests.broker.newer_kafka import connect, many, moved, regrouped, streams, tiered_moved
 from tests.broker.raw_requests import Wire
