@@ -245,8 +245,10 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
     commits = (state[decided] == PREPARE_COMMIT) | (state[decided] == COMPLETE_COMMIT)
     out["decision"] = np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT))
     out["added_time"], out["added_epoch"] = times[added], epoch[added]
-    left_out = (prepare >= 0) & ~naming[prepare] & ~((last >= 0) & naming[last])
-    return out[~left_out]  # an append of theirs failed that would have added the partition
+    # Decided by what an Ongoing record has without the partition: the append failed that would have added it.
+    decided_set = columns["set"][np.repeat(prepare, np.diff(np.append(starts, len(state))))]
+    without = _first(starts, ongoing & ~naming & (columns["set"] == decided_set)) >= 0
+    return out[(prepare < 0) | naming[prepare] | ~without]
 
 
 def _first(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -183,6 +183,14 @@ def test_a_fence_that_failed_is_in_memory_alone() -> None:
     assert after_failure(Held(OPEN), ABORT_2) == (Held(OPEN),)
 
 
+def test_what_an_abort_with_the_last_epoch_was_is_not_told() -> None:
+    """A client's of the last epoch but one, or a fence of it: only the fence is in memory when the append fails."""
+    abort = ABORT_2._replace(producer_epoch=32767)
+    before = [OPEN._replace(producer_epoch=epoch) for epoch in (32765, 32766, 32767)]
+    left = [[held.value.producer_epoch for held in after_failure(Held(old), abort) if held.value] for old in before]
+    assert left == [[32766], [32766, 32767], [32767]]
+
+
 def test_only_so_many_states_are_followed_at_once() -> None:
     """A transaction that grows by a partition a record might go on from each of them; the last ones are followed."""
     grown: Values = [IDLE]

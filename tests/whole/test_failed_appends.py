@@ -195,6 +195,17 @@ def test_a_transaction_that_failed_to_begin_with_more_partitions(story: Story) -
     assert told(story.found()) == {"Ongoing": 1}
 
 
+def test_a_partition_that_failed_to_be_added(story: Story) -> None:
+    """4.3.1: the client tried twice, then the coordinator aborted what it had."""
+    story.say("Ongoing", to=("a-0",), start=True)
+    story.write("a-0")
+    story.say("Ongoing", "Ongoing")
+    story.say("PrepareAbort", "PrepareAbort", epoch=1, to=("a-0",))
+    story.mark(False, "a-0", epoch=1)
+    story.say("CompleteAbort", epoch=1)
+    assert told(story.found()) == {"Ongoing": 2, "PrepareAbort": 1}
+
+
 def test_one_that_goes_on_after_its_decision_failed(story: Story) -> None:
     story.say("Ongoing", to=("a-0",), start=True)
     story.say("PrepareCommit", to=("a-0",))
