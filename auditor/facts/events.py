@@ -30,6 +30,7 @@ class Kind(IntEnum):
     TIMESTAMP_BEHIND = 12
     TIMESTAMP_AHEAD = 13
     EPOCH_RESERVED = 14
+    SEQUENCE_RESUMED = 15
     CRC = 20
     OFFSET_HOLE = 21
     OFFSETS_NOT_INCREASING = 22
@@ -61,6 +62,7 @@ class Event(TypedDict, total=False):
     time: int  # time(b) of rules.md without its cap
     leader_epoch: int
     # sequences and epochs
+    answer: int  # of a leader by the state that the batches before left (auditor.model.policies), 0: it accepts
     expected_sequence: int
     found_sequence: int
     previous_last_offset: int  # of the producer's batch before; OFFSETS_NOT_INCREASING: of the log's batch before
@@ -108,18 +110,24 @@ class Event(TypedDict, total=False):
     max_timestamp: int
 
 
-SEQUENCE = ("expected_sequence", "found_sequence", "previous_last_offset", "previous_leader_epoch", "context")
-KNOWN_EPOCH = ("known_epoch", "known_epoch_offset", "known_leader_epoch")
+SEQUENCE = ("answer", "expected_sequence", "found_sequence", "previous_last_offset", "previous_leader_epoch", "context")
+KNOWN_EPOCH = ("answer", "known_epoch", "known_epoch_offset", "known_leader_epoch")
 FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.SEQUENCE_GAP: (*SEQUENCE, "previous_time"),
     Kind.SEQUENCE_OVERLAP: (*SEQUENCE, "stored_base_offset"),
     Kind.SEQUENCE_RESET: (*SEQUENCE, "previous_time"),
     Kind.BUMP_NONZERO: (*SEQUENCE, "previous_epoch"),
-    Kind.FIRST_NONZERO: ("found_sequence", "context"),
+    Kind.SEQUENCE_RESUMED: SEQUENCE,  # goes on where the producer stood before something was repeated or fenced
+    Kind.FIRST_NONZERO: ("answer", "found_sequence", "context"),
     Kind.EPOCH_REGRESSION: KNOWN_EPOCH,
     Kind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
-    Kind.COORDINATOR_EPOCH_REGRESSION: ("known_coordinator_epoch", "coordinator_epoch", "known_marker_offset"),
-    Kind.PLAIN_IN_TRANSACTION: ("transaction_first_offset", "previous_leader_epoch"),
+    Kind.COORDINATOR_EPOCH_REGRESSION: (
+        "answer",
+        "known_coordinator_epoch",
+        "coordinator_epoch",
+        "known_marker_offset",
+    ),
+    Kind.PLAIN_IN_TRANSACTION: ("answer", "transaction_first_offset", "previous_leader_epoch"),
     Kind.IDLE_BEYOND_EXPIRY: ("idle_ms", "found_sequence", "previous_last_offset", "broker_time"),
     Kind.EPOCH_STORM: ("epochs", "first_epoch"),
     Kind.TIMESTAMP_BEHIND: ("broker_time",),
@@ -161,7 +169,7 @@ PLACE = {
     "producer_epoch": "i4", "timestamp": "i8", "time": "i8", "leader_epoch": "i4",
 }  # fmt: skip
 NARROW = dict.fromkeys(
-    ("expected_sequence", "found_sequence", "previous_leader_epoch", "previous_epoch", "known_epoch",
+    ("answer", "expected_sequence", "found_sequence", "previous_leader_epoch", "previous_epoch", "known_epoch",
      "known_leader_epoch", "known_coordinator_epoch", "coordinator_epoch", "epochs", "first_epoch", "record_count",
      "expected_leader_epoch", "context", "fault", "maybe_cut_off"),
     "i4",

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """An end transaction marker: a control batch of one record."""
+    """An end transaction marker: a control batch of one record. ``transaction_version``: that of its request."""
 
     producer_id: int
     epoch: int
@@ -40,6 +40,7 @@ class Marker(NamedTuple):
     first_offset: int
     timestamp: int
     aborted: bool
+    transaction_version: int = 0
 
     @property
     def last_offset(self) -> int:
@@ -164,8 +165,8 @@ class Pending:
     def _take_marker(self, row: int, marker: Marker) -> None:
         policy = self.state.policy
         if self.origin != REPLICATION or policy.follower_checks_markers:
-            require(producer_appends.check_epoch(self.producers, row, marker.epoch))
-            require(producer_appends.check_coordinator_epoch(self.producers, row, marker.coordinator_epoch))
+            check = producer_appends.check_marker
+            require(check(self.producers, row, marker.epoch, marker.coordinator_epoch, marker.transaction_version))
         first_offset = int(
             producer_appends.apply_marker(self.producers, row, marker.epoch, marker.coordinator_epoch, marker.timestamp)
         )

@@ -31,6 +31,7 @@ from auditor.model.producers import (
 )
 
 MAX_SEQUENCE = 2_147_483_647
+MAX_EPOCH = 32_767
 
 # --- sequences ---------------------------------------------------------------------------------------------------
 
@@ -145,14 +146,66 @@ def sequence_answer(
 
 
 @kernel
-def check_append(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int, last_sequence: int) -> int:
-    """What a leader answers to a client's batch: OK, DUPLICATE or an error; verification apart. Nothing changes."""
-    if find_duplicate(p, row, epoch, first_sequence, last_sequence) != NONE:
+def goes_on(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> bool:
+    """Whether a batch begins where the newest one ended, and none that is remembered can be the same.
+
+    Every policy accepts its sequences; nearly all batches of a log are such, and this asks for little.
+    """
+    entry = p.entries[row]
+    if entry.epoch != epoch or entry.cached == 0 or not entry.ascending:
+        return False
+    return 0 < first_sequence <= last_sequence and first_sequence == p.rings[entry.newest, row].last_sequence + 1
+
+
+@kernel
+def check_transaction(p: Producers, row: int, transactional: bool) -> int:
+    """Plain data inside the producer's own open transaction, which every broker refuses."""
+    if not transactional and row >= 0 and p.entries[row].txn_first_offset != NONE:
+        return INVALID_TXN_STATE
+    return OK
+
+
+@kernel
+def check_append(
+    p: Producers,
+    row: int,
+    policy: Policy,
+    epoch: int,
+    first_sequence: int,
+    last_sequence: int,
+    transactional: bool,
+) -> int:
+    """What a leader answers to a client's batch: OK, DUPLICATE or an error. Nothing changes.
+
+    ``last_sequence`` -1: the batch has no sequences, or they mean nothing. Verification with the coordinator apart, of
+    which a log shows nothing but that a client of version 2 begins at 0 (``strict_first_sequence``).
+    """
+    if row >= 0 and goes_on(p, row, epoch, first_sequence, last_sequence):
+        return check_transaction(p, row, transactional)
+    if last_sequence != NONE and find_duplicate(p, row, epoch, first_sequence, last_sequence) != NONE:
         return DUPLICATE
     answer = check_epoch(p, row, epoch)
-    if answer != OK:
-        return answer
-    return check_sequence(p, row, policy, epoch, first_sequence)
+    if answer == OK and last_sequence != NONE:
+        answer = check_sequence(p, row, policy, epoch, first_sequence)
+        nothing_known = row < 0 or p.entries[row].cached == 0 or p.entries[row].epoch != epoch
+        if answer == OK and policy.strict_first_sequence and transactional and nothing_known and first_sequence != 0:
+            answer = OUT_OF_ORDER_SEQUENCE_NUMBER
+    return answer if answer != OK else check_transaction(p, row, transactional)
+
+
+@kernel
+def check_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
+    """What a leader answers to an end marker. Nothing changes.
+
+    ``transaction_version`` is that of the request (WriteTxnMarkers 2, since 4.2; KIP-1228), 0 where it says none and in
+    all that is read from a log, which does not keep it: version 2 raises the epoch with every decision, so that a
+    marker of the stored epoch is late, unless it is sent once more and closes nothing, or no epoch is left.
+    """
+    answer = check_epoch(p, row, epoch)
+    same_epoch = row >= 0 and epoch == p.entries[row].epoch and epoch != MAX_EPOCH
+    if transaction_version >= 2 and same_epoch and p.entries[row].txn_first_offset != NONE:
+        answer = INVALID_PRODUCER_EPOCH
+    return answer if answer != OK else check_coordinator_epoch(p, row, coordinator_epoch)
 
 
 # --- what an accepted batch or marker does -----------------------------------------------------------------------
@@ -178,12 +231,9 @@ def apply_data(
     set_epoch(p, row, epoch)
     remember_batch(p, row, last_sequence, last_offset, last_offset - first_offset, max_timestamp)
     entry.last_timestamp = max_timestamp
-    if entry.txn_first_offset == NONE:
-        if transactional:
-            entry.txn_first_offset = first_offset
-    elif not transactional:
-        return INVALID_TXN_STATE
-    return OK
+    if transactional and entry.txn_first_offset == NONE:
+        entry.txn_first_offset = first_offset
+    return check_transaction(p, row, transactional)
 
 
 @kernel

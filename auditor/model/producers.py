@@ -20,14 +20,18 @@ LOW_31 = 0x7FFF_FFFF
 
 
 # What is known of a producer. ``timestamp`` is its newest batch's; ``cached`` of its batches are in its ring, the
-# newest at ``newest``. np.record, so that fields are attributes in plain Python too.
+# newest at ``newest``; ``ascending``: 1 where that one has the largest last sequence of them. np.record, so that fields
+# are attributes in plain Python too.
 ENTRY = np.dtype(
     (
         np.record,
-        [
-            ("producer_id", "i8"), ("last_timestamp", "i8"), ("txn_first_offset", "i8"), ("timestamp", "i8"),
-            ("coordinator_epoch", "i4"), ("epoch", "i2"), ("cached", "i1"), ("newest", "i1"),
-        ],
+        np.dtype(
+            [
+                ("producer_id", "i8"), ("last_timestamp", "i8"), ("txn_first_offset", "i8"), ("timestamp", "i8"),
+                ("coordinator_epoch", "i4"), ("epoch", "i2"), ("cached", "i1"), ("newest", "i1"), ("ascending", "i1"),
+            ],
+            align=True,
+        ),
     )
 )  # fmt: skip
 CACHED = np.dtype((np.record, [("last_offset", "i8"), ("last_sequence", "i4"), ("offset_delta", "i4")]))
@@ -107,7 +111,7 @@ class Producers(NamedTuple):
 def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
     """An empty map with room for ``capacity`` producers, ``cached_batches`` per producer.
 
-    A producer takes about 50 bytes, once it is there, and 16 a batch: what is not used is memory that was never written
+    A producer takes about 60 bytes, once it is there, and 16 a batch: what is not used is memory that was never written
     to.
     """
     size = 1 << max(4, (2 * capacity - 1).bit_length())
@@ -214,6 +218,7 @@ def insert(p: Producers, producer_id: int) -> int:
     entry.timestamp = NONE
     entry.cached = 0
     entry.newest = 0
+    entry.ascending = 1
     return row
 
 
@@ -258,6 +263,10 @@ def remember_batch(
 ) -> None:
     """Cache one batch, in the place of the oldest when the ring is full."""
     entry, width = p.entries[row], len(p.rings)
+    if entry.cached == 0:
+        entry.ascending = 1
+    elif last_sequence <= p.rings[entry.newest, row].last_sequence:
+        entry.ascending = 0  # until another epoch: to know when the last such batch has left would cost every batch
     place = entry.newest + 1
     if place == width:
         place = 0

@@ -7,21 +7,23 @@ from collections.abc import Iterable
 import numpy as np
 
 from auditor.facts.copy_facts import CopyFacts
+from auditor.model.policies import KIP_360, Policy
 from auditor.replay import finish
 from auditor.replay import state as st
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds
 from auditor.replay.kernel import replay_batches
-from auditor.replay.plain_stretch import ENOUGH, Stretch, may_be_plain, summed_up, take_stretch
 from auditor.replay.snapshot_chain import Chain, Stored
 
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
+NOBODY = np.empty(1, st.STEP)  # where nobody asks what each batch came to
 
 
 class AuditReplay:
-    """The replay of one copy into its facts. ``compacted``: its records may have been cleaned away.
+    """The replay of one copy into its facts. ``compacted``: its records may have been cleaned away; ``policy``: what
+    its broker decides by; ``noted``: whether what each batch came to is asked for (:attr:`steps`).
 
-    ``epochs`` and ``epoch_starts`` are those of the leader-epoch checkpoint. Memory: the producers' states.
+    ``checkpoint``: epochs and their starts of the leader-epoch checkpoint. Memory: the producers' states.
     """
 
     def __init__(
@@ -32,14 +34,17 @@ class AuditReplay:
         checkpoint: tuple[np.ndarray, np.ndarray],
         *,
         compacted: bool,
+        policy: Policy = KIP_360,
+        noted: bool = False,
     ) -> None:
         self.facts, self.bounds, self.stored = facts, bounds, stored
         self.kept: dict[int, int] = {}
         self.events: list[np.ndarray] = []
         self.transactions: list[np.ndarray] = []
         self.chain = Chain(stored, bounds.log_start, compacted)
-        self.replay = st.new_replay(_params(bounds), *checkpoint)
-        self.may_be_plain = may_be_plain(bounds)
+        self.replay = st.new_replay(_params(bounds), *checkpoint, policy)
+        self.noted = noted
+        self.steps = np.empty(1024, st.STEP) if noted else NOBODY
 
     @property
     def broker_time(self) -> int:
@@ -81,13 +86,10 @@ class AuditReplay:
             self.facts.lost_at = until
 
     def take(self, rows: np.ndarray) -> None:
-        """Replays the rows of a walk: as a stretch where they are one that may be taken, else each of them."""
-        stretch = summed_up(rows) if self.may_be_plain and len(rows) >= ENOUGH else None
-        if stretch is None or not self.take_stretch(stretch):
-            self.take_each(rows)
-
-    def take_each(self, rows: np.ndarray) -> None:
-        """Replays rows one by one, stopping at each snapshot's offset to compare."""
+        """Replays the rows of a walk one by one, stopping at each snapshot's offset to compare. Where they are noted,
+        ``steps`` then has a STEP for each of them, until the next call."""
+        if self.noted and len(self.steps) < len(rows):
+            self.steps = np.empty(2 * len(rows), st.STEP)
         at, batches = 0, as_records(rows)
         self.chain.date(batches, self.bounds.broker_times)
         while at < len(rows):
@@ -100,22 +102,8 @@ class AuditReplay:
                     self.chain.date(batches[at:], self.bounds.broker_times)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
-            at = int(replay_batches(self.replay, batches, at, stop))
+            at = int(replay_batches(self.replay, batches, at, stop, self.steps))
             self._drain()
-
-    def take_stretch(self, stretch: Stretch) -> bool:
-        """Replays many batches at once; False, and none of them is replayed, where each has to be looked at."""
-        if not self.may_be_plain:
-            return False
-        sums = stretch.sums[0]
-        first_offset, first_time = int(sums["first_offset"]), int(sums["first_time"])
-        self.chain.goes_on(first_time)
-        while self.chain.waiting and self.chain.next_offset() <= first_offset:
-            self._compare()
-            self.chain.goes_on(first_time)
-        if self.chain.next_offset() <= int(sums["last_offset"]):
-            return False
-        return bool(take_stretch(self.replay, stretch))
 
     def _compare(self) -> None:
         """Compares the next snapshot, before whose offset the replay stands."""

@@ -1,11 +1,7 @@
 """The chunks of a segment, read from its file, or on their way from a process that reads them to one that replays them.
 
-Small batches that are a plain stretch travel as its sums alone, a kilobyte for thousands of them
-(:mod:`auditor.replay.plain_stretch`). Where the replay has to look at each of them after all, it reads the chunk once
-more: the first one, and wherever a producer or leader epoch comes that only the batches before could have announced. At
-worst these are all, and the replica takes as long again as if it were read whole. Other chunks travel packed
-(:mod:`auditor.facts.packed_table`): a batch of a few producers takes a byte or less, where a row as the replay reads it
-has 136. Payload is never in it, and checksums only where the replay asks for them.
+They travel packed (:mod:`auditor.facts.packed_table`): a batch of a few producers takes a byte or less, where a row as
+the replay reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import pyarrow as pa
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC, RecordSummary
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import Chunk, before, read_segment
@@ -30,13 +25,11 @@ from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file, read_file
 from auditor.facts.packed_table import packed_table, unpacked_table
 from auditor.replay.batch_records import as_records
-from auditor.replay.bounds import bounds_of, intact_from, log_start_of
-from auditor.replay.copy_task import FAR, CopyTask
-from auditor.replay.plain_stretch import Stretch, may_be_plain, summed_up
+from auditor.replay.bounds import intact_from, log_start_of
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, checked
 from auditor.replay.segment_point import SegmentPoint
 
-SMALL_BYTES = 4096  # of a batch; to read larger ones again takes far longer than to pack their headers
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the row in it, and what unpacked_row() takes
 
 
@@ -121,83 +114,29 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int, span: Span) -> Iterator[
         yield from before(chunks, behind[0].base_offset) if remote else chunks
 
 
-class PlainChunk(NamedTuple):
-    """A chunk that another process read, as the stretch that it is: bytes [``position``, ``end``) of its segment."""
-
-    stretch: Stretch
-    position: int
-    end: int
-
-
-Part = Chunk | PlainChunk | SegmentPoint | SegmentOutcome  # of a segment
+Part = Chunk | SegmentPoint | SegmentOutcome  # of a segment
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
     """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
-    plain_from = _plain_from(part.task)
     for number, item in enumerate(read_checked(part.task, part.number)):
-        row = packed_row(item, plain_from)
+        row = packed_row(item)
         for copy, segment in ((part.copy, part.number), *part.also):
             yield copy, segment, number, row
 
 
-def _plain_from(task: CopyTask) -> int:
-    """Plain chunks travel as stretches from this offset on; beyond all offsets where each of their batches is asked
-    for."""
-    bounds = bounds_of(task)
-    each = task.records or task.policies or task.has_internal_rows or not may_be_plain(bounds)
-    return FAR if each else bounds.log_start
-
-
-def packed_row(item: Chunk | SegmentPoint | SegmentOutcome, plain_from: int) -> bytes:
+def packed_row(item: Part) -> bytes:
     """What is in a segment on its way to who replays it."""
     if not isinstance(item, Chunk):
         return pickle.dumps(item, 5)
-    if (plain := _plain(item, plain_from)) is not None:
-        return pickle.dumps(plain, 5)
     _forget_checksums(as_records(item.rows))
     return pickle.dumps(packed(item), 5)
 
 
 def unpacked_row(data: bytes | pa.Buffer) -> Part:
     """What was given to :func:`packed_row`, which nobody but this program does: it is a pickle."""
-    row: bytes | PlainChunk | SegmentPoint | SegmentOutcome = pickle.loads(data)
+    row: bytes | SegmentPoint | SegmentOutcome = pickle.loads(data)
     return unpacked(row) if isinstance(row, bytes) else row
-
-
-def _plain(chunk: Chunk, plain_from: int) -> PlainChunk | None:
-    """A chunk of small batches as a stretch; None where its rows have to travel."""
-    rows = chunk.rows
-    if not len(rows) or chunk.errors or chunk.body_errors or rows[0, walking.BASE_OFFSET] < plain_from:
-        return None
-    position = int(rows[0, walking.POSITION])
-    stretch = summed_up(rows) if chunk.end - position <= SMALL_BYTES * len(rows) else None
-    return None if stretch is None else PlainChunk(stretch, position, chunk.end)
-
-
-def read_plain_again(task: CopyTask, number: int, plain: PlainChunk) -> Chunk:
-    """The batches of a chunk that came as a stretch, from the file.
-
-    Where it is gone, or has other batches there now, these bytes could not be read: an error in place of all of them.
-    """
-    segment, sums = task.copy.segments[number], plain.stretch.sums[0]
-    f = open_file(segment.place or task.place, segment.name)
-    if not isinstance(f, DecodeError):
-        chunk, *more = _chunks(f, task, number, Span(plain.position, plain.end, int(sums["first_offset"])))
-        if not more and _plain_again(chunk, plain):
-            return chunk
-        f = DecodeError(segment.name, plain.position, 0, "unreadable", "the file was changed while it was being read")
-    error = f._replace(
-        file=segment.name, position=plain.position, length=plain.end - plain.position,
-        first_offset=int(sums["first_offset"]), last_offset=int(sums["last_offset"]),
-    )  # fmt: skip
-    return Chunk(walking.walk_rows(0), [error], [], None, None, plain.end)
-
-
-def _plain_again(chunk: Chunk, plain: PlainChunk) -> bool:
-    """Whether a chunk is the one that was summed up."""
-    found = _plain(chunk, 0)
-    return found is not None and pickle.dumps(found, 5) == pickle.dumps(plain, 5)
 
 
 def packed(chunk: Chunk) -> bytes:
@@ -221,7 +160,7 @@ def unpacked(data: bytes) -> Chunk:
 @kernel
 def _forget_checksums(batches: np.ndarray) -> None:
     """Leaves those that the replay asks for: of batches that are broken, or that begin at sequence 0 and may be there
-    twice (:mod:`auditor.replay.sequences`). Nothing compresses the others."""
+    twice (:mod:`auditor.replay.explanations`). Nothing compresses the others."""
     for at in range(len(batches)):
         batch = batches[at]
         if not batch.flaws & FLAW_CRC and batch.base_sequence != 0:

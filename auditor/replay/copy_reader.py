@@ -1,8 +1,8 @@
 """One copy of a partition, read once from its first segment to its last: batches in, facts out.
 
 The reader knows files: segments in order, chunks of batches, and where between them bytes lie that could not be read.
-What the batches mean is for those who listen (:class:`Listener`): the audit's replay, and that of each policy that the
-task asks for. All are given the same bounds.
+What the batches mean is for the audit's replay, and for the policies that the task asks for, which go by what that one
+makes of each batch. All are given the same bounds.
 
 Memory is bounded by the largest batch, a few arrays a segment and the producers' states; cost is that of walking the
 batches once. Nothing raises on bad bytes: what cannot be read is among ``CopyFacts.errors``.
@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -39,11 +38,10 @@ from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
-from auditor.replay.chunks import Part, read_behind, read_checked, read_plain_again
+from auditor.replay.chunks import Part, read_behind, read_checked
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
-from auditor.replay.plain_stretch import Stretch
 from auditor.replay.policy_replay import PolicyReplay
 from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, read_again
 from auditor.replay.segment_point import SegmentPoint
@@ -54,22 +52,6 @@ from auditor.replay.snapshot_chain import Stored
 def read_copy(task: CopyTask) -> CopyFacts:
     """Reads, checks and replays one copy."""
     return CopyReader(task).run()
-
-
-class Listener(Protocol):
-    """Listens while a copy is read: segment by segment, batches and unreadable bytes in the order of the log."""
-
-    def begin_segment(self, number: int, base_offset: int, after: int) -> None:
-        """A segment comes; ``after`` is the next one's base offset, -1 for none."""
-
-    def take(self, b: np.ndarray) -> None:
-        """Rows of a walk over batches (:mod:`auditor.connectors.codec.batch`), not to be changed or kept."""
-
-    def note_unreadable(self, *, lost: bool, until: int = 0) -> None:
-        """Bytes lie here that could not be read. ``lost``: perhaps with what offsets up to ``until`` held."""
-
-    def end_segment(self, after: int) -> None:
-        """The segment has been read."""
 
 
 class CopyReader:
@@ -150,8 +132,10 @@ class CopyReader:
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
         """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
         task, segments = self.task, self.task.copy.segments
-        self.audit = AuditReplay(self.facts, self.bounds, stored, (epochs, epoch_starts), compacted=task.may_be_cleaned)
-        self.listeners: list[Listener] = [self.audit]
+        self.audit = AuditReplay(
+            self.facts, self.bounds, stored, (epochs, epoch_starts), compacted=task.may_be_cleaned, policy=task.policy,
+            noted=bool(task.policies),
+        )  # fmt: skip
         self.policies: PolicyReplay | None = None
         if task.policies:
             first = segments[0].base_offset if segments else -1
@@ -159,28 +143,27 @@ class CopyReader:
                 task.policies, self.bounds, stored, first, start_known=task.log_start_known,
                 newest_time=task.newest_time,
             )  # fmt: skip
-            self.listeners.append(self.policies)
 
     def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
         """Says which segment comes; ``after`` is the next one's base offset, -1 for none."""
         self.facts.segments.append(file)
         self.facts.segment_bases.append(base_offset)
-        for listener in self.listeners:
-            listener.begin_segment(number, base_offset, after)
+        self.audit.begin_segment(number, base_offset, after)
+        if self.policies is not None:
+            self.policies.begin_segment(number)
 
     def replay_batches(self, b: np.ndarray) -> None:
-        """Gives the rows of batches to all that listen."""
-        for listener in self.listeners:
-            listener.take(b)
-
-    def _note_unreadable(self, *, lost: bool, until: int = 0) -> None:
-        for listener in self.listeners:
-            listener.note_unreadable(lost=lost, until=until)
+        """Replays rows of a walk over batches (:mod:`auditor.connectors.codec.batch`): as the broker decided, then
+        under the other policies by what each of them came to."""
+        self.audit.take(b)
+        if self.policies is not None:
+            self.policies.take(b, self.audit.steps)
 
     def end_segment(self, after: int = -1) -> None:
         """Says that the segment has been read."""
-        for listener in self.listeners:
-            listener.end_segment(after)
+        self.audit.end_segment(after)
+        if self.policies is not None:
+            self.policies.end_segment(after)
 
     def finish(self, stored: list[Stored]) -> CopyFacts:
         """The facts, when every segment has been replayed."""
@@ -250,20 +233,10 @@ class CopyReader:
                     self.facts.resume_point = inside or self.facts.resume_point
             elif isinstance(part, SegmentOutcome):
                 self._outcome(number, part, before, after)
-            elif isinstance(part, Chunk):
+            else:
                 self._chunk(segment, part)
-            elif not self._takes(part.stretch):
-                self._chunk(segment, read_plain_again(self.task, number, part))
         self.bytes["bytes_total"] += segment.size
         self._txn_index(number, segment)
-
-    def _takes(self, stretch: Stretch) -> bool:
-        """Takes the batches of a chunk all at once; False where nobody may: somebody looks at each."""
-        each = len(self.listeners) > 1 or self.internal is not None
-        if each or not self.audit.take_stretch(stretch):
-            return False
-        self.bytes["bytes_decoded"] += int(stretch.sums["bytes"][0])
-        return True
 
     def _outcome(self, number: int, outcome: SegmentOutcome, before: int, after: int) -> None:
         """Ends a segment; ``before``: errors noted before it, behind which those of its indexes stand."""
@@ -275,7 +248,7 @@ class CopyReader:
             self.bytes[name] += count
         if outcome.unopened is not None:
             self.files.error(outcome.unopened)
-            self._note_unreadable(lost=True, until=after - 1 if after >= 0 else outcome.scan.base_offset)
+            self.audit.note_unreadable(lost=True, until=after - 1 if after >= 0 else outcome.scan.base_offset)
         self.end_segment(after)
         for faults in outcome.faults:
             self.audit.keep(faults.events(number, self.audit.expected))
@@ -311,7 +284,7 @@ class CopyReader:
             if error.reason != "zero_filled":
                 stop = int(np.searchsorted(b[:, walking.POSITION], error.position))
                 self.replay_batches(b[at:stop])
-                self._note_unreadable(lost=not (newest and error.reason == "truncated"))
+                self.audit.note_unreadable(lost=not (newest and error.reason == "truncated"))
                 at = stop
         self.replay_batches(b[at:])
 

@@ -9,7 +9,7 @@ from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows
 from auditor.connectors.files import Copy, TextFile, travels_light
 from auditor.connectors.storage import Place
-from auditor.model.policies import Policy
+from auditor.model.policies import KIP_360, Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
 
 FAR = 1 << 62  # no offset and no time goes so far
@@ -37,9 +37,10 @@ class CopyTask:
     storage. ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else,
     for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
     say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
-    what replicas are compared by, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policies`` are those
-    to replay the copy under beside the audit, and ``newest_time`` (ms) is what no producer's clock is believed beyond
-    there. ``share``: the part of what all copies of internal topics may leave that this one may, since the driver holds
+    what replicas are compared by, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policy`` is what its
+    broker decides by, as far as that is known before the log is read; ``policies`` are those to replay the copy under
+    beside it, and ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part of
+    what all copies of internal topics may leave that this one may, since the driver holds
     what they leave all together.
     ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
     (:mod:`auditor.replay.resume_point`).
@@ -63,6 +64,7 @@ class CopyTask:
     before_ms: int | None = None
     records: bool = False
     digests: bytes = b""
+    policy: Policy = KIP_360
     policies: tuple[PolicySettings, ...] = ()
     newest_time: int = FAR
     share: float = 1.0

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.compiled import kernel
 from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, CopyFacts
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
-from auditor.model import producer_appends
+from auditor.model import producer_appends, producers
+from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
 from auditor.replay.producer_columns import column
 from auditor.replay.snapshot_chain import OPEN, Known, Stored
 from auditor.replay.state import SEQUENCES, Replay
@@ -50,15 +52,17 @@ def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
     rows, known, by_snapshot = _known(facts, replay, sound)
     first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
     ids = column(replay, "producer_id")[rows]
-    follows = (first["epoch"] == known[0]) & (first["sequence"] == (known[1] + 1) % SEQUENCES)
-    follows |= (first["epoch"] > known[0]) & (first["sequence"] == 0)
+    answers = _answers(ids, known, first, replay.log.policy)
+    follows = answers == OK
     said = []
     for k in np.flatnonzero(~follows).tolist():
         before = Before(*(int(column_[k]) for column_ in known))
         row = {name: int(values[k]) for name, values in first.items()}
         if _marker_between(facts, int(ids[k]), before, row["offset"]):
             follows[k] = True
-        elif (event := _event(facts, int(ids[k]), row, before, int(params["expiration_ms"]))) is not None:
+            continue
+        event = _event(facts, int(ids[k]), int(answers[k]), row, before, int(params["expiration_ms"]))
+        if event is not None:
             said.append(event)
     judged = np.concatenate([ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in said], np.int64)])
     explained = (facts.events["kind"] == Kind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
@@ -102,6 +106,27 @@ def _known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> tuple[np.nd
     return rows[sure], [values[sure] for values in known], by_snapshot[sure]
 
 
+def _answers(ids: np.ndarray, known: list[np.ndarray], first: dict[str, np.ndarray], policy: Policy) -> np.ndarray:
+    """What a leader that knows just that of each producer answers to its first batch. Cost: a row a producer."""
+    table = producers.new_producers(max(len(ids), 1), policy.cached_batches)
+    answers = np.empty(len(ids), np.int64)
+    epoch, sequence, offset, timestamp, _ = known
+    _ask(table, policy, (ids, epoch, sequence, offset, timestamp), (first["epoch"], first["sequence"]), answers)
+    return answers
+
+
+@kernel
+def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
+    ids, epochs, sequences, offsets, times = known
+    for k in range(len(ids)):
+        row = producers.insert(p, ids[k])
+        producers.set_epoch(p, row, epochs[k])
+        producers.remember_batch(p, row, sequences[k], offsets[k], 0, times[k])
+        epoch, sequence = first[0][k], first[1][k]
+        # Of its batch the first sequence alone is compared; what a transaction was open for is asked elsewhere.
+        answers[k] = producer_appends.check_append(p, row, policy, epoch, sequence, sequence, True)
+
+
 def _marker_between(facts: CopyFacts, pid: int, before: Before, offset: int) -> bool:
     """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
     t = facts.transactions
@@ -109,16 +134,18 @@ def _marker_between(facts: CopyFacts, pid: int, before: Before, offset: int) -> 
     return bool(np.any(t["marker_epoch"][mine] > before.epoch))
 
 
-def _event(facts: CopyFacts, pid: int, first: dict[str, int], before: Before, expiration_ms: int) -> np.ndarray | None:
+def _event(
+    facts: CopyFacts, pid: int, answer: int, first: dict[str, int], before: Before, expiration_ms: int
+) -> np.ndarray | None:
     """What is odd about the first batch; None where an event at it says so already."""
-    kind, expected = _what(first, before)
+    kind, expected = _what(answer, first, before)
     at = facts.events["base_offset"] == first["offset"]
     if bool(np.any(at & np.isin(facts.events["kind"], (int(kind), int(Kind.SEQUENCE_OVERLAP))))):
         return None
     event = blank_events(1)
     for name, source in PLACES.items():
         event[name] = first[source]
-    event["kind"], event["producer_id"] = int(kind), pid
+    event["kind"], event["producer_id"], event["answer"] = int(kind), pid, answer
     if kind == Kind.EPOCH_REGRESSION:
         event["known_epoch"], event["known_epoch_offset"] = expected, before.offset
         return event
@@ -145,9 +172,9 @@ def _in_transaction(facts: CopyFacts, pid: int, offset: int, before: Before) -> 
     return bool(np.any(its))
 
 
-def _what(first: dict[str, int], before: Before) -> tuple[Kind, int]:
-    """The kind of its event, and what was expected."""
-    if first["epoch"] < before.epoch:
+def _what(answer: int, first: dict[str, int], before: Before) -> tuple[Kind, int]:
+    """The kind of its event, by what a leader answers, and what was expected."""
+    if answer == INVALID_PRODUCER_EPOCH:
         return Kind.EPOCH_REGRESSION, before.epoch
     if first["epoch"] > before.epoch:
         return Kind.BUMP_NONZERO, 0

@@ -1,8 +1,10 @@
-"""The replay of batches, compiled: the reference model applied in offset order, noting what was odd on the way.
+"""The replay of batches, compiled: the model asked of each in offset order what a leader would have answered.
 
 Every batch of a sound log was accepted by a leader once, so the replay accepts all of them, as a follower does
-(``ProducerAppendInfo`` with origin REPLICATION), and records where a leader could not have. Written in the subset that
-numba compiles; state lives in numpy arrays, so that a million producers cost no Python object.
+(``ProducerAppendInfo`` with origin REPLICATION); where a leader could not have, the answer is explained by an event.
+The one account of producers: what a batch is asked and what it leaves is the model's, and replays under other policies
+(:mod:`auditor.replay.policy_kernel`) go by the steps that this one leaves. Written in the subset that numba compiles;
+state lives in numpy arrays, so that a million producers cost no Python object.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from auditor.base.compiled import kernel
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.model import producer_appends
 from auditor.model import producers as model
+from auditor.model.producer_appends import MAX_EPOCH
 from auditor.replay.batch_kinds import is_control, is_foreign, is_marker
+from auditor.replay.explanations import explain_epoch, explain_sequences, goes_on_from_first, remember_zero
 from auditor.replay.log_checks import check_header, check_leader_epoch, check_offsets, take_time
 from auditor.replay.new_rows import (
     COORDINATOR_EPOCH_REGRESSION,
@@ -25,18 +29,19 @@ from auditor.replay.new_rows import (
     new_event,
     producer_row,
 )
-from auditor.replay.sequences import (
-    check_epochs,
-    check_idle,
-    check_producer_clock,
-    check_sequences,
-    goes_on_from_first,
-    remember_zero,
+from auditor.replay.producer_times import check_idle, check_producer_clock
+from auditor.replay.state import (
+    ATTR_TRANSACTIONAL,
+    DATA,
+    EVENTS_OF_A_BATCH,
+    MARKER,
+    OTHER,
+    UNREADABLE,
+    Log,
+    Replay,
 )
-from auditor.replay.state import ATTR_TRANSACTIONAL, EVENTS_OF_A_BATCH, Log, Replay
+from auditor.replay.stored_sequences import note_below
 from auditor.replay.transaction_kernel import close_transaction, extend_transaction, open_transaction
-
-RESERVED_EPOCH = 32767
 
 
 @kernel
@@ -58,14 +63,17 @@ def _marked_row(log: Log, table: np.ndarray, live: np.record) -> int:
 
 
 @kernel
-def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -> None:
+def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -> int:
+    """An end marker; returns the leader's answer."""
     log, live = replay.log, replay.live[row]
     marked = replay.marked[_marked_row(log, replay.marked, live)]
-    coordinator_epoch = batch.coordinator_epoch
+    epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
+    answer = producer_appends.check_marker(replay.producers, row, epoch, coordinator_epoch, 0)
     if judged:
-        old = check_epochs(replay, batch, row, time)
+        old = explain_epoch(replay, batch, row, answer, time)
         if coordinator_epoch < marked.coordinator_epoch and not old:
             event = log.events[new_event(log, COORDINATOR_EPOCH_REGRESSION, batch, batch.max_timestamp, time)]
+            event.answer = answer
             event.known_coordinator_epoch = marked.coordinator_epoch
             event.coordinator_epoch = coordinator_epoch
             event.known_marker_offset = marked.coordinator_offset
@@ -74,29 +82,47 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
             marked.coordinator_offset = batch.base_offset
         marked.markers += 1
     close_transaction(replay, batch, live)
-    producer_appends.apply_marker(replay.producers, row, batch.producer_epoch, coordinator_epoch, batch.max_timestamp)
+    producer_appends.apply_marker(replay.producers, row, epoch, coordinator_epoch, batch.max_timestamp)
     marked.offset = batch.base_offset
-    marked.epoch = batch.producer_epoch
+    marked.epoch = epoch
     marked.time = batch.max_timestamp
     marked.commit = 1 if batch.control_type == 1 else 0
     live.marker_fresh = 1
     live.active_timestamp = max(live.active_timestamp, batch.max_timestamp)
+    return answer
 
 
 @kernel
-def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -> None:
-    live, transactional = replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
+def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, step: np.record, noted: bool) -> None:
+    """A data batch. What it came to is left in ``step`` where that is ``noted``."""
+    log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
+    length = batch.last_offset - batch.base_offset
+    last_sequence = -1
+    if batch.base_sequence >= 0 and length >= 0:
+        last_sequence = producer_appends.add_sequence(batch.base_sequence, length)
+    answer = producer_appends.check_append(
+        replay.producers,
+        row,
+        log.policy,
+        batch.producer_epoch,
+        batch.base_sequence,
+        last_sequence if log.params[0].has_sequences else -1,
+        transactional,
+    )
+    if noted:
+        _note_before(replay, row, step)
     if judged:
-        _check_data(replay, batch, row, transactional, time)
+        stored = _explain(replay, batch, row, last_sequence, answer, time)
+        if noted:
+            step.stored_before = stored
+    if noted:
+        step.answer = answer
+        step.last_sequence = last_sequence
     if transactional:
         if live.open_slot < 0:
             open_transaction(replay, batch, live, time)
         extend_transaction(replay.open[live.open_slot], batch, time)
         live.transactional = 1
-    length = batch.last_offset - batch.base_offset
-    last_sequence = -1
-    if batch.base_sequence >= 0 and length >= 0:
-        last_sequence = producer_appends.add_sequence(batch.base_sequence, length)
     producer_appends.apply_data(
         replay.producers,
         row,
@@ -111,19 +137,35 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -
 
 
 @kernel
-def _check_data(replay: Replay, batch: np.record, row: int, transactional: bool, time: int) -> None:
-    """What a leader would have refused, or a client would not have sent."""
-    log, live = replay.log, replay.live[row]
+def _note_before(replay: Replay, row: int, step: np.record) -> None:
+    """Where the producer's data before ended, and whether bytes between could not be read."""
+    live, born, unreadable = replay.live[row], replay.born[row], replay.log.progress[0].unreadable_ordinal
+    step.previous_offset = -1
+    if live.batches > 0:
+        step.previous_offset = live.data_last_offset
+    elif born.below >= 0:
+        step.previous_offset = replay.below[born.below].last_offset
+    step.unreadable_between = unreadable >= 0 if step.previous_offset < 0 else unreadable > live.ordinal
+    step.stored_before = False
+
+
+@kernel
+def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, answer: int, time: int) -> bool:
+    """What a leader would have refused, or a client not have sent; returns whether sequences were stored before."""
+    log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
     if live.open_slot >= 0 and not transactional:
         event = log.events[new_event(log, PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
+        event.answer = answer
         event.transaction_first_offset = replay.open[live.open_slot].first_offset
         event.previous_leader_epoch = live.data_leader_epoch
-    check_idle(replay, batch, row, time)
-    if log.params[0].has_sequences:
-        check_sequences(replay, batch, row, time)
-    check_epochs(replay, batch, row, time)
-    if transactional and batch.producer_epoch == RESERVED_EPOCH:
+    check_idle(replay, batch, row, answer, time)
+    stored = False
+    if last_sequence >= 0 and log.params[0].has_sequences:
+        stored = explain_sequences(replay, batch, row, answer, time)
+    explain_epoch(replay, batch, row, answer, time)
+    if transactional and batch.producer_epoch == MAX_EPOCH:
         new_event(log, EPOCH_RESERVED, batch, batch.max_timestamp, time)
+    return stored
 
 
 @kernel
@@ -134,7 +176,7 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
     live.ordinal = log.progress[0].ordinal
     live.active_timestamp = batch.max_timestamp
     if not judged:
-        _remember_below(log, replay.below, batch, born, last_sequence)
+        _remember_below(log, replay.below, batch, live, born, last_sequence)
         if batch.base_sequence == 0:
             remember_zero(replay, batch, row)
         return
@@ -171,13 +213,19 @@ def _remember_first(log: Log, batch: np.record, born: np.record, time: int) -> N
 
 
 @kernel
-def _remember_below(log: Log, table: np.ndarray, batch: np.record, born: np.record, last_sequence: int) -> None:
-    if born.below < 0:
+def _remember_below(
+    log: Log, table: np.ndarray, batch: np.record, live: np.record, born: np.record, last_sequence: int
+) -> None:
+    known = born.below >= 0
+    if not known:
         row = log.progress[0].below
         log.progress[0].below = row + 1
         born.below = row
         table[row].batches = 0
     below = table[born.below]
+    if last_sequence >= 0 and live.batches == 0:
+        goes_on = known and below.epoch == batch.producer_epoch
+        note_below(live, goes_on, batch.base_sequence, batch.last_offset - batch.base_offset + 1)
     below.batches += 1
     below.last_offset = batch.last_offset
     below.last_sequence = last_sequence
@@ -198,12 +246,14 @@ def _broken(log: Log, batch: np.record) -> None:
 
 
 @kernel
-def _batch(replay: Replay, batch: np.record, found: int) -> None:
+def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted: bool) -> None:
     """Replays a batch. ``found``: the row of its producer, -1 if it was unknown a few batches ago."""
     log, progress = replay.log, replay.log.progress[0]
     progress.first_event = progress.events
     if batch.flaws & FLAW_CRC:
         _broken(log, batch)
+        if noted:
+            step.kind, step.row = UNREADABLE, -1
         return
     control, marker = is_control(batch), is_marker(batch)
     time = take_time(log, batch, marker)
@@ -216,22 +266,33 @@ def _batch(replay: Replay, batch: np.record, found: int) -> None:
                 check_producer_clock(log, batch, time)
     progress.batches += 1
     progress.records += max(batch.record_count, 0)
+    if noted:
+        step.kind, step.row, step.time, step.judged = OTHER, -1, time, judged
     if batch.magic == 2 and batch.producer_id >= 0:
-        if marker:
-            _marker(replay, batch, producer_row(replay, batch.producer_id, found), judged, time)
-        elif not control and not is_foreign(batch, log.params[0].has_sequences != 0):
-            _data(replay, batch, producer_row(replay, batch.producer_id, found), judged, time)
+        data = not control and not is_foreign(batch, log.params[0].has_sequences != 0)
+        if marker or data:
+            known = replay.producers.meta[0]
+            row = producer_row(replay, batch.producer_id, found)
+            if noted:
+                step.kind, step.row, step.seen, step.last_sequence = MARKER if marker else DATA, row, row < known, -1
+            if data:
+                _data(replay, batch, row, judged, time, step, noted)
+            else:
+                answer = _marker(replay, batch, row, judged, time)
+                if noted:
+                    step.answer, step.stored_before = answer, False
     progress.ordinal += 1
 
 
 @kernel
-def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -> int:
+def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int, steps: np.ndarray) -> int:
     """Replays rows [start, stop) of BATCH records; returns how far it came.
 
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
-    ``ensure_room`` must have made room for ``stop - start`` producers.
+    ``ensure_room`` must have made room for ``stop - start`` producers. ``steps`` gets a STEP for each of the
+    batches where it has room for more than one: where nobody asks for them it has not.
     """
-    progress, found = replay.log.progress[0], replay.found
+    progress, found, noted = replay.log.progress[0], replay.found, len(steps) > 1
     for at in range(start, stop, len(found)):
         next_ones = batches[at : min(at + len(found), stop)]
         model.find_many(replay.producers, next_ones, found)
@@ -239,5 +300,5 @@ def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -
             no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
             if no_event or progress.transactions >= len(replay.transactions):
                 return at + k
-            _batch(replay, next_ones[k], found[k])
+            _batch(replay, next_ones[k], found[k], steps[at + k if noted else 0], noted)
     return stop

@@ -3,6 +3,7 @@
 A log holds only what was accepted. Each data batch counts as one client append, each marker as one of the coordinator,
 in offset order; after a refusal the replay goes on as if the batch had been accepted, so that one cause is reported
 once (semantics 2.6). Time passes with the batches: producers expire and segments fall to retention as on a broker.
+What the log says of a batch whatever the policy is in the steps of the audit's own replay of it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from auditor.base.compiled import kernel
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
 from auditor.model import producer_appends
 from auditor.model import producers as model
-from auditor.model.policies import INVALID_TXN_STATE, OK, OUT_OF_ORDER_SEQUENCE_NUMBER, Policy
-from auditor.replay.producer_history import DATA, MARKER, UNREADABLE, longer
-from auditor.replay.state import ATTR_TRANSACTIONAL
+from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
+from auditor.replay.producer_pace import longer
+from auditor.replay.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
 
 MAX_VERDICTS = 10_000  # kept of one copy and policy; what is beyond is counted
 
@@ -187,19 +188,16 @@ def _retain(w, batch, now):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _answer(w, policy, batch, step):  # type: ignore[no-untyped-def]
-    """What the leader would have said to a data batch."""
+def _answer(w, policy, batch, step, transactional):  # type: ignore[no-untyped-def]
+    """What the leader would have said to a data batch, as far as the log proves it."""
     p, row = w.producers, step.row
-    epoch, first, last = batch.producer_epoch, batch.base_sequence, step.last_sequence
-    if not w.rules.sequences or last < 0:
-        return producer_appends.check_epoch(p, row, epoch)
-    answer = producer_appends.check_append(p, row, policy, epoch, first, last)
-    transactional = batch.attributes & ATTR_TRANSACTIONAL
-    nothing_known = p.entries[row].cached == 0 or p.entries[row].epoch != epoch
-    if policy.strict_first_sequence and transactional and answer == OK and nothing_known and first != 0:
-        answer = OUT_OF_ORDER_SEQUENCE_NUMBER
-    if answer != OK and not step.provable and answer != producer_appends.check_epoch(p, row, epoch):
-        return OK
+    last = step.last_sequence if w.rules.sequences else -1
+    answer = producer_appends.check_append(
+        p, row, policy, batch.producer_epoch, batch.base_sequence, last, transactional
+    )
+    of_sequences = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
+    if of_sequences and not step.provable:
+        return producer_appends.check_transaction(p, row, transactional)
     return answer
 
 
@@ -250,9 +248,7 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
     if entry.epoch < 0:
         t.late += step.seen
         t.live += 1
-    answer = _answer(w, policy, batch, step) if step.judged else OK
-    if answer == OK and step.judged and entry.txn_first_offset >= 0 and not transactional:
-        answer = INVALID_TXN_STATE
+    answer = _answer(w, policy, batch, step, transactional) if step.judged else OK
     if answer != OK:
         _verdict(w, batch, step, answer)
     else:
@@ -272,35 +268,11 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _goes_on(w, batch, step):  # type: ignore[no-untyped-def]
-    """Takes in a batch that every policy accepts, as :func:`_data` would; False, and nothing is done, for all others.
-
-    Where all that is remembered of a producer are batches that follow one another, the next one repeats none of them.
-    It puts itself in the place of the oldest, so that the state stays as large as it is. A marker of another epoch
-    would have emptied it.
-    """
-    p, row = w.producers, step.row
-    entry, width = p.entries[row], len(p.rings)
-    transactional = batch.attributes & ATTR_TRANSACTIONAL != 0
-    if step.follows < width or entry.cached != width:
-        return False
-    if transactional != (entry.txn_first_offset >= 0):
-        return False
-    w.verdict_of[row] = -1
-    length = batch.last_offset - batch.base_offset
-    model.remember_batch(p, row, step.last_sequence, batch.last_offset, length, batch.max_timestamp)
-    entry.last_timestamp = batch.max_timestamp
-    return True
-
-
-@kernel
 def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
     entry = p.entries[row]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
-    answer = producer_appends.check_epoch(p, row, epoch)
-    if answer == OK:
-        answer = producer_appends.check_coordinator_epoch(p, row, coordinator_epoch)
+    answer = producer_appends.check_marker(p, row, epoch, coordinator_epoch, 0)
     if answer != OK and step.judged:
         _verdict(w, batch, step, answer)
     t.live += entry.epoch < 0
@@ -310,17 +282,17 @@ def _marker(w, batch, step):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def replay_under(w, policy, batches, start, stop, steps):  # type: ignore[no-untyped-def]
-    """Replays rows [start, stop) of the batches with their steps; ``with_room`` must have made room for that many."""
+def replay_under(w, policy, batches, steps, count):  # type: ignore[no-untyped-def]
+    """Replays the first ``count`` of the batches by their steps; ``with_room`` must have made room for that many."""
     t = w.totals[0]
-    for i in range(start, stop):
-        batch, step = batches[i], steps[i - start]
+    for i in range(count):
+        batch, step = batches[i], steps[i]
         if step.kind == UNREADABLE:
             continue
         _sweep(w, policy, step.time)
         if policy.evicts_below_log_start:
             _retain(w, batch, step.time)
-        if step.kind >= DATA and not (step.follows and _goes_on(w, batch, step)):
+        if step.kind >= DATA:
             _enter(w, step.row, batch.producer_id)
             if step.kind == MARKER:
                 _marker(w, batch, step)

@@ -1,4 +1,4 @@
-"""A listener of the reader: one copy under several policies side by side, beside the audit's own replay of it."""
+"""One copy under several policies side by side, by what the audit's own replay makes of each batch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 from auditor.facts.policy_outcomes import LEAST_MS, SHOWN, PolicyOutcome, PolicyOutcomes, state_bytes
 from auditor.model.policies import Policy
 from auditor.replay import policy_kernel as pol
-from auditor.replay import producer_history as past
+from auditor.replay import producer_pace as paces
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds, inherited
 from auditor.replay.copy_task import FAR, PolicySettings
 from auditor.replay.snapshot_chain import Stored
 
 HOUR_MS = 3_600_000
-AT_ONCE = 8192  # batches of which the steps are kept
 
 
 def _asked(policy: Policy) -> Policy:
@@ -46,8 +45,7 @@ class PolicyReplay:
         self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
         self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
         self.bounds = bounds
-        self.history = past.new_history(bounds, inherited(stored), start_known=start_known, newest_time=newest_time)
-        self.steps = np.empty(AT_ONCE, past.STEP)
+        self.paces = paces.new_paces(bounds, inherited(stored), start_known=start_known, newest_time=newest_time)
         before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
         if before:
             self._load(max(before, key=lambda s: s.offset))
@@ -55,34 +53,29 @@ class PolicyReplay:
     def _load(self, stored: Stored) -> None:
         """Begins with what the snapshot knew; what it rests on counts as one segment that retention takes first."""
         rows = np.empty(len(stored.entries.producer_id), np.int32)
-        self.history = past.with_room(self.history, len(rows))
-        past.load_history(self.history, stored.entries, rows)
+        self.paces = paces.with_room(self.paces, len(rows))
+        paces.load_paces(self.paces, stored.entries, rows)
         for key, world in self.worlds.items():
             self.worlds[key] = pol.with_room(world, len(rows))
             pol.load_entries(self.worlds[key], key.policy, stored.entries, rows)
             if len(rows):
                 pol.end_segment(self.worlds[key], stored.offset)
 
-    def begin_segment(self, number: int, base_offset: int, after: int) -> None:
+    def begin_segment(self, number: int) -> None:
         """The segment of this number comes."""
-        self.history.place["segment"] = number
+        self.paces.place["segment"] = number
         for world in self.worlds.values():
             world.totals["segment"] = number
 
-    def take(self, rows: np.ndarray) -> None:
-        """Replays the rows of a walk."""
-        batches = as_records(rows)
-        for start in range(0, len(rows), AT_ONCE):
-            stop = min(start + AT_ONCE, len(rows))
-            self.history = past.with_room(self.history, stop - start)
-            past.take_steps(self.history, batches, start, stop, self.steps)
-            for key in self.worlds:
-                self.worlds[key] = pol.with_room(self.worlds[key], stop - start)
-                pol.replay_under(self.worlds[key], key.policy, batches, start, stop, self.steps)
-
-    def note_unreadable(self, *, lost: bool, until: int = 0) -> None:
-        """Bytes lie here that could not be read."""
-        self.history.place["unreadable"] = self.history.place["ordinal"]
+    def take(self, rows: np.ndarray, steps: np.ndarray) -> None:
+        """Replays the rows of a walk by what the audit's replay made of each: STEP rows, which are changed."""
+        batches, count = as_records(rows), len(rows)
+        highest = int(steps["row"][:count].max(initial=-1))
+        self.paces = paces.with_room(self.paces, count, highest)
+        paces.complete_steps(self.paces, batches, steps, count)
+        for key in self.worlds:
+            self.worlds[key] = pol.with_room(self.worlds[key], count)
+            pol.replay_under(self.worlds[key], key.policy, batches, steps, count)
 
     def end_segment(self, after: int) -> None:
         """The segment ends, and the next one begins at the offset ``after``; -1 for none."""
@@ -94,14 +87,14 @@ class PolicyReplay:
         """What came out."""
         each = {key: _outcome(world) for key, world in self.worlds.items()}
         out = PolicyOutcomes({name: each[key] for name, key in self.same.items()})
-        out.newest_time = int(self.history.place["any_time"][0])
+        out.newest_time = int(self.paces.place["any_time"][0])
         self._count(out)
         return out
 
     def _count(self, out: PolicyOutcomes) -> None:
         """What holds whatever the policy."""
-        used = int(self.history.ids.meta[0])
-        h, ids = self.history.past[:used], self.history.ids.producer_id[:used]
+        used = int(self.paces.ids.meta[0])
+        h, ids = self.paces.pace[:used], self.paces.ids.producer_id[:used]
         wrote = h["batches"] > 0
         h, ids = h[wrote], ids[wrote]
         out.producers_seen, out.one_batch = len(h), int(np.count_nonzero(h["batches"] == 1))

@@ -9,6 +9,7 @@ import numpy as np
 from auditor.facts.events import Kind, blank_events
 from auditor.facts.transaction_rows import TRANSACTION
 from auditor.model import producers as model
+from auditor.model.policies import KIP_360, Policy
 
 SEQUENCES = 2**31
 MAX_OLD_RUNS = 64  # earlier runs of sequences that one producer's duplicates are looked up in
@@ -114,14 +115,34 @@ BELOW = np.dtype(
 QUEUE = np.dtype([("slot", "i8"), ("place", "i8"), ("offset", "i8")])
 
 
+# What a batch came to, for the replays of the same batches under other policies (auditor.replay.policy_kernel). row: of
+# its producer, -1 where it names none; time: time(b), ms; answer: a leader's; kind: one of those below. judged: it lies
+# at or above the log start; seen: its producer wrote before; previous_offset: where its data before ended, -1 for none;
+# unreadable_between: bytes since then could not be read; stored_before: its sequences touch some that the producer
+# stored before in this epoch. provable and below are filled in by auditor.replay.producer_pace.
+STEP = np.dtype(
+    [
+        ("time", "i8"), ("previous_offset", "i8"), ("row", "i4"), ("last_sequence", "i4"), ("answer", "i4"),
+        ("kind", "i1"), ("judged", "i1"), ("seen", "i1"), ("unreadable_between", "i1"), ("stored_before", "i1"),
+        ("provable", "i1"), ("below", "i1"),
+    ],
+    align=True,
+)  # fmt: skip
+UNREADABLE, OTHER, DATA, MARKER = 0, 1, 2, 3  # OTHER: of no producer
+
+
 class Log(NamedTuple):
-    """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster."""
+    """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster.
+
+    ``policy``: that of the broker, by which its leader's answers are told.
+    """
 
     events: np.ndarray  # EVENT; rows not used are blank
     params: np.ndarray  # PARAMS, one row
     progress: np.ndarray  # PROGRESS, one row
     epochs: np.ndarray  # int64, of the leader-epoch checkpoint
     epoch_starts: np.ndarray  # int64
+    policy: Policy
 
 
 class Replay(NamedTuple):
@@ -158,17 +179,20 @@ MOST_SPARE_BYTES = 1 << 20  # new ones take less; a point to go on from has all 
 _spare: list[Replay] = []  # one at most
 
 
-def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray) -> Replay:
-    """A replay before the first batch. ``params``: PARAMS, one row; the others are the leader-epoch checkpoint."""
+def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray, policy: Policy = KIP_360) -> Replay:
+    """A replay before the first batch. ``params``: PARAMS, one row; then the leader-epoch checkpoint."""
     try:
         replay = _spare.pop()
     except IndexError:
-        replay = _first_replay()
+        replay = _first_replay(policy)
+    if len(replay.producers.rings) != policy.cached_batches:
+        replay = _first_replay(policy)
     model.clear(replay.producers)
     replay.queue[:] = _free_slots(0, len(replay.queue))
     numbers = replay.log.progress.view(np.int64)
     numbers[: len(MOVING)], numbers[len(MOVING) :] = -1, 0
-    return Replay(Log(replay.log.events, params, replay.log.progress, epochs, epoch_starts), *replay[1:])
+    log = Log(replay.log.events, params, replay.log.progress, epochs, epoch_starts, policy)
+    return Replay(log, *replay[1:])
 
 
 def let_go(replay: Replay) -> None:
@@ -183,12 +207,12 @@ def let_go(replay: Replay) -> None:
         _spare.append(replay)
 
 
-def _first_replay() -> Replay:
+def _first_replay(policy: Policy) -> Replay:
     """One with new tables."""
     capacity, none = 1024, np.empty(0, np.int64)
     return Replay(
-        log=Log(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none),
-        producers=model.new_producers(capacity),
+        log=Log(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none, policy),
+        producers=model.new_producers(capacity, policy.cached_batches),
         live=np.empty(capacity, LIVE),
         born=np.empty(capacity, BORN),
         marked=np.empty(256, MARKED),

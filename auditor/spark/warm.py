@@ -16,9 +16,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
-from auditor.connectors.codec.batch import walk_rows
 from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan
 from auditor.connectors.rows import How, read_piece
@@ -30,7 +27,6 @@ from auditor.pipeline.plan import copy_tasks, segment_tasks
 from auditor.replay.chunks import read_packed
 from auditor.replay.copy_reader import CopyReader, read_copy
 from auditor.replay.copy_task import CopyTask, PolicySettings
-from auditor.replay.plain_stretch import blank_stretch, summed_up, take_stretch
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 from auditor.spark.split import arriving
@@ -49,7 +45,6 @@ def warm(logs: Path, audits_only: bool = False) -> None:
         for task in copies:
             read_copy(task)
     largest = max(copies, key=lambda t: t.copy.size)
-    _take_stretch(largest)
     if audits_only:
         return
     for piece in plan(inventory, frozenset(DECODED)):
@@ -57,14 +52,6 @@ def warm(logs: Path, audits_only: bool = False) -> None:
             pass  # only the reading counts
     read_copy(replace(largest, policies=tuple(PolicySettings(name, policy) for name, policy in POLICIES.items())))
     _read_in_parts(largest)
-
-
-def _take_stretch(task: CopyTask) -> None:
-    """What an audit does with many plain batches, of which the demo has too few."""
-    reader = CopyReader(task)
-    reader.run()
-    summed_up(np.zeros_like(walk_rows(1)))
-    take_stretch(reader.audit.replay, blank_stretch(1))
 
 
 def _read_in_parts(task: CopyTask) -> None:

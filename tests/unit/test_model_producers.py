@@ -196,7 +196,7 @@ def test_the_row_below_the_first_is_no_producer() -> None:
     p, row = enter(kernel.new_producers(1), 7)
     write(p, row, 9, 0, 4, 0)
     producer_appends.apply_marker(p, row, 9, 9, 1)
-    assert producer_appends.check_append(p, NONE, LATER, 0, 5, 5) == OK
+    assert producer_appends.check_append(p, NONE, LATER, 0, 5, 5, False) == OK
     assert producer_appends.check_sequence(p, NONE, policy("pre-kip-360"), 0, 0) == OK
 
 
@@ -216,7 +216,59 @@ def test_what_a_leader_answers_in_its_order() -> None:
         (4, 0, 0): OK,
         (4, 10, 12): OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
-    assert {batch: producer_appends.check_append(p, row, LATER, *batch) for batch in expected} == expected
+    assert {batch: producer_appends.check_append(p, row, LATER, *batch, False) for batch in expected} == expected
+
+
+def the_long_way(p: Producers, row: int, name: str, epoch: int, first: int, last: int) -> int:
+    """What a leader answers, each check in turn."""
+    if producer_appends.find_duplicate(p, row, epoch, first, last) != NONE:
+        return DUPLICATE
+    answer = producer_appends.check_epoch(p, row, epoch)
+    return int(answer if answer != OK else producer_appends.check_sequence(p, row, policy(name), epoch, first))
+
+
+@given(
+    st.sampled_from([1, 2, 5]),
+    st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1]), st.integers(-4, 4), st.integers(1, 3)), max_size=14),
+    st.sampled_from([0, 1, 7, MAX - 8, MAX]),
+)
+def test_a_batch_that_simply_goes_on_is_accepted_as_the_long_way_would(
+    cached: int, steps: list[tuple[int, int, int]], start: int
+) -> None:
+    """Mostly the next sequence, else some numbers off, in a ring that turns."""
+    p, row = one(cached)
+    following, epoch, offset = start, 0, 0
+    for bump, off, count in steps:
+        epoch, first = epoch + bump, (following + (off if abs(off) > 2 else 0)) % (MAX + 1)
+        last = (first + count - 1) % (MAX + 1)
+        if producer_appends.goes_on(p, row, epoch, first, last):
+            assert {name: the_long_way(p, row, name, epoch, first, last) for name in POLICIES} == dict.fromkeys(
+                POLICIES, OK
+            )
+        write(p, row, epoch, first, last, offset)
+        following, offset = (last + 1) % (MAX + 1), offset + count
+    ascends = bool(p.entries[row].ascending) and bool(steps) and following > 0
+    assert bool(producer_appends.goes_on(p, row, epoch, following, following)) == ascends
+
+
+def test_a_marker_of_version_two_has_an_epoch_of_its_own() -> None:
+    """ProducerAppendInfo.checkProducerEpoch of 4.3.1 (KIP-1228), read from its bytecode."""
+
+    def answers(epoch: int) -> list[int]:
+        return [int(producer_appends.check_marker(p, row, epoch, 1, version)) for version in (0, 1, 2)]
+
+    p, row = one()
+    write(p, row, 3, 0, 4, 0, transactional=True)
+    assert answers(2) == [INVALID_PRODUCER_EPOCH] * 3
+    assert answers(3) == [OK, OK, INVALID_PRODUCER_EPOCH]  # late: of the transaction before
+    assert answers(4) == [OK] * 3
+    producer_appends.apply_marker(p, row, 4, 1, 9)
+    assert answers(4) == [OK] * 3  # sent once more, nothing is open
+    write(p, row, 32_767, 0, 0, 9, transactional=True)
+    assert answers(32_767) == [OK] * 3  # no epoch is left
+    assert producer_appends.check_marker(p, NONE, 0, 0, 2) == OK
+    producer_appends.apply_marker(p, row, 32_767, 5, 10)
+    assert answers(32_767) == [TRANSACTION_COORDINATOR_FENCED] * 3
 
 
 def test_sequences_go_on_over_a_marker_of_the_same_epoch_only() -> None:

@@ -15,16 +15,16 @@ from auditor.model import releases
 from auditor.replay import policy_kernel as pol
 from auditor.replay.bounds import CopyBounds
 from auditor.replay.copy_task import FAR, PolicySettings
-from auditor.replay.policy_replay import PolicyReplay
 from tests import corpora
 from tests.made import batches, data, marker
+from tests.unit.policy_worlds import World
 
 CASES = json.loads((corpora.CONFORMANCE / "policies.json").read_text(encoding="utf-8"))["cases"]
 CODES = {name: code for code, name in model.ERRORS.items()}
 DAY = 86_400_000
 
 
-def world(policy: str, **given: int) -> PolicyReplay:
+def world(policy: str, **given: int) -> World:
     """A copy before its first batch, from offset 0, with sequences, nothing cleaned and no retention."""
     limits = {"check_ms": 600_000, "retention_ms": -1, "retention_bytes": -1, "expiration_ms": DAY}
     settings = {name: given.pop(name, value) for name, value in limits.items()}
@@ -32,25 +32,21 @@ def world(policy: str, **given: int) -> PolicyReplay:
     nothing = {"log_start": 0, "start_segment": -1, "intact_from": 0, "sequences": True, "broker_times": False,
                "kraft": False, "expiration_ms": DAY}  # fmt: skip
     bounds = CopyBounds(**{**nothing, **given})  # type: ignore[arg-type]
-    w = PolicyReplay(
-        [PolicySettings(policy, model.POLICIES[policy], **settings)], bounds, [], -1, newest_time=newest_time
-    )
-    w.begin_segment(0, 0, -1)
-    return w
+    return World([PolicySettings(policy, model.POLICIES[policy], **settings)], bounds, newest_time=newest_time)
 
 
-def replay(policy: str, *rows: dict[str, Any], w: PolicyReplay | None = None, **given: int) -> PolicyReplay:
+def replay(policy: str, *rows: dict[str, Any], w: World | None = None, **given: int) -> World:
     w = w or world(policy, **given)
     w.take(rows_of(batches(*rows)))
     return w
 
 
-def outcome(w: PolicyReplay) -> PolicyOutcome:
+def outcome(w: World) -> PolicyOutcome:
     (only,) = w.finish().by_policy.values()
     return only
 
 
-def verdicts(w: PolicyReplay, *names: str) -> list[Any]:
+def verdicts(w: World, *names: str) -> list[Any]:
     names = names or ("error", "base_offset")
     return [tuple(int(row[name]) for name in names) for row in outcome(w).verdicts]
 
@@ -255,10 +251,13 @@ def test_the_most_sequences_under_way_are_those_of_five_batches_of_one_epoch() -
 
 def test_policies_that_could_not_differ_are_replayed_once() -> None:
     settings = [PolicySettings(name, policy) for name, policy in model.POLICIES.items()]
-    w = PolicyReplay(settings, CopyBounds(0, -1, 0, True, False, False, DAY), [], -1)
+    w = World(settings)
     w.take(rows_of(batches(data(0, 7))))
     found = w.finish().by_policy
-    assert (len(w.worlds), set(found)) == (len(model.POLICIES) - 1, set(model.POLICIES))  # kip-360 and kip-890-p1
+    assert (len(w.policies.worlds), set(found)) == (
+        len(model.POLICIES) - 1,
+        set(model.POLICIES),
+    )  # kip-360 and kip-890-p1
     assert {name for name, o in found.items() if len(o.verdicts)} == {"pre-kip-360", "kip-360-text"}
 
 
@@ -266,7 +265,7 @@ def test_brokers_of_0_11_had_no_unknown_producer() -> None:
     """Their answer is OUT_OF_ORDER_SEQUENCE_NUMBER: the error came with 1.0 (corrections.md)."""
     old = releases.policy_at("pre-kip-360", releases.shown_by(protocol="0.11.0-IV2"))
     for policy, error in ((old, 45), (releases.policy_at("pre-kip-360", releases.UNKNOWN), 59)):
-        w = PolicyReplay([PolicySettings("x", policy)], CopyBounds(0, -1, 0, True, False, False, DAY), [], -1)
+        w = World([PolicySettings("x", policy)])
         w.take(rows_of(batches(data(0, 40))))
         assert verdicts(w) == [(error, 0)]
 

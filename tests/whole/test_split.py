@@ -7,7 +7,6 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,29 +24,24 @@ from auditor.facts.batch_sums import BatchSums
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
-from auditor.model.policies import ASSUMED, POLICIES
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
-from auditor.replay import batch_headers, chunks, copy_reader
-from auditor.replay.audit_replay import AuditReplay
+from auditor.replay import batch_headers
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import (
     PackedRow,
-    PlainChunk,
     packed,
     read_chunks,
     read_packed,
-    read_plain_again,
     unpacked,
     unpacked_row,
 )
 from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask, PolicySettings
-from auditor.replay.plain_stretch import Stretch
+from auditor.replay.copy_task import CopyTask
 from auditor.replay.segment_checks import SegmentOutcome
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
-from tests import corpora, segments
+from tests import corpora
 from tests.crashing_files import CrashingPlace
 
 MIB = 1 << 20
@@ -250,116 +244,6 @@ def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
     (first, _, *_) = [row for part in plan.segment_tasks([task]) for row in read_packed(part)]
     with pytest.raises(RuntimeError, match="the end of segment 0 of a replica did not arrive"):
         replayed([first], [task])
-
-
-PLAIN = 40  # batches in each of two segments, of three records and some 400 bytes
-
-
-@pytest.fixture
-def plain_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CopyTask:
-    """A replica of one producer that simply goes on."""
-    monkeypatch.setattr(segment, "ROWS", 10)
-    folder = tmp_path / "orders-0"
-    folder.mkdir()
-    for first in (0, PLAIN):
-        data = b"".join(
-            segments.simple(3 * n, producer_id=7, epoch=0, sequence=3 * n, max_time=NOW + n)
-            for n in range(first, first + PLAIN)
-        )
-        (folder / f"{3 * first:020d}.log").write_bytes(data)
-    (task,) = tasks_below(tmp_path, records=False)
-    return task
-
-
-def packed_rows(task: CopyTask) -> tuple[list[PackedRow], list[PlainChunk | None]]:
-    """What the first stage gives of a copy, and what of it travels as a stretch."""
-    rows = [row for part in plan.segment_tasks([task]) for row in read_packed(part)]
-    items = [unpacked_row(row[3]) for row in rows]
-    return rows, [
-        item if isinstance(item, PlainChunk) else None for item in items if not isinstance(item, SegmentOutcome)
-    ]
-
-
-def test_plain_chunks_travel_without_their_batches_and_are_read_again_where_each_is_asked_for(
-    plain_log: CopyTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    again: list[tuple[int, int]] = []
-
-    def read(task: CopyTask, number: int, chunk: PlainChunk) -> Chunk:
-        again.append((number, chunk.position))
-        return read_plain_again(task, number, chunk)
-
-    monkeypatch.setattr(copy_reader, "read_plain_again", read)
-    whole, (rows, stretches) = read_copy(plain_log), packed_rows(plain_log)
-    assert [each is None for each in stretches] == [True, *[False] * 7]  # its first batch has sequence 0
-    assert same(replayed(rows, [plain_log]), [whole])
-    assert again == []
-    # Without its first batch the producer is new in the second chunk.
-    cut = replace(plain_log, log_start=30)
-    assert same(in_parts([cut]), [read_copy(cut)])
-    assert again == [(0, stretches[1].position if stretches[1] else -1)]
-    monkeypatch.setattr(AuditReplay, "take_stretch", lambda *_: False)
-    assert same(replayed(rows, [plain_log]), [whole])
-    assert len(again) == 1 + 7
-
-
-@pytest.mark.parametrize("wanted", [{"records": True}, {"policies": (PolicySettings(ASSUMED, POLICIES[ASSUMED]),)}])
-def test_batches_travel_where_somebody_looks_at_each(plain_log: CopyTask, wanted: dict[str, Any]) -> None:
-    task = replace(plain_log, **wanted)
-    assert set(packed_rows(task)[1]) == {None}
-    assert same(in_parts([task]), [read_copy(task)])
-
-
-def test_large_batches_and_those_below_the_log_start_travel(
-    plain_log: CopyTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert sum(each is None for each in packed_rows(replace(plain_log, log_start=150))[1]) == 5
-    monkeypatch.setattr(chunks, "SMALL_BYTES", 20)
-    assert set(packed_rows(plain_log)[1]) == {None}
-
-
-def gone(log: Path) -> None:
-    log.unlink()
-
-
-def cut_in_between(log: Path) -> None:
-    log.write_bytes(log.read_bytes()[:2000])
-
-
-def other_batches(log: Path) -> None:
-    data = log.read_bytes()
-    one = len(data) // PLAIN
-    log.write_bytes(data[one:] + data[:one])
-
-
-def no_bytes_of_ours(log: Path) -> None:
-    log.write_bytes(bytes(log.stat().st_size))
-
-
-@pytest.mark.parametrize("change", [gone, cut_in_between, other_batches, no_bytes_of_ours, broken_batch])
-def test_files_that_change_before_they_are_read_again_are_errors(
-    plain_log: CopyTask, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows, stretches = packed_rows(plain_log)
-    second = plain_log.copy.segments[1]
-    change(Path(plain_log.place.path, second.name))
-    last = stretches[-1]
-    assert last is not None
-    taken = AuditReplay.take_stretch
-
-    def take(audit: AuditReplay, stretch: Stretch) -> bool:
-        return stretch.sums["last_offset"][0] < 6 * PLAIN - 1 and taken(audit, stretch)
-
-    monkeypatch.setattr(AuditReplay, "take_stretch", take)
-    (facts,) = replayed(rows, [plain_log])
-    (error,) = facts.errors
-    reason = "vanished" if change is gone else "unreadable"
-    where = (second.name, last.position, last.end - last.position)
-    assert (*error[:4], *error[5:]) == (*where, reason, 6 * PLAIN - 30, 6 * PLAIN - 1)
-    assert (facts.unreadable, facts.sums["batches"]) == (True, 2 * PLAIN - 10)
-    total, *others = (facts.sums[f"bytes_{name}"] for name in ("total", "decoded", "skipped", "error"))
-    assert (total, others[2]) == (sum(others), error.length)
-    assert len(facts.events) == 0
 
 
 def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> CopyTask:

@@ -141,7 +141,7 @@ def test_it_would_show_if_unreadable_bytes_were_noted_behind_their_chunk(
     def behind(self: CopyReader, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
         self.replay_batches(b)
         for _ in errors:
-            self._note_unreadable(lost=True)
+            self.audit.note_unreadable(lost=True)
 
     path = damaged(corpora.unpack(HANGING), tmp_path / "logs", 0.5)
     sound = answers(corpora.unpack(HANGING))

@@ -1,0 +1,288 @@
+"""What a leader's answer to a stored batch means, compiled: an event for each that no correct broker had taken.
+
+The model answers (:mod:`auditor.model.producer_appends`) by the state that the log's own batches left, as if all of
+them had been accepted. What the log shows beyond that state tells one refusal from another: where the producer stood
+before something was repeated or fenced, what it had stored before, and its highest epoch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.connectors.codec.crc32c import crc_of_change
+from auditor.facts.events import (
+    AFTER_UNREADABLE,
+    IN_START_SEGMENT,
+    IN_TRANSACTION,
+    KNOWN_BELOW,
+    STATE_MAY_BE_LOST,
+)
+from auditor.model import producer_appends
+from auditor.model import producers as model
+from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
+from auditor.model.producer_appends import MAX_SEQUENCE
+from auditor.replay.new_rows import (
+    BUMP_NONZERO,
+    EPOCH_REGRESSION,
+    EPOCH_STORM,
+    FIRST_NONZERO,
+    MARKER_EPOCH_REGRESSION,
+    SEQUENCE_GAP,
+    SEQUENCE_OVERLAP,
+    SEQUENCE_RESET,
+    SEQUENCE_RESUMED,
+    ZERO,
+    later_row,
+    new_event,
+)
+from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, SEQUENCES, Log, Replay
+from auditor.replay.stored_sequences import (
+    begin_run,
+    extend_run,
+    next_in_run,
+    note_repeated,
+    run_touches,
+    stored_before,
+)
+
+STORM_WINDOW_MS = 600_000
+STORM_EPOCHS = 10
+BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin, in a batch
+
+
+# --- sequences -------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
+    """Notes what is odd about the sequences of a judged data batch; returns whether some were stored before."""
+    live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
+    length = batch.last_offset - batch.base_offset + 1
+    if live.batches > 0 and epoch == live.data_epoch:
+        if answer == OK and first > 0 and first == next_in_run(live):  # nearly all
+            extend_run(live, length)
+            return False
+        stored = _same_epoch(replay, batch, row, length, answer, time)
+    elif live.batches == 0:
+        stored = _first_batch(replay, batch, row, length, answer, time)
+    elif epoch < live.max_data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
+        return False
+    else:
+        stored = False
+        if answer != OK and first != 0 and epoch >= live.max_epoch:
+            event = _sequence_event(replay, BUMP_NONZERO, batch, live, answer, ZERO, time)
+            replay.log.events[event].previous_epoch = live.data_epoch
+        begin_run(replay, row, epoch, first, length)
+    if first == 0:
+        _note_zero(replay, batch, row)
+    return stored
+
+
+@kernel
+def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, answer: int, time: int) -> bool:
+    """A batch of the epoch that the producer's batch before had, with ``length`` sequences, that is not simply the
+    next one."""
+    live, events, first, epoch = replay.live[row], replay.log.events, batch.base_sequence, batch.producer_epoch
+    expected = producer_appends.next_sequence(live.data_last_sequence)
+    if first == next_in_run(live):  # where it stood before something was repeated or fenced, if not quite the next one
+        extend_run(live, length)
+        if answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE:
+            _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+        return False
+    if first == 0 and live.data_last_sequence != MAX_SEQUENCE:
+        if _same_bytes(replay.later, batch, replay.born[row]):
+            event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
+            event.stored_base_offset = _zero_base_offset(replay.later, replay.born[row])
+            return True
+        stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1))
+        event = events[_sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)]
+        event.previous_time = live.data_time
+        begin_run(replay, row, epoch, first, length)
+        return stored
+    if answer == DUPLICATE or stored_before(
+        replay, row, epoch, first, producer_appends.add_sequence(first, length - 1)
+    ):
+        event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
+        event.stored_base_offset = _cached_offset(replay.producers, row, first)
+        note_repeated(replay, row, first, length)
+        return True
+    if answer == OK or first == expected:  # fills a hole that was there before something was repeated
+        note_repeated(replay, row, first, length)
+        return False
+    event = events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
+    event.previous_time = live.data_time
+    if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
+        transaction = replay.open[live.open_slot]
+        if transaction.gap_offset < 0:
+            transaction.gap_offset = batch.base_offset
+    begin_run(replay, row, epoch, first, length)
+    return False
+
+
+@kernel
+def _first_batch(replay: Replay, batch: np.record, row: int, length: int, answer: int, time: int) -> bool:
+    """A producer's first judged batch: what is known from below the log start is compared when all has been read
+    (:mod:`auditor.replay.first_batches`), but for a retry that nobody knew any more."""
+    live, born, first, epoch = replay.live[row], replay.born[row], batch.base_sequence, batch.producer_epoch
+    last = producer_appends.add_sequence(first, length - 1)
+    stored = born.below >= 0 and replay.below[born.below].epoch == epoch and run_touches(live, first, last)
+    if first != 0:
+        _first_sequence(replay.log, batch, born, answer, time)
+    elif born.below >= 0 and _same_bytes(replay.later, batch, born):
+        below = replay.below[born.below]
+        expected = producer_appends.next_sequence(below.last_sequence)
+        event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
+        event.stored_base_offset = replay.later[born.later].zero_base_offset
+        event.previous_last_offset = below.last_offset
+        event.context = 0
+    live.run_start = first  # what lies below is nobody's any more
+    live.run_length = length
+    return stored
+
+
+@kernel
+def _sequence_event(
+    replay: Replay, kind: int, batch: np.record, live: np.record, answer: int, expected: int, time: int
+) -> int:
+    """A new event of a kind with the columns SEQUENCE; returns its row."""
+    log = replay.log
+    row = new_event(log, kind, batch, batch.max_timestamp, time)
+    event = log.events[row]
+    event.answer = answer
+    event.expected_sequence = expected
+    event.found_sequence = batch.base_sequence
+    event.previous_last_offset = live.data_last_offset
+    event.previous_leader_epoch = live.data_leader_epoch
+    flags = 0
+    if log.progress[0].unreadable_ordinal > live.ordinal:
+        flags |= AFTER_UNREADABLE
+    if live.open_slot >= 0 and replay.open[live.open_slot].first_offset <= live.data_last_offset:
+        flags |= IN_TRANSACTION
+    if live.data_leader_epoch != batch.partition_leader_epoch:
+        flags |= STATE_MAY_BE_LOST
+    event.context = flags
+    return row
+
+
+@kernel
+def _first_sequence(log: Log, batch: np.record, born: np.record, answer: int, time: int) -> None:
+    """A producer's first judged batch does not begin with sequence 0."""
+    event = log.events[new_event(log, FIRST_NONZERO, batch, batch.max_timestamp, time)]
+    event.answer = answer
+    event.found_sequence = batch.base_sequence
+    flags = KNOWN_BELOW if born.below >= 0 else 0
+    if log.progress[0].segment == log.params[0].start_segment:
+        flags |= IN_START_SEGMENT
+    if log.progress[0].unreadable_ordinal >= 0:
+        flags |= AFTER_UNREADABLE
+    event.context = flags
+
+
+@kernel
+def _cached_offset(producers: model.Producers, row: int, first: int) -> int:
+    """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
+    for age in range(producers.entries[row].cached):
+        cached = producers.rings[model.cached_slot(producers, row, age), row]
+        if (cached.last_sequence - first) % SEQUENCES <= cached.offset_delta:
+            return cached.last_offset - cached.offset_delta
+    return -1
+
+
+# --- batches that begin at 0: the same bytes may come again -----------------------------------------------------------
+
+
+@kernel
+def _note_zero(replay: Replay, batch: np.record, row: int) -> None:
+    live, born = replay.live[row], replay.born[row]
+    if live.batches == 0 and born.later < 0:
+        born.zero, born.zero_crc, born.zero_bytes = 1, batch.crc, batch.bytes  # the rest is first_*
+    else:
+        remember_zero(replay, batch, row)
+
+
+@kernel
+def remember_zero(replay: Replay, batch: np.record, row: int) -> None:
+    """What a batch that begins at sequence 0 is made of, other than the first judged one: the same bytes may come
+    again."""
+    later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
+    later.zero_epoch = batch.producer_epoch
+    later.zero_crc = batch.crc
+    later.zero_bytes = batch.bytes
+    later.zero_time = batch.max_timestamp
+    later.zero_base_offset = batch.base_offset
+
+
+@kernel
+def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
+    """Whether the batch is the last one that began at sequence 0 once more, but for the time that a broker wrote.
+    ``table``: LATER."""
+    if born.later >= 0:
+        later = table[born.later]
+        if later.zero_epoch != batch.producer_epoch or later.zero_bytes != batch.bytes:
+            return False
+        crc, time = later.zero_crc, later.zero_time
+    else:
+        if not born.zero or born.first_epoch != batch.producer_epoch or born.zero_bytes != batch.bytes:
+            return False
+        crc, time = born.zero_crc, born.first_timestamp
+    change = time ^ batch.max_timestamp
+    if change and not batch.attributes & ATTR_APPEND_TIME:
+        return False
+    return crc ^ batch.crc == crc_of_change(change, batch.bytes - BEHIND_MAX_TIME)
+
+
+@kernel
+def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
+    """Where a producer's last batch begins that began at sequence 0."""
+    return table[born.later].zero_base_offset if born.later >= 0 else born.first_offset
+
+
+# --- epochs ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
+    """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
+    log, live, born = replay.log, replay.live[row], replay.born[row]
+    epoch, marker = batch.producer_epoch, batch.attributes & ATTR_CONTROL
+    if epoch == live.max_epoch:
+        return False
+    if epoch < live.max_epoch:
+        kind = MARKER_EPOCH_REGRESSION if marker else EPOCH_REGRESSION
+        event = log.events[new_event(log, kind, batch, batch.max_timestamp, time)]
+        event.answer = answer
+        event.known_epoch = live.max_epoch
+        event.known_epoch_offset = born.first_offset if born.later < 0 else replay.later[born.later].max_epoch_offset
+        event.known_leader_epoch = (
+            born.first_leader_epoch if born.later < 0 else replay.later[born.later].max_epoch_leader
+        )
+        return True
+    live.max_epoch = epoch
+    if goes_on_from_first(live, born) or marker:
+        later = replay.later[later_row(log, replay.later, born)]
+        later.max_epoch_offset = batch.base_offset
+        later.max_epoch_leader = batch.partition_leader_epoch
+        if not marker and not batch.attributes & ATTR_TRANSACTIONAL and live.batches > 0:
+            _count_epoch(log, batch, later, time)
+    return False
+
+
+@kernel
+def goes_on_from_first(live: np.record, born: np.record) -> bool:
+    """Whether what a judged data batch leaves has to be noted in LATER: it is not the first, or there is a row."""
+    return live.batches > 0 or born.later >= 0
+
+
+@kernel
+def _count_epoch(log: Log, batch: np.record, later: np.record, time: int) -> None:
+    """A new epoch of a producer without transactions: an event when there are many within a short time."""
+    stamp = batch.max_timestamp
+    if later.epoch_window_count == 0 or stamp - later.epoch_window_start > STORM_WINDOW_MS:
+        later.epoch_window_start = stamp
+        later.epoch_window_count = 0
+    later.epoch_window_count += 1
+    if later.epoch_window_count == STORM_EPOCHS:
+        event = log.events[new_event(log, EPOCH_STORM, batch, stamp, time)]
+        event.epochs = later.epoch_window_count
+        event.first_epoch = batch.producer_epoch - STORM_EPOCHS + 1
