@@ -9,7 +9,7 @@ offset and a verdict. The exceptions, and there are no others:
 (c) A second batch or marker of a fenced epoch, or of a coordinator that has been replaced, is accepted by the state as
     if, but lies below the highest epoch seen: EPOCH_REGRESSION, MARKER_EPOCH_REGRESSION, COORDINATOR_EPOCH_REGRESSION.
 (d) A batch that goes on exactly where its producer stood before a forced repetition or something forced of an older
-    epoch: the state as if refuses it, and the audit notes SEQUENCE_GAP or BUMP_NONZERO, or nothing.
+    epoch: the state as if refuses it, and the audit notes SEQUENCE_RESUMED.
 (e) Of a producer's first batch above the log start it depends on what lies below, which rules ask for, not events:
     FIRST_NONZERO stands for all its sequence may be, and what it would be below the log start may be said or not.
 """
@@ -28,13 +28,16 @@ from tests.proof.stored_history import ACCEPTED, MAX_SEQUENCE, Stored, after
 
 SEQUENCE_KINDS = frozenset({
     Kind.SEQUENCE_GAP, Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET, Kind.BUMP_NONZERO, Kind.FIRST_NONZERO,
+    Kind.SEQUENCE_RESUMED,
 })  # fmt: skip
+RESUMED = frozenset({Kind.SEQUENCE_RESUMED, Kind.SEQUENCE_GAP, Kind.BUMP_NONZERO})
 KINDS = SEQUENCE_KINDS | {
     Kind.EPOCH_REGRESSION, Kind.MARKER_EPOCH_REGRESSION, Kind.PLAIN_IN_TRANSACTION, Kind.COORDINATOR_EPOCH_REGRESSION,
 }  # fmt: skip
 MARKER_KINDS = frozenset({Kind.MARKER_EPOCH_REGRESSION, Kind.COORDINATOR_EPOCH_REGRESSION})
 NONE: frozenset[Kind] = frozenset()
 BELOW = -1
+PERHAPS, SURELY = 1, 2
 CODES = {name: code for code, name in ERRORS.items()} | {stored_history.DUPLICATE: DUPLICATE}
 OF_SEQUENCES = {
     "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "DUPLICATE_SEQUENCE_NUMBER", stored_history.DUPLICATE,
@@ -81,7 +84,7 @@ class Account:
     zero: tuple[int, ...] | None = None
     zero_below: bool = False
     numbering: int = 0
-    repeating: bool = False
+    repeating: int = 0  # 0, PERHAPS or SURELY
     open: bool = False
     judged: bool = False
 
@@ -100,7 +103,7 @@ class Account:
             return _one(Kind.FIRST_NONZERO if self.front < 0 else Kind.BUMP_NONZERO if first else None, first)
         if self.as_if == (item["epoch"], first):
             said = again or (self.repeating and touched)
-            return frozenset({Kind.SEQUENCE_OVERLAP} if said else ()), self.repeating and again
+            return frozenset({Kind.SEQUENCE_OVERLAP} if said else ()), self.repeating == SURELY and again
         if self.stood_at(item) and not again:
             return frozenset({Kind.SEQUENCE_OVERLAP} if touched else ()), False
         if first == 0:
@@ -108,6 +111,8 @@ class Account:
             either = (same and self.zero_below) or self.stood_at(item)
             both = {Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET} if either else set()
             return frozenset(both or {Kind.SEQUENCE_OVERLAP if same else Kind.SEQUENCE_RESET}), True
+        if self.stood_at(item):
+            return frozenset({Kind.SEQUENCE_OVERLAP}) | RESUMED, True
         if again or not touched:
             return _one(Kind.SEQUENCE_OVERLAP if again else Kind.SEQUENCE_GAP, 1)
         return frozenset({Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_GAP}), True
@@ -119,7 +124,7 @@ class Account:
     def take(self, item: dict[str, Any], content: int, *, judged: bool) -> None:
         """Takes in a batch of data."""
         first, count, epoch = item["first_seq"], _count(item), item["epoch"]
-        kinds, _ = self.kinds(item, content)
+        kinds, must = self.kinds(item, content)
         end = after(first, count)
         was, self.as_if = self.as_if, (epoch, end)
         continues = was == (epoch, first)
@@ -134,7 +139,10 @@ class Account:
             self.ranges, self.numbering, self.stood, self.zero = [], 0, set(), None
         if kinds == {Kind.SEQUENCE_RESET}:
             self.numbering += 1
-        self.repeating = repeats and (self.repeating or not continues)
+        if not continues:
+            self.repeating = SURELY if must and kinds == {Kind.SEQUENCE_OVERLAP} else PERHAPS if repeats else 0
+        else:
+            self.repeating = min(self.repeating, SURELY if must else PERHAPS) if repeats else 0
         back = (end - self.front) & MAX_SEQUENCE >= MAX_SEQUENCE // 2
         if epoch > self.epoch or not (self.repeating and back):
             self.front = end
@@ -178,23 +186,26 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     """What has to be said of a batch of data above the log start. ``cut``: something lies below it; ``evicts``: the
     broker forgets who has nothing above it."""
     item, refused = stored.item, said != ACCEPTED
+    verdict = None if refused and cut and evicts else refused
     kinds, must = account.kinds(item, stored.content)
     may = frozenset({Kind.PLAIN_IN_TRANSACTION}) if account.open and not item["transactional"] else NONE
     if item["epoch"] < max(account.highest, account.below):  # (c): its sequences are another instance's
         wanted = (frozenset({Kind.EPOCH_REGRESSION}),) if item["epoch"] < account.highest else ()
-        return Said(wanted, may | SEQUENCE_KINDS | {Kind.EPOCH_REGRESSION}, refused)
+        return Said(wanted, may | SEQUENCE_KINDS | {Kind.EPOCH_REGRESSION}, verdict)
     back, first = account.stood_at(item), item["first_seq"]
-    verdict = None if refused and cut and evicts else refused
     if cut and not account.judged:  # (e)
         wanted = (SEQUENCE_KINDS,) if said in OF_SEQUENCES and first and not back else ()
         return Said(wanted, may | kinds | (SEQUENCE_KINDS if refused or first else NONE), None if refused else False)
     if said == "INVALID_TXN_STATE":
         return Said((may,), kinds, verdict)
-    known = account.touched(first, _count(item)) != {BELOW}
-    if said == stored_history.DUPLICATE and not must:
-        kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}), not back
+    touched = account.touched(first, _count(item))
+    known = touched != {BELOW} and any(r.numbering != BELOW for r in account.ranges)
+    if said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
+        return Said((), may | SEQUENCE_KINDS, verdict)
+    if said == stored_history.DUPLICATE and (touched - {BELOW}) and first:
+        kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}), True
     if said in OF_SEQUENCES and not must:  # (d), and nothing else
-        resumed = frozenset({Kind.SEQUENCE_GAP, Kind.BUMP_NONZERO} if first else {Kind.SEQUENCE_RESET})
+        resumed = RESUMED if first else {Kind.SEQUENCE_RESET}
         return Said(() if back else (NONE,), may | kinds | (resumed if back else NONE), verdict)
     return Said((kinds,) if must and (known or refused) else (), may | kinds, verdict)  # (a), (b), (e)
 

@@ -70,21 +70,24 @@ def write(folder: Path, log: Sequence[Stored], rolls: Sequence[int] = ()) -> lis
 def read(
     folder: Path,
     log: Sequence[Stored],
-    policies: Iterable[str],
+    policy: str,
     *,
     rolls: Sequence[int] = (),
     snapshots: dict[int, bytes] | None = None,
     log_start: int | None = None,
 ) -> CopyFacts:
-    """The facts of a log as an audit with a what-if reads it. ``snapshots``: files by their offset."""
+    """The facts of a log as an audit under a policy, with a what-if of all, reads it. ``snapshots``: files by offset."""
     written = write(folder, log, rolls)
     files = []
     for offset, data in sorted((snapshots or {}).items()):
         files.append(DataFile(f"{offset:020}.snapshot", len(data), "snapshot", offset))
         (folder / files[-1].name).write_bytes(data)
     copy = Copy("broker-1", "topic", 0, "", segments=tuple(written), snapshots=tuple(files))
-    asked = tuple(PolicySettings(name, POLICIES[name], retention_ms=-1) for name in policies)
-    task = CopyTask(Place("", str(folder)), copy, None, 1, "", clean_shutdown=True, log_start=log_start, policies=asked)
+    asked = tuple(PolicySettings(name, chosen, retention_ms=-1) for name, chosen in POLICIES.items())
+    task = CopyTask(
+        Place("", str(folder)), copy, None, 1, "", clean_shutdown=True, log_start=log_start, policy=POLICIES[policy],
+        policies=asked,
+    )  # fmt: skip
     facts = read_copy(task)
     assert not facts.errors, facts.errors
     return facts
