@@ -20,7 +20,7 @@ from auditor.facts.events import (
 )
 from auditor.model import producer_appends
 from auditor.model import producers as model
-from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
+from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
 from auditor.model.producer_appends import MAX_SEQUENCE
 from auditor.replay.new_rows import (
     BUMP_NONZERO,
@@ -38,11 +38,13 @@ from auditor.replay.new_rows import (
 )
 from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, SEQUENCES, Log, Replay
 from auditor.replay.stored_sequences import (
+    NOTHING,
+    SOME,
     begin_run,
     extend_run,
     next_in_run,
     note_repeated,
-    run_touches,
+    overlap,
     stored_before,
 )
 
@@ -56,7 +58,7 @@ BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin,
 
 @kernel
 def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
-    """Notes what is odd about the sequences of a judged data batch; returns whether some were stored before."""
+    """Notes what is odd about the sequences of a judged data batch; returns whether some may be stored before."""
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     length = batch.last_offset - batch.base_offset + 1
     if live.batches > 0 and epoch == live.data_epoch:
@@ -67,7 +69,7 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
     elif live.batches == 0:
         stored = _first_batch(replay, batch, row, length, answer, time)
     elif epoch < live.max_data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
-        return False
+        return True  # for all that is known: of older epochs nobody keeps count
     else:
         stored = False
         if answer != OK and first != 0 and epoch >= live.max_epoch:
@@ -95,20 +97,20 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, answer:
             event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
             event.stored_base_offset = _zero_base_offset(replay.later, replay.born[row])
             return True
-        stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1))
+        stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1)) != NOTHING
         event = events[_sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)]
         event.previous_time = live.data_time
         begin_run(replay, row, epoch, first, length)
         return stored
-    if answer == DUPLICATE or stored_before(
-        replay, row, epoch, first, producer_appends.add_sequence(first, length - 1)
-    ):
+    stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1))
+    if stored != NOTHING:
         event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
         event.stored_base_offset = _cached_offset(replay.producers, row, first)
-        note_repeated(replay, row, first, length)
+        if stored == SOME:
+            note_repeated(replay, row, first, length)
         return True
-    if answer == OK or first == expected:  # fills a hole that was there before something was repeated
-        note_repeated(replay, row, first, length)
+    if answer == OK or first == expected:  # behind something repeated, or a batch below the log start
+        begin_run(replay, row, epoch, first, length)
         return False
     event = events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
     event.previous_time = live.data_time
@@ -124,9 +126,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, answer:
 def _first_batch(replay: Replay, batch: np.record, row: int, length: int, answer: int, time: int) -> bool:
     """A producer's first judged batch: what is known from below the log start is compared when all has been read
     (:mod:`auditor.replay.first_batches`), but for a retry that nobody knew any more."""
-    live, born, first, epoch = replay.live[row], replay.born[row], batch.base_sequence, batch.producer_epoch
-    last = producer_appends.add_sequence(first, length - 1)
-    stored = born.below >= 0 and replay.below[born.below].epoch == epoch and run_touches(live, first, last)
+    live, born, first = replay.live[row], replay.born[row], batch.base_sequence
     if first != 0:
         _first_sequence(replay.log, batch, born, answer, time)
     elif born.below >= 0 and _same_bytes(replay.later, batch, born):
@@ -136,9 +136,26 @@ def _first_batch(replay: Replay, batch: np.record, row: int, length: int, answer
         event.stored_base_offset = replay.later[born.later].zero_base_offset
         event.previous_last_offset = below.last_offset
         event.context = 0
-    live.run_start = first  # what lies below is nobody's any more
-    live.run_length = length
-    return stored
+    if born.below < 0 or replay.below[born.below].epoch != batch.producer_epoch:
+        live.run_start = first
+        live.run_length = length
+        return False
+    live.data_epoch = batch.producer_epoch  # what lies below was stored before, too
+    return _take_first_run(replay, row, first, length)
+
+
+@kernel
+def _take_first_run(replay: Replay, row: int, first: int, length: int) -> bool:
+    """Adds the first judged batch to the run that lies below; whether some of it is there already."""
+    live, last = replay.live[row], producer_appends.add_sequence(first, length - 1)
+    stored = overlap(live.run_start, live.run_length, first, last)
+    if first == next_in_run(live):
+        extend_run(live, length)
+    elif stored == NOTHING:
+        begin_run(replay, row, live.data_epoch, first, length)
+    elif stored == SOME:
+        note_repeated(replay, row, first, length)
+    return stored != NOTHING
 
 
 @kernel

@@ -8,6 +8,7 @@ from auditor.base.compiled import kernel
 from auditor.model.policies import OK
 from auditor.replay.new_rows import IDLE_BEYOND_EXPIRY, TIMESTAMP_BEHIND, later_row, new_event
 from auditor.replay.state import ATTR_APPEND_TIME, Log, Replay
+from auditor.replay.stored_sequences import next_in_run
 
 
 @kernel
@@ -21,8 +22,8 @@ def check_idle(replay: Replay, batch: np.record, row: int, answer: int, time: in
     live.max_idle_ms = max(live.max_idle_ms, idle)
     if idle * 5 > limit * 4:
         replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
-    goes_on = answer == OK and batch.producer_epoch == live.data_epoch and first > 0
-    if idle >= limit and goes_on:
+    follows = answer == OK or first == next_in_run(live)
+    if idle >= limit and first > 0 and follows and batch.producer_epoch == live.data_epoch:
         event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
         event.idle_ms = idle
         event.broker_time = log.progress[0].broker_time

@@ -12,6 +12,8 @@ from auditor.base.compiled import kernel
 from auditor.replay.new_rows import later_row
 from auditor.replay.state import MAX_OLD_RUNS, SEQUENCES, Replay
 
+NOTHING, SOME, ALL = 0, 1, 2  # of a range
+
 
 @kernel
 def _holds(start: int, length: int, sequence: int) -> bool:
@@ -20,9 +22,9 @@ def _holds(start: int, length: int, sequence: int) -> bool:
 
 
 @kernel
-def run_touches(live: np.record, first: int, last: int) -> bool:
-    """Whether the range [first, last] touches the newest run."""
-    return _holds(live.run_start, live.run_length, first) or _holds(live.run_start, live.run_length, last)
+def overlap(start: int, length: int, first: int, last: int) -> int:
+    """How much of the range [first, last] a run has: NOTHING, SOME or ALL of it, by its two ends."""
+    return NOTHING + _holds(start, length, first) + _holds(start, length, last)
 
 
 @kernel
@@ -41,18 +43,18 @@ def extend_run(live: np.record, length: int) -> None:
 
 
 @kernel
-def stored_before(replay: Replay, row: int, epoch: int, first: int, last: int) -> bool:
-    """Whether the range [first, last] touches one that the producer stored before in the epoch of its data."""
+def stored_before(replay: Replay, row: int, epoch: int, first: int, last: int) -> int:
+    """How much of the range [first, last] the producer stored before in the epoch of its data, by the run that has
+    most of it."""
     live, later = replay.live[row], replay.born[row].later
-    if run_touches(live, first, last):
-        return True
+    most = overlap(live.run_start, live.run_length, first, last)
     at, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while at >= 0 and steps < MAX_OLD_RUNS:
+    while most < ALL and at >= 0 and steps < MAX_OLD_RUNS:
         run = replay.runs[at]
-        if run.epoch == epoch and (_holds(run.start, run.length, first) or _holds(run.start, run.length, last)):
-            return True
+        if run.epoch == epoch:
+            most = max(most, overlap(run.start, run.length, first, last))
         at, steps = run.older, steps + 1
-    return False
+    return most
 
 
 @kernel
@@ -70,12 +72,10 @@ def begin_run(replay: Replay, row: int, epoch: int, first: int, length: int) -> 
 
 @kernel
 def note_repeated(replay: Replay, row: int, first: int, length: int) -> None:
-    """A batch that touches what was stored: where it reaches beyond, that is stored from now on too."""
+    """A batch of which SOME was stored before: from now on all of it is."""
     live = replay.live[row]
-    ends_in = _holds(live.run_start, live.run_length, (first + length - 1) % SEQUENCES)
     if _holds(live.run_start, live.run_length, first):
-        if not ends_in:
-            live.run_length = (first - live.run_start) % SEQUENCES + length
+        live.run_length = (first - live.run_start) % SEQUENCES + length
     else:
         _keep_run(replay, row, first, length)
 
