@@ -205,7 +205,7 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     if said == stored_history.DUPLICATE and (touched - {BELOW}) and first:
         kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}), True
     if said in OF_SEQUENCES and not must:  # (d), and nothing else
-        resumed = RESUMED if first else {Kind.SEQUENCE_RESET}
+        resumed = RESUMED if first else RESUMED | {Kind.SEQUENCE_RESET}
         return Said(() if back else (NONE,), may | kinds | (resumed if back else NONE), verdict)
     return Said((kinds,) if must and (known or refused) else (), may | kinds, verdict)  # (a), (b), (e)
 

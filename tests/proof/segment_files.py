@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,10 @@ from auditor.connectors.files import Copy, DataFile, SegmentFile
 from auditor.connectors.storage import Place
 from auditor.facts.copy_facts import CopyFacts
 from auditor.model.policies import POLICIES
-from auditor.model.snapshots import SnapshotEntry
 from auditor.replay.copy_reader import read_copy
 from auditor.replay.copy_task import CopyTask, PolicySettings
 from tests import segments
-from tests.forge import CONTROL, TRANSACTIONAL, Producer, snapshot
+from tests.forge import CONTROL, TRANSACTIONAL
 from tests.proof.stored_history import Stored
 
 
@@ -43,11 +42,6 @@ def batch(item: dict[str, Any], content: int = 0) -> bytes:
         header |= {"sequence": item["first_seq"], "attributes": bits}
     count = item["last_offset"] - first + 1
     return segments.batch(_records(count, content), count, **header)
-
-
-def snapshot_of(entries: Iterable[SnapshotEntry]) -> bytes:
-    """A snapshot file as a broker writes it, but for the order of its producers."""
-    return snapshot([Producer(*entry) for entry in entries])
 
 
 def write(folder: Path, log: Sequence[Stored], rolls: Sequence[int] = ()) -> list[SegmentFile]:
