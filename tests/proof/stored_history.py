@@ -141,6 +141,7 @@ class StoredHistory:
             self.force(op, args | {"origin": "replication"})
         last = args.get("last_offset", self.end)
         stored.item.update({"first_offset": self.end, "last_offset": last})
+        stored.item.setdefault("timestamp", self.now)
         self.log.append(stored)
         self.end = last + 1
         return said
