@@ -75,7 +75,7 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
         if answer != OK and first != 0 and epoch >= live.max_epoch:
             event = _sequence_event(replay, BUMP_NONZERO, batch, live, answer, ZERO, time)
             replay.log.events[event].previous_epoch = live.data_epoch
-        begin_run(replay, row, epoch, first, length)
+        begin_run(replay, row, live.data_epoch, epoch, first, length)
     if first == 0:
         _note_zero(replay, batch, row)
     return stored
@@ -100,17 +100,17 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, answer:
         stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1)) != NOTHING
         event = events[_sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)]
         event.previous_time = live.data_time
-        begin_run(replay, row, epoch, first, length)
+        begin_run(replay, row, live.data_epoch, epoch, first, length)
         return stored
     stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1))
     if stored != NOTHING:
         event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
         event.stored_base_offset = _cached_offset(replay.producers, row, first)
         if stored == SOME:
-            note_repeated(replay, row, first, length)
+            note_repeated(replay, row, epoch, first, length)
         return True
     if answer == OK or first == expected:  # behind something repeated, or a batch below the log start
-        begin_run(replay, row, epoch, first, length)
+        begin_run(replay, row, live.data_epoch, epoch, first, length)
         return False
     event = events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
     event.previous_time = live.data_time
@@ -118,7 +118,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, answer:
         transaction = replay.open[live.open_slot]
         if transaction.gap_offset < 0:
             transaction.gap_offset = batch.base_offset
-    begin_run(replay, row, epoch, first, length)
+    begin_run(replay, row, live.data_epoch, epoch, first, length)
     return False
 
 
@@ -152,9 +152,9 @@ def _take_first_run(replay: Replay, row: int, first: int, length: int) -> bool:
     if first == next_in_run(live):
         extend_run(live, length)
     elif stored == NOTHING:
-        begin_run(replay, row, live.data_epoch, first, length)
+        begin_run(replay, row, live.data_epoch, live.data_epoch, first, length)
     elif stored == SOME:
-        note_repeated(replay, row, first, length)
+        note_repeated(replay, row, live.data_epoch, first, length)
     return stored != NOTHING
 
 

@@ -176,7 +176,7 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
     live.ordinal = log.progress[0].ordinal
     live.active_timestamp = batch.max_timestamp
     if not judged:
-        _remember_below(log, replay.below, batch, live, born, last_sequence)
+        _remember_below(replay, batch, row, last_sequence)
         if batch.base_sequence == 0:
             remember_zero(replay, batch, row)
         return
@@ -213,19 +213,18 @@ def _remember_first(log: Log, batch: np.record, born: np.record, time: int) -> N
 
 
 @kernel
-def _remember_below(
-    log: Log, table: np.ndarray, batch: np.record, live: np.record, born: np.record, last_sequence: int
-) -> None:
-    known = born.below >= 0
-    if not known:
-        row = log.progress[0].below
-        log.progress[0].below = row + 1
-        born.below = row
-        table[row].batches = 0
+def _remember_below(replay: Replay, batch: np.record, row: int, last_sequence: int) -> None:
+    log, table, live, born = replay.log, replay.below, replay.live[row], replay.born[row]
+    if born.below < 0:
+        added = log.progress[0].below
+        log.progress[0].below = added + 1
+        born.below = added
+        table[added].batches = 0
+        table[added].epoch = -1
     below = table[born.below]
     if last_sequence >= 0 and live.batches == 0:
-        goes_on = known and below.epoch == batch.producer_epoch
-        note_below(live, goes_on, batch.base_sequence, batch.last_offset - batch.base_offset + 1)
+        length = batch.last_offset - batch.base_offset + 1
+        note_below(replay, row, below.epoch, batch.producer_epoch, batch.base_sequence, length)
     below.batches += 1
     below.last_offset = batch.last_offset
     below.last_sequence = last_sequence

@@ -58,49 +58,48 @@ def stored_before(replay: Replay, row: int, epoch: int, first: int, last: int) -
 
 
 @kernel
-def begin_run(replay: Replay, row: int, epoch: int, first: int, length: int) -> None:
-    """The producer goes on from here: its run is closed, another begins."""
+def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, length: int) -> None:
+    """The producer goes on from here: its run is closed, another begins. ``before``: the epoch of its runs so far."""
     live, later = replay.live[row], replay.born[row].later
-    if live.data_epoch != epoch:  # of an epoch that is over nothing can be repeated
+    if before != epoch:  # of an epoch that is over nothing can be repeated
         if later >= 0:
             replay.later[later].old_run = -1
     elif live.run_length > 0:
-        _keep_run(replay, row, live.run_start, live.run_length)
+        _keep_run(replay, row, epoch, live.run_start, live.run_length)
     live.run_start = first
     live.run_length = length
 
 
 @kernel
-def note_repeated(replay: Replay, row: int, first: int, length: int) -> None:
+def note_repeated(replay: Replay, row: int, epoch: int, first: int, length: int) -> None:
     """A batch of which SOME was stored before: from now on all of it is."""
     live = replay.live[row]
     if _holds(live.run_start, live.run_length, first):
         live.run_length = (first - live.run_start) % SEQUENCES + length
     else:
-        _keep_run(replay, row, first, length)
+        _keep_run(replay, row, epoch, first, length)
 
 
 @kernel
-def _keep_run(replay: Replay, row: int, first: int, length: int) -> None:
-    """Notes a run among the older ones of the producer, which all are of the epoch of its data."""
-    progress, live = replay.log.progress[0], replay.live[row]
+def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, length: int) -> None:
+    """A batch below the log start, where nothing is judged. ``before``: the epoch of the one before, -1 for none."""
+    live = replay.live[row]
+    if before == epoch and first == next_in_run(live):
+        extend_run(live, length)
+    else:
+        begin_run(replay, row, before, epoch, first, length)
+
+
+@kernel
+def _keep_run(replay: Replay, row: int, epoch: int, first: int, length: int) -> None:
+    """Notes a run among the older ones of the producer, which all are of one epoch."""
+    progress = replay.log.progress[0]
     later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
     at = progress.runs
     progress.runs = at + 1
     run = replay.runs[at]
-    run.epoch = live.data_epoch
+    run.epoch = epoch
     run.start = first
     run.length = length
     run.older = later.old_run
     later.old_run = at
-
-
-@kernel
-def note_below(live: np.record, goes_on: bool, first: int, length: int) -> None:
-    """A batch below the log start: what it has is remembered up to the first judged batch. ``goes_on``: with the epoch
-    of the one before it."""
-    if goes_on and first == next_in_run(live):
-        extend_run(live, length)
-    else:
-        live.run_start = first
-        live.run_length = length
