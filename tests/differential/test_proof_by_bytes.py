@@ -1,5 +1,5 @@
 """Histories with what a leader refuses forced in, as segments: the audit and the what-if say what Kafka 4.1.0 and 2.3.1
-answer.
+answer. Record sets as stored batches: the audit counts and sees what LogValidator of 4.1.0 does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.differential.broker import Broker, needs_kafka, seeds
-from tests.proof import held_history
+from tests.differential.record_sets import RecordSets
+from tests.proof import held_history, validator_cases
 from tests.proof.stored_history import StoredHistory
 
 pytestmark = needs_kafka
@@ -45,3 +46,25 @@ def test_what_is_read_says_what_the_broker_answers(share: float, policy: str, br
             break
     assert found == [], "\n".join(found)
     assert set(answers) >= held_history.ANSWERS, f"the histories show too little: {answers}"
+
+
+@pytest.mark.parametrize("broker", ["4.1"], indirect=True)
+def test_the_counters_are_those_of_the_broker(broker: Broker, tmp_path: Path) -> None:
+    answers: Counter[str] = Counter()
+    folder = tmp_path / "topic-0"
+    folder.mkdir()
+    found: list[str] = []
+    for made, results in broker.run(RecordSets(seed) for seed in seeds(0.25)):
+        before: dict[str, int] = {}
+        for step, result in zip(made.case["steps"], results, strict=True):
+            metrics, args, error = result["state"]["metrics"], step["args"], result.get("error")
+            counted = {name: count - before.get(name, 0) for name, count in metrics.items()}
+            before = metrics
+            if not validator_cases.unheld(step["op"], args, error):
+                answers[error or "accepted"] += 1
+                lines = validator_cases.differences(args, error, counted, folder)
+                found += [f"{made.case['id']}: {line}: {step}" for line in lines]
+        if len(found) >= SHOWN:
+            break
+    assert found == [], "\n".join(found)
+    assert set(answers) >= {"accepted", "INVALID_RECORD", "CORRUPT_MESSAGE"}, f"they show too little: {answers}"

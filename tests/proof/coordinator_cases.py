@@ -22,6 +22,7 @@ from tests.proof.case_logs import Held
 NOTHING = "nothing is written: a request, its refusal, or what is asked of the state in memory"
 AT_ONCE = "several ids are written to at once, in no order that the case tells"
 PENDING = "it begins in the middle of a transition, whose record the case does not tell"
+WRITTEN_AND_FAILED = ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT")  # the record stays in the log
 PRODUCERS = 1 << 40  # producer ids between two cases
 APART_MS = 100_000_000  # between two cases: more than any of them takes
 Args = dict[str, Any]
@@ -78,10 +79,13 @@ def records(case: Args) -> tuple[str, list[Written]]:
     written = [Written(name, sound(value)) for name, value in begun.items() if value.get("producer_epoch", -1) >= 0]
     begins = len(written)
     model, count = run_model(case), 0
-    for step in case["steps"]:
+    for number, step in enumerate(case["steps"]):
         if step["op"] == "load":
             written += [Written("", None, loads=True), *_loaded(step["args"]["records"])]
-        state = model.apply(step["op"], step.get("args", {})).state
+        args = step.get("args", {})
+        if args.get("append") in WRITTEN_AND_FAILED:
+            written += _failed(case, number)
+        state = model.apply(step["op"], args).state
         new, count = state["log_count"] - count, state["log_count"]
         if new > 1:
             return AT_ONCE, []
@@ -94,6 +98,19 @@ def records(case: Args) -> tuple[str, list[Written]]:
     if len(written) == begins and not forbidden(case):
         return NOTHING, []
     return "", written
+
+
+def _failed(case: Args, number: int) -> Iterator[Written]:
+    """The record of a step whose append failed after it was written: that which it writes where appends succeed."""
+    twin = run_model(case)
+    for step in case["steps"][:number]:
+        before = twin.apply(step["op"], step.get("args", {})).state
+    count = before["log_count"] if number else 0
+    failed = case["steps"][number]
+    state = twin.apply(failed["op"], failed["args"] | {"append": "ok"}).state
+    if state["log_count"] == count + 1:
+        last = state["last_log_record"]
+        yield Written(last["tid"], None if last.get("tombstone") else last)
 
 
 def _empty(value: Args) -> bool:
