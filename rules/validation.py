@@ -11,6 +11,7 @@ from auditor.connectors.codec import batch_columns as col
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
 from auditor.model import releases
+from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
 from auditor.rules import commands, repairs
 from auditor.rules.culprits import Place, blamed
 from auditor.rules.finding import Finding, iso
@@ -40,6 +41,7 @@ LEGACY_FLAWS = {
     col.RECORD_INNER_CODEC: "an inner record claims to be compressed",
     col.RECORD_WRAPPER_OFFSET: "the wrapper's offset is below its last inner offset",
 }
+LEGACY_METRICS = {col.RECORD_INNER_CRC: "invalid_checksum", col.RECORD_INNER_MAGIC: "invalid_magic"}
 RECORD_FLAWS = {
     col.RECORD_COUNT_MISMATCH: "the records present are not as many as declared",
     col.RECORD_BYTES_LEFT: "bytes are left behind the last record",
@@ -111,7 +113,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     offset deltas do not increase or exceed the last one, lengths are impossible, a header key is null (all of these
     with --records); an unknown codec or magic, a declared count that contradicts the offsets, bytes between sound
     batches that are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
-    Why it matters: leaders refuse such batches; one that is stored breaks consumers and followers when they read it.
+    Why it matters: leaders refuse such batches, but for wrong deltas, which they repair or let pass; one that is stored
+    breaks consumers and followers when they read it.
     Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
     lies behind. The auditor looks for the next sound batch and goes on from it.
     Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
@@ -126,14 +129,14 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
         explained |= {_place(e) for e in run}
         e = run[0]
         what = words(e["flaws"], RECORD_FLAWS)
-        more = {
+        more: dict[str, Any] = {
             "records_present": e["records_present"],
             "records_declared": e["records_declared"],
             "record_index": e["record_index"] if e["record_index"] >= 0 else None,
             "culprits": blamed(log, run, "flawed"),
         }
         in_doubt = bool(e["flaws"] & SPAN_FLAWS) or None
-        yield _invalid(log, run, what, "record-structure-invalid", span_in_doubt=in_doubt, **more)
+        yield _invalid(log, run, what, "record-structure-invalid", e["cause"], span_in_doubt=in_doubt, **more)
     for run in _structural(log, (Kind.HEADER_FLAW,), BATCH_FLAWS):
         if left := [e for e in run if _place(e) not in explained]:
             in_doubt = bool(left[0]["flaws"] & ~col.FLAW_CODEC_UNKNOWN) or None
@@ -142,8 +145,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     for run in runs(log.events(Kind.COUNT_BELOW_SPAN), "record_count", "producer_id"):
         if left := [e for e in run if _place(e) not in explained]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
-            more = {"declared": left[0]["record_count"], "span": left[0]["span"], "span_in_doubt": True}
-            yield _invalid(log, left, what, "record-structure-invalid", **more)
+            count, span = left[0]["record_count"], left[0]["span"]
+            yield _invalid(log, left, what, "record-structure-invalid", declared=count, span=span, span_in_doubt=True)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
     for copy in log.copies:  # each is damaged by itself
         yield from _gaps(log, copy)
@@ -194,7 +197,10 @@ def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _invalid(log: LogView, run: list[Event], what: list[str], rule_id: str, **evidence: Any) -> Finding:
+def _invalid(
+    log: LogView, run: list[Event], what: list[str], rule_id: str, cause: int = OFFSET_RANGE, **evidence: Any
+) -> Finding:
+    """``cause``: why a leader would have refused the batch."""
     e = run[0]
     return log.at_event(
         rule_id,
@@ -205,8 +211,8 @@ def _invalid(log: LogView, run: list[Event], what: list[str], rule_id: str, **ev
         evidence={
             "flaws": what,
             "batches": len(run),
-            "metric": BROKER_METRIC + METRICS["invalid_offset_or_sequence"],
-            **error_code("INVALID_RECORD"),
+            "metric": BROKER_METRIC + METRICS["invalid_offset_or_sequence"] if cause in OF_HEADER else None,
+            **(error_code(ERRORS[cause]) if cause != FINE else {}),
             **evidence,
         },
         remedy=f"Look at it: {commands.dump(log.leader.file(int(e['segment'])), '--deep-iteration')} ; find the client "
@@ -280,10 +286,11 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         return
     for run in runs((e for e in log.events(Kind.TIMESTAMP_AHEAD) if int(e["base_offset"]) not in skip), "producer_id"):
         e = run[0]
-        if e["timestamp"] - e["broker_time"] > after + TOLERANCE_MS:
+        newest = accepted_times(e["broker_time"] + TOLERANCE_MS, FAR_MS, after)[1]
+        if e["timestamp"] > newest:
             yield _odd_time(
                 log, run, f"{iso(int(e['timestamp']))} lies ahead of the broker", e["timestamp"], "ahead",
-                newest=e["broker_time"] + after + TOLERANCE_MS,
+                newest=newest,
             )  # fmt: skip
     ahead = log.leader.ahead
     if ahead is not None and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
@@ -370,7 +377,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     for run in _structural(log, (Kind.RECORD_FLAW,), LEGACY_FLAWS):
         e = run[0]
         what = words(e["flaws"], LEGACY_FLAWS)
-        crc = bool(e["flaws"] & col.RECORD_INNER_CRC)
+        metric = next((name for bit, name in LEGACY_METRICS.items() if e["flaws"] & bit), None)
         yield log.at_event(
             "legacy-inner-record-invalid",
             "error",
@@ -383,8 +390,8 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
                 "batches": len(run),
                 "record_index": e["record_index"] if e["record_index"] >= 0 else None,
                 "culprits": blamed(log, run, "flawed"),
-                "metric": BROKER_METRIC + METRICS["invalid_checksum" if crc else "invalid_magic"],
-                **error_code("CORRUPT_MESSAGE" if crc else "INVALID_RECORD"),
+                "metric": BROKER_METRIC + METRICS[metric] if metric else None,
+                **(error_code(ERRORS[e["cause"]]) if e["cause"] != FINE else {}),
             },
         )
 

@@ -102,6 +102,7 @@ class Event(TypedDict, total=False):
     record_index: int  # of the first culprit in its batch
     records_present: int
     records_declared: int
+    cause: int  # why a leader would have refused the batch (auditor.model.batch_validation), 0: it would have taken it
     null_keys: int
     found_max_timestamp: int  # the largest among the records
     found_base_timestamp: int  # the first record's
@@ -144,7 +145,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.LEFTOVER_FIELDS: (),  # the log's first batch with an epoch or a sequence, but without producer id
     Kind.INDEX_ENTRY: ("entry_offset", "entry_position", "fault", "maybe_cut_off"),
     Kind.TIME_INDEX_ENTRY: ("entry_offset", "entry_timestamp", "fault", "maybe_cut_off", "larger_last_offset"),
-    Kind.RECORD_FLAW: ("flaws", "record_index", "records_present", "records_declared"),
+    Kind.RECORD_FLAW: ("flaws", "record_index", "records_present", "records_declared", "cause"),
     Kind.NULL_KEY: ("null_keys", "record_index"),
     Kind.BATCH_TIMESTAMP: ("found_max_timestamp", "found_base_timestamp", "base_timestamp"),
     Kind.RECORD_TIMESTAMP: ("min_timestamp", "max_timestamp", "broker_time"),
@@ -171,7 +172,7 @@ PLACE = {
 NARROW = dict.fromkeys(
     ("answer", "expected_sequence", "found_sequence", "previous_leader_epoch", "previous_epoch", "known_epoch",
      "known_leader_epoch", "known_coordinator_epoch", "coordinator_epoch", "epochs", "first_epoch", "record_count",
-     "expected_leader_epoch", "context", "fault", "maybe_cut_off"),
+     "expected_leader_epoch", "context", "fault", "maybe_cut_off", "cause"),
     "i4",
 )  # fmt: skip
 # A table of events of all kinds has every column; those that a kind does not have are -1.

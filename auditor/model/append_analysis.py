@@ -1,5 +1,6 @@
 """What is checked of a record set before it is validated: sizes, checksums and the order of offsets.
 
+Only requests have sizes to be measured against; of checksums and offsets the modules decide that judge logs too.
 Source: UnifiedLog.analyzeAndValidateRecords and append of Kafka's trunk of October 2024; semantics 4.2.
 """
 
@@ -8,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from auditor.model.batch_validation import ANSWER, ERRORS, FINE, INVALID_RECORD, NO_TOPIC, SENT, SENT_RECORD, judge
+from auditor.model.offset_order import offsets_refusal
 from auditor.model.record_set import CLIENT, REPLICATION, Rejected, ValidationMetrics
 
 DEFAULT_SEGMENT_BYTES = 1 << 30
-OFFSETS_OUT_OF_ORDER = "OFFSETS_OUT_OF_ORDER"
-UNEXPECTED_APPEND_OFFSET = "UNEXPECTED_APPEND_OFFSET"
 _MIN_SIZE_OLD = 26  # offset and length, then a message without timestamp, key and value
 _MIN_SIZE_V2 = 61  # header of a batch
 
@@ -45,23 +48,26 @@ def analyze(
     Leaders assign offsets themselves, so only followers (`origin` replication) care for the offsets given.
     `metrics` counts damaged batches.
     """
-    increasing, last_offset = True, -1
     for batch in batches:
         if origin == CLIENT and batch.magic >= 2 and batch.base_offset != 0:
-            raise Rejected("INVALID_RECORD")
-        increasing = increasing and batch.last_offset > last_offset
-        last_offset = batch.last_offset
+            raise Rejected(INVALID_RECORD)
         if origin != REPLICATION and batch.size > max_message_bytes:
             raise Rejected("MESSAGE_TOO_LARGE")
-        if not batch.intact:
-            metrics.invalid_checksum += 1
-            raise Rejected("CORRUPT_MESSAGE")
-    if origin == REPLICATION and batches:
-        if not increasing:
-            raise Rejected(OFFSETS_OUT_OF_ORDER)
-        first = batches[0]
-        # Old formats show their first offset only after decompression.
-        if (first.base_offset if first.magic >= 2 else first.last_offset) < log_end:
-            raise Rejected(UNEXPECTED_APPEND_OFFSET)
+        _check_sum(batch, metrics)
+    if origin == REPLICATION:
+        spans = [(b.base_offset if b.magic >= 2 else b.last_offset, b.last_offset) for b in batches]
+        refusal = offsets_refusal(spans, log_end)  # old formats show their first offset only after decompression
+        if refusal is not None:
+            raise Rejected(refusal)
     if sum(batch.size for batch in batches) > segment_bytes:
         raise Rejected("RECORD_LIST_TOO_LARGE")
+
+
+def _check_sum(batch: BatchHeader, metrics: ValidationMetrics) -> None:
+    sent, answers = np.zeros(1, SENT), np.zeros(1, ANSWER)
+    sent["intact"] = batch.intact
+    judge(sent, np.zeros(0, SENT_RECORD), NO_TOPIC, answers)
+    metrics.add(answers[0])
+    cause = int(answers["cause"][0])
+    if cause != FINE:
+        raise Rejected(ERRORS[cause])

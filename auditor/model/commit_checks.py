@@ -1,17 +1,20 @@
 """Who may commit offsets for a consumer group (KIP-447): the checks before a commit reaches the log.
 
-Source: ClassicGroup and ConsumerGroup.validateOffsetCommit, OffsetMetadataManager of Kafka's trunk of October 2024;
-semantics 5.2.
+Source: ClassicGroup, ConsumerGroup and StreamsGroup.validateOffsetCommit, OffsetMetadataManager of Kafka's trunk of
+October 2024 and of 4.0.0, 4.2.0 and 4.3.1 (KIP-1251); semantics 5.2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from auditor.model.refusal import ILLEGAL_ARGUMENT, Refused
+from auditor.model.releases import OLDER_EPOCHS_COMMIT, UNNAMED_COMMIT, Version
 
+FIRST_CONSUMER_GROUPS: Version = (3, 7)  # the first release whose brokers have groups of KIP-848
 NO_GENERATION = -1
 
 
@@ -26,11 +29,17 @@ class GroupState(StrEnum):
 
 
 class Member(NamedTuple):
-    """A member of a group; `instance_id` for static membership, `epoch` for groups of KIP-848."""
+    """A member of a group; `instance_id` for static membership. The rest is of groups of KIP-848.
+
+    `classic`: it follows the classic protocol all the same. `assignment_epochs`: the epoch in which each partition came
+    to it, of those that it is assigned or has still to give up; None where its record is from before KIP-1251.
+    """
 
     member_id: str
     instance_id: str | None = None
     epoch: int = 0
+    classic: bool = False
+    assignment_epochs: Mapping[str, int] | None = None
 
 
 class Committer(NamedTuple):
@@ -66,17 +75,24 @@ class Group:
         raise Refused(ILLEGAL_ARGUMENT)
 
 
-def check_commit(group: Group | None, committer: Committer, transactional: bool) -> None:
-    """Refused with the error that a commit gets; `group` None when the coordinator does not know it.
+def check_commit(
+    group: Group | None,
+    committer: Committer,
+    transactional: bool,
+    partition: str = "",
+    release: Version = FIRST_CONSUMER_GROUPS,
+) -> None:
+    """Refused with the error that the commit of a `partition` gets; `group` None when the coordinator does not know it.
 
-    A transactional commit is let through in two cases in which a plain one is not: without any ids to a classic group
-    that has members (clients before KIP-447: the hole that KIP-447 leaves), and while a rebalance completes.
+    A transactional commit is let through in two cases in which a plain one is not: without any ids to a group that has
+    members (clients before KIP-447: the hole that KIP-447 leaves; to one of KIP-848 since 4.0), and while a rebalance
+    completes. `release`: the broker's.
     """
     if group is None:
         if committer.generation >= 0:
             raise Refused("ILLEGAL_GENERATION")
     elif group.consumer_protocol:
-        _check_consumer_group(group, committer, transactional)
+        _check_consumer_group(group, committer, transactional, partition, release)
     else:
         _check_classic_group(group, committer, transactional)
 
@@ -107,11 +123,24 @@ def _check_classic_member(group: Group, committer: Committer) -> None:
         raise Refused("UNKNOWN_MEMBER_ID")
 
 
-def _check_consumer_group(group: Group, committer: Committer, transactional: bool) -> None:
+def _check_consumer_group(
+    group: Group, committer: Committer, transactional: bool, partition: str, release: Version
+) -> None:
+    """A group of KIP-848: consumers, or streams (KIP-1071), of which no member follows the classic protocol."""
     if committer.generation < 0 and not group.members:
+        return
+    if transactional and committer == ANONYMOUS and release >= UNNAMED_COMMIT:
         return
     member = group.member(committer.member_id)
     if member is None:
         raise Refused("UNKNOWN_MEMBER_ID")
-    if committer.generation != member.epoch:
-        raise Refused("ILLEGAL_GENERATION" if transactional else "STALE_MEMBER_EPOCH")
+    if not _takes_epoch(member, committer.generation, partition, release):
+        raise Refused("ILLEGAL_GENERATION" if transactional or member.classic else "STALE_MEMBER_EPOCH")
+
+
+def _takes_epoch(member: Member, epoch: int, partition: str, release: Version) -> bool:
+    """Whether a member may commit a partition in an epoch: its own, and since KIP-1251 any from that on in which the
+    partition came to it. One that it neither has nor has still to give up can come to it in no older epoch."""
+    if epoch == member.epoch or release < OLDER_EPOCHS_COMMIT or member.assignment_epochs is None:
+        return epoch == member.epoch
+    return member.assignment_epochs.get(partition, member.epoch) <= epoch < member.epoch

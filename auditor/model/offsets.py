@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from auditor.model.commit_checks import ANONYMOUS, Committer, Group, check_commit
+from auditor.model.commit_checks import ANONYMOUS, FIRST_CONSUMER_GROUPS, Committer, Group, check_commit
 from auditor.model.refusal import Refused
+from auditor.model.releases import Version
 
 NO_PRODUCER_ID = -1
 NO_OFFSET = -1
@@ -41,22 +42,28 @@ class GroupOffsets:
     """What a group coordinator holds in memory.
 
     `stable_fetch`: requests carry member ids and stable fetches are honoured (KIP-447); False for brokers before 2.5.
+    `release`: the broker's, where groups of KIP-848 differ by it.
     `committed` and `pending` (by producer id) are the state; iteration costs are linear in the group's partitions.
     """
 
     def __init__(
-        self, groups: Mapping[str, Group], retention_ms: int = DEFAULT_RETENTION_MS, stable_fetch: bool = True
+        self,
+        groups: Mapping[str, Group],
+        retention_ms: int = DEFAULT_RETENTION_MS,
+        stable_fetch: bool = True,
+        release: Version = FIRST_CONSUMER_GROUPS,
     ) -> None:
         self.groups = dict(groups)
         self.retention_ms = retention_ms
         self.stable_fetch = stable_fetch
+        self.release = release
         self.committed: dict[GroupPartition, CommittedOffset] = {}
         self.pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}
 
-    def validate(self, group: str, committer: Committer, transactional: bool) -> None:
-        """Only the checks of a commit; Refused with its error."""
+    def validate(self, group: str, committer: Committer, transactional: bool, partition: str = "") -> None:
+        """Only the checks of a commit of a partition; Refused with its error."""
         known = committer if self.stable_fetch or not transactional else ANONYMOUS
-        check_commit(self.groups.get(group), known, transactional)
+        check_commit(self.groups.get(group), known, transactional, partition, self.release)
 
     def commit(
         self,
@@ -66,8 +73,12 @@ class GroupOffsets:
         record_offset: int,
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """OffsetCommit, or TxnOffsetCommit with a producer id: check, then store `offsets` by partition."""
-        self.validate(group, committer, producer_id != NO_PRODUCER_ID)
+        """OffsetCommit, or TxnOffsetCommit with a producer id: check, then store `offsets` by partition.
+
+        Refused with the error of the first partition that is refused; a broker answers each by itself.
+        """
+        for partition in offsets or ("",):
+            self.validate(group, committer, producer_id != NO_PRODUCER_ID, partition)
         for partition, offset in offsets.items():
             self.replay(GroupPartition(group, partition), CommittedOffset(offset, record_offset), producer_id)
 

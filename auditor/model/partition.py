@@ -13,6 +13,7 @@ from typing import NamedTuple
 from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.appends import CLIENT, REPLICATION, Batch, Item, Pending, Refused
+from auditor.model.offset_order import offsets_refusal
 from auditor.model.policies import Policy
 from auditor.model.producer_state import DEFAULTS, ProducerState, Settings
 from auditor.model.producers import NONE
@@ -59,13 +60,9 @@ class Partition(ProducerState):
 
     def _check_offsets(self, items: Sequence[Item]) -> None:
         """A follower, or recovery, takes offsets as given: they must rise, from where the map ends on."""
-        last_offset = NONE
-        for item in items:
-            if item.last_offset <= last_offset:
-                raise Refused("OFFSETS_OUT_OF_ORDER")
-            last_offset = item.last_offset
-        if items and items[0].first_offset < self.map_end:
-            raise Refused("UNEXPECTED_APPEND_OFFSET")
+        refusal = offsets_refusal([(item.first_offset, item.last_offset) for item in items], self.map_end)
+        if refusal is not None:
+            raise Refused(refusal)
 
     def _find_duplicate(self, batch: Batch) -> Duplicate | None:
         p = self.producers

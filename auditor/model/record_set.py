@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from auditor.model.batch_validation import METRICS, NO_TIMESTAMP
 from auditor.model.client import RETRIABLE
 from auditor.model.refusal import Refused
 
 NONE = "none"
 CLIENT = "client"
 REPLICATION = "replication"
-NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 
 
 class Record(NamedTuple):
     """A record: `offset` relative, as stored; `timestamp` epoch ms, -1 none; `crc_ok` is of old formats' own checksum.
 
-    `compressed`: a record of an old format that claims a codec of its own.
+    `compressed`: a record of an old format that claims a codec of its own; `readable`: its lengths and headers are
+    those of a record.
     """
 
     offset: int
@@ -27,6 +30,7 @@ class Record(NamedTuple):
     magic: int = 2
     crc_ok: bool = True
     compressed: bool = False
+    readable: bool = True
 
     @property
     def known_timestamp(self) -> int:
@@ -85,6 +89,11 @@ class ValidationMetrics:
     invalid_sequence: int = 0
     invalid_checksum: int = 0
     no_key_compacted: int = 0
+
+    def add(self, counts: np.record) -> None:
+        """Count up what an answer of :mod:`auditor.model.batch_validation` counts."""
+        for name in METRICS:
+            setattr(self, name, getattr(self, name) + int(counts[name]))
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""

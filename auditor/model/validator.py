@@ -1,6 +1,8 @@
 """Validation of a produced record set by a partition leader, and the offsets it is given (KIP-467 as implemented).
 
-Source: LogValidator of Kafka's trunk of October 2024; semantics 4.3 to 4.5.
+What no log shows: which path a set takes, whether it is rebuilt, what it is converted to, what the time index is told.
+Of each batch and record :mod:`auditor.model.batch_validation` decides. Source: LogValidator of Kafka's trunk of October
+2024; semantics 4.3 to 4.5.
 """
 
 from __future__ import annotations
@@ -8,6 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from auditor.model.batch_validation import (
+    ANSWER,
+    ERRORS,
+    FINE,
+    INVALID_RECORD,
+    NO_TOPIC,
+    RECORDS,
+    SENT,
+    SENT_RECORD,
+    TIMES,
+    Topic,
+    accepted_times,
+    judge,
+)
 from auditor.model.record_set import (
     CLIENT,
     NO_PRODUCER_ID,
@@ -21,8 +39,6 @@ from auditor.model.record_set import (
 )
 
 _ZSTD_SINCE = (2, 1)
-INVALID_RECORD = "INVALID_RECORD"
-INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
 
 
 class TopicSettings(NamedTuple):
@@ -76,11 +92,19 @@ def validate(
         raise Rejected("UNSUPPORTED_COMPRESSION_TYPE")
     first = _first_batch(batches, source_compression)
     rebuilt = _needs_rebuild(batches, settings, source_compression)
+    topic = Topic(
+        settings.compacted,
+        settings.log_append_time,
+        *accepted_times(now, settings.before_max_ms, settings.after_max_ms),
+    )
     timestamps: list[int] = []
     for batch in batches:
-        _check_batch(first, batch, settings.target_magic, origin, metrics)
+        if batch.magic != first.magic:
+            metrics.invalid_magic += 1
+            raise Rejected(INVALID_RECORD)
+        _check_format(batch, settings.target_magic, origin, metrics)
         offsets_are_kept = batch.magic > 0 and settings.target_magic > 0
-        for record in _check_records(batch, settings, source_compression, now, metrics):
+        for record in _check_records(batch, topic, source_compression, metrics):
             if compressed_path and offsets_are_kept and record.offset != len(timestamps):
                 rebuilt = True  # old clients number inner records wrongly: repaired rather than refused
             timestamps.append(record.known_timestamp)
@@ -122,69 +146,51 @@ def _needs_rebuild(batches: Sequence[Batch], settings: TopicSettings, source_com
     return source_compression != settings.target_compression or not same_format
 
 
-def _check_batch(first: Batch, batch: Batch, target_magic: int, origin: str, metrics: ValidationMetrics) -> None:
-    """Checks of the header, whose failure is the batch's fault (semantics 4.3, 3 to 10)."""
-    if batch.magic != first.magic:
-        metrics.invalid_magic += 1
-        raise Rejected(INVALID_RECORD)
+def _check_format(batch: Batch, target_magic: int, origin: str, metrics: ValidationMetrics) -> None:
+    """A client's header (semantics 4.3, 4 to 8), then whether the format that is stored can hold it (9 and 10)."""
     if origin == CLIENT:
-        _check_client_batch(batch, metrics)
+        _raise_refused(batch, _sent(batch, NONE, client=True), NO_TOPIC, metrics)
     if target_magic < 2 and (batch.transactional or batch.producer_id != NO_PRODUCER_ID):
         raise Rejected("UNSUPPORTED_FOR_MESSAGE_FORMAT")
 
 
-def _check_client_batch(batch: Batch, metrics: ValidationMetrics) -> None:
-    span = batch.last_offset_delta + 1
-    wrong_span = batch.magic >= 2 and (span <= 0 or batch.declared_count <= 0 or span != batch.declared_count)
-    if wrong_span or batch.control:
-        metrics.invalid_offset += 1
-        raise Rejected(INVALID_RECORD)
-    if batch.producer_id != NO_PRODUCER_ID and batch.base_sequence < 0:
-        metrics.invalid_sequence += 1
-        raise Rejected(INVALID_RECORD)
-
-
 def _check_records(
-    batch: Batch, settings: TopicSettings, source_compression: str, now: int, metrics: ValidationMetrics
+    batch: Batch, topic: Topic, source_compression: str, metrics: ValidationMetrics
 ) -> tuple[Record, ...]:
-    """Every record of a batch, all of them visited before the batch is refused; returns the records."""
-    records, declared = batch.records, batch.declared_count
-    if batch.magic >= 2 and declared < len(records):  # before it hands out the last one, the reader looks behind it
-        records = records[: max(declared - 1, 0)]
-    errors = []
-    for index, record in enumerate(records):
-        if batch.magic < 2 and batch.compression != NONE and record.compressed:
-            raise Rejected(INVALID_RECORD)  # the reader of the wrapper gives up, before any record is named
-        claims_codec = source_compression != NONE and record.compressed
-        error = INVALID_RECORD if claims_codec else _record_error(batch, record, settings, now, metrics)
-        if error is not None:
-            errors.append(RecordError(index, error))
-    if batch.magic >= 2 and 0 != declared != len(batch.records):
-        raise Rejected(INVALID_RECORD)
-    if errors:
-        of_time = any(error.error == INVALID_TIMESTAMP for error in errors)
-        raise Rejected(INVALID_TIMESTAMP if of_time else INVALID_RECORD, tuple(errors))
-    return records
+    """Every record of a batch, all of them visited before the batch is refused; returns those that a reader finds."""
+    sent = _sent(batch, source_compression, client=False)
+    sent["looked"], sent["records"] = True, len(batch.records)
+    _raise_refused(batch, sent, topic, metrics)
+    return batch.records if batch.magic < 2 or batch.declared_count else ()
 
 
-def _record_error(
-    batch: Batch, record: Record, settings: TopicSettings, now: int, metrics: ValidationMetrics
-) -> str | None:
-    """The first check that a record fails (semantics 4.4, 2 to 6); a bad inner checksum rejects the set at once."""
-    if record.magic != batch.magic:
-        metrics.invalid_magic += 1
-        return INVALID_RECORD
-    if batch.magic < 2 and batch.compression != NONE and not record.crc_ok:
-        metrics.invalid_checksum += 1
-        raise Rejected("CORRUPT_MESSAGE")
-    if settings.compacted and not record.has_key:
-        metrics.no_key_compacted += 1
-        return INVALID_RECORD
-    if not settings.log_append_time and record.known_timestamp != NO_TIMESTAMP:
-        late, early = now - record.timestamp > settings.before_max_ms, record.timestamp - now > settings.after_max_ms
-        return INVALID_TIMESTAMP if late or early else None
-    stamped_by_client = batch.magic > 0 and batch.log_append_time
-    return INVALID_TIMESTAMP if stamped_by_client else None
+def _sent(batch: Batch, source_compression: str, *, client: bool) -> np.ndarray:
+    sent = np.zeros(1, SENT)
+    sent["magic"], sent["compressed"] = batch.magic, batch.compression != NONE
+    sent["source_compressed"], sent["stamped"] = source_compression != NONE, batch.log_append_time
+    sent["control"], sent["client"], sent["intact"], sent["opened"] = batch.control, client, True, True
+    sent["more"], sent["span"] = batch.declared_count < len(batch.records), batch.last_offset_delta + 1
+    sent["declared"], sent["producer_id"] = batch.declared_count, batch.producer_id
+    sent["base_sequence"] = batch.base_sequence
+    return sent
+
+
+def _raise_refused(batch: Batch, sent: np.ndarray, topic: Topic, metrics: ValidationMetrics) -> None:
+    rows = [
+        (r.known_timestamp, r.readable, r.compressed, r.magic == batch.magic, r.crc_ok, r.has_key, FINE)
+        for r in batch.records[: int(sent["records"][0])]
+    ]
+    records, answers = np.array(rows, SENT_RECORD), np.zeros(1, ANSWER)
+    judge(sent, records, topic, answers)
+    metrics.add(answers[0])
+    cause = int(answers["cause"][0])
+    if cause == FINE:
+        return
+    named: tuple[RecordError, ...] = ()
+    if cause in (RECORDS, TIMES):
+        causes = enumerate(records["cause"].tolist())
+        named = tuple(RecordError(index, ERRORS[each]) for index, each in causes if each != FINE)
+    raise Rejected(ERRORS[cause], named)
 
 
 def _time_index_entry(

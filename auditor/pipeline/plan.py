@@ -16,8 +16,10 @@ from typing import NamedTuple, TypeVar
 from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
 from auditor.connectors.internal_rows import PACKED
 from auditor.facts.batch_sums import KEY_BYTES
+from auditor.model.policies import Policy
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.policy_choice import known_before
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import SegmentTask, shared_key
 from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
@@ -42,9 +44,10 @@ def copy_tasks(
         if d.texts
     ]
     for d in inventory.log_dirs:
-        of_topic = cache(partial(_of_topic, d, settings.get(d.join_key, ClusterSettings())))
+        cluster = settings.get(d.join_key, ClusterSettings())
+        of_topic, broker = cache(partial(_of_topic, d, cluster)), known_before(d, cluster, options.policy)
         tasks += [
-            _task(d, c, of_topic(c.topic or ""), options, copies[_log(d, c)] > 1)
+            _task(d, c, of_topic(c.topic or ""), options, copies[_log(d, c)] > 1, broker)
             for c in d.copies
             if options.wants_topic(c.topic or "")
         ]
@@ -91,7 +94,7 @@ def _log(d: LogDir, c: Copy) -> tuple[str, str | None, int | None]:
     return (d.join_key, c.topic, c.partition)
 
 
-def _task(d: LogDir, c: Copy, of: _OfTopic, options: AuditOptions, replicated: bool) -> CopyTask:
+def _task(d: LogDir, c: Copy, of: _OfTopic, options: AuditOptions, replicated: bool, broker: Policy) -> CopyTask:
     topic = c.topic or ""
     at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
     return CopyTask(
@@ -113,6 +116,7 @@ def _task(d: LogDir, c: Copy, of: _OfTopic, options: AuditOptions, replicated: b
         before_ms=of.before_ms,
         records=options.records and topic != METADATA_TOPIC,
         digests=KEY if replicated else b"",
+        policy=broker,
         limits=options.limits,
     )
 

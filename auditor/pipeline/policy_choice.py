@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from auditor.connectors.files import LogDir
 from auditor.model import policies
-from auditor.model.releases import shown_by
+from auditor.model.policies import Policy
+from auditor.model.releases import UNKNOWN, policy_at, shown_by
 from auditor.pipeline.cluster_settings import ClusterSettings
 
 
@@ -42,3 +43,11 @@ def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], 
 def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:
     """The policies that :func:`choose` may come to once ``__transaction_state`` has been read."""
     return {choose(log_dir, cluster, versions, wanted).policy for versions in (set[int](), {1})}
+
+
+def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
+    """What a log directory's broker decides by, as far as that is known before its logs are read: they may still show
+    which of two it is (:func:`candidates`), and then it is the one that is assumed of all."""
+    names = candidates(log_dir, cluster, wanted)
+    name = names.pop() if len(names) == 1 else policies.ASSUMED
+    return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))

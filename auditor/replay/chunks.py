@@ -29,6 +29,7 @@ from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
 from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, checked
 from auditor.replay.segment_point import SegmentPoint
+from auditor.replay.validated import look_of, packed_answers, unpacked_answers
 
 PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the row in it, and what unpacked_row() takes
 
@@ -108,6 +109,7 @@ def _chunks(f: BinaryFile, task: CopyTask, number: int, span: Span) -> Iterator[
             f, segment.size if span.end < 0 else span.end, file=segment.name, start=span.start, pause=span.pause,
             limits=task.limits, records=task.records, offsets=(lowest if span.lowest < 0 else span.lowest, until),
             held=task.copy.topic in PACKED, raw=task.has_internal_rows and task.copy.topic not in PACKED,
+            look=look_of(task),
         )  # fmt: skip
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.
         remote = segment.place is not None and behind
@@ -142,19 +144,22 @@ def unpacked_row(data: bytes | pa.Buffer) -> Part:
 def packed(chunk: Chunk) -> bytes:
     """A chunk without raw bytes. Cost: some 40 ns a batch."""
     summary = None if chunk.summary is None else packed_table(np.stack(chunk.summary, axis=1, dtype=np.int64))
+    looked = None if chunk.looked is None else packed_answers(chunk.looked)
     return pickle.dumps(
-        (packed_table(chunk.rows), chunk.errors, chunk.body_errors, summary, chunk.end, chunk.next_offset), 5
+        (packed_table(chunk.rows), chunk.errors, chunk.body_errors, summary, looked, chunk.end, chunk.next_offset), 5
     )
 
 
 def unpacked(data: bytes) -> Chunk:
     """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
-    rows, errors, body_errors, found, end, following = pickle.loads(data)
+    packed_rows, errors, body_errors, found, looked, end, following = pickle.loads(data)
+    rows = unpacked_table(packed_rows)
     summary = None
     if found is not None:
         columns = zip(unpacked_table(found).T, DTYPES, strict=True)
         summary = RecordSummary(*(np.ascontiguousarray(column, dtype) for column, dtype in columns))
-    return Chunk(unpacked_table(rows), errors, body_errors, summary, None, end, next_offset=following)
+    answers = None if looked is None else unpacked_answers(looked, len(rows))
+    return Chunk(rows, errors, body_errors, summary, None, end, next_offset=following, looked=answers)
 
 
 @kernel

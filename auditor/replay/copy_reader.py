@@ -47,6 +47,7 @@ from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, read_ag
 from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 from auditor.replay.snapshot_chain import Stored
+from auditor.replay.validated import header_answers, sender_of
 
 
 def read_copy(task: CopyTask) -> CopyFacts:
@@ -76,6 +77,7 @@ class CopyReader:
             log_start_known=task.log_start_known, digests=batch_headers.begun(task),
         )  # fmt: skip
         self.bounds = bounds_of(task)
+        self.sender = sender_of(task)
         self.facts.log_start = self.bounds.log_start
         self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
         self.facts.local_start = copy.local_start
@@ -173,9 +175,7 @@ class CopyReader:
         self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums | self.refusals
         if self.task.records:
-            facts.culprits = culprits_of(
-                facts, self._read_again, self.task.before_ms, compacted=self.task.compacted, limits=self.task.limits
-            )
+            facts.culprits = culprits_of(facts, self._read_again, self.task.before_ms, self.sender, self.task.limits)
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
@@ -261,13 +261,14 @@ class CopyReader:
         self.bytes["bytes_decoded"] += int(chunk.rows[:, walking.SIZE].sum())
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
-        at = records.Bounds(
-            self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment, bool(self.bounds.sequences)
-        )
-        if chunk.summary is not None or chunk.rows[:, walking.FLAWS].any():
-            self.refusals += records.refusals(chunk.batches, chunk.summary, at, compacted=self.task.compacted)
+        answers = chunk.looked
+        if chunk.summary is None and chunk.rows[:, walking.FLAWS].any():
+            answers = header_answers(chunk.batches, self.sender)
+        if answers is not None:
+            self.refusals += records.counted(answers)
         if chunk.summary is not None:
-            self.audit.keep(records.check(chunk.batches, chunk.summary, at, self.task))
+            at = records.Bounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
+            self.audit.keep(records.check(chunk.batches, chunk.summary, answers, at, self.task))
         if self.internal is not None:
             self.facts.errors += self.internal.take(segment.name, chunk)
         for error in chunk.errors:

@@ -1,4 +1,5 @@
-"""Which records of a refused batch are to blame: the batch is read once more, and each of its records looked at.
+"""Which records of a refused batch are to blame: the batch is read once more and put to the model's validator, with
+what is known of the broker's clock by now.
 
 Reading sums a batch up in one row, which names the first culprit alone: few batches have any, and a list for each would
 cost every healthy one.
@@ -13,14 +14,17 @@ import numpy as np
 
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import OVERHEAD, columns_of, walk, walk_rows
-from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns
+from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.legacy import open_wrappers
-from auditor.connectors.codec.records import decode_records
+from auditor.connectors.codec.records import Decoded, decode_records
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind, events_of
+from auditor.model.batch_validation import CHECKSUM, CODEC, MAGIC, NO_KEY, TOO_NEW, TOO_OLD, UNREADABLE, Topic
+from auditor.model.stored_batches import misnumbered
 from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.record_checks import oldest
+from auditor.replay.validated import ANY_TIME, Sender, as_sent, asked, sent_records
 
 BATCHES_OF_A_KIND = 100  # the first of a copy; of those beyond, findings name the first culprit
 RECORDS_OF_A_BATCH = 10_000  # named of one batch
@@ -29,16 +33,16 @@ Reader = Callable[[int, int, int], bytes | None]
 
 
 class Where(NamedTuple):
-    """A batch with culprits. Records stamped before ``oldest`` or after ``newest`` (ms) are; None: whatever stamp."""
+    """A batch with culprits: records stamped before ``oldest`` or after ``newest`` (ms) are, among others."""
 
     segment: int
     position: int
-    oldest: int | None = None
-    newest: int | None = None
+    oldest: int = ANY_TIME[0]
+    newest: int = ANY_TIME[1]
 
 
 def culprits_of(
-    facts: CopyFacts, read: Reader, before_ms: int | None, *, compacted: bool, limits: Limits
+    facts: CopyFacts, read: Reader, before_ms: int | None, sender: Sender, limits: Limits
 ) -> dict[tuple[int, int], Culprits]:
     """The culprits of a copy's batches by segment number and position.
 
@@ -51,7 +55,7 @@ def culprits_of(
         size = OVERHEAD + int.from_bytes(head[8:], "big", signed=True) if head and len(head) == OVERHEAD else 0
         stored = read(at.segment, at.position, size) if OVERHEAD < size <= limits.max_batch_bytes else None
         if stored is not None and len(stored) == size:
-            found = _of_batch(stored, at, compacted, limits)
+            found = _of_batch(stored, at, sender, limits)
             if found is not None:
                 out[at.segment, at.position] = found
     return out
@@ -76,11 +80,11 @@ def _batches(facts: CopyFacts, before_ms: int | None) -> Iterator[Where]:
 def _limits_of(kind: Kind, e: Event, before_ms: int | None) -> dict[str, int]:
     if kind is Kind.RECORD_TIMESTAMP:
         known = before_ms is not None and e["broker_time"] >= 0
-        return {"oldest": int(oldest(e["broker_time"], before_ms)) if known and before_ms is not None else -1}
+        return {"oldest": max(int(oldest(e["broker_time"], before_ms)), -1) if known and before_ms is not None else -1}
     return {"newest": int(e["broker_time"]) + AHEAD_MS} if kind is Kind.TIMESTAMP_AHEAD else {}
 
 
-def _of_batch(stored: bytes, at: Where, compacted: bool, limits: Limits) -> Culprits | None:
+def _of_batch(stored: bytes, at: Where, sender: Sender, limits: Limits) -> Culprits | None:
     buf = np.frombuffer(bytearray(stored), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
     found, end, _why = walk(buf, 0, len(buf), 0, 1, limits.max_batch_bytes, False, 0, row, 0)
@@ -89,15 +93,17 @@ def _of_batch(stored: bytes, at: Where, compacted: bool, limits: Limits) -> Culp
     batch = columns_of(row)
     open_wrappers(buf, 0, batch, limits)
     for run in decode_records([stored], batch, limits=limits):
-        return _culprits(run.records, batch, at, compacted)
+        return _culprits(run, batch, Topic(sender.compacted, False, at.oldest, at.newest), sender)
     return None
 
 
-def _culprits(r: RecordColumns, batch: BatchColumns, at: Where, compacted: bool) -> Culprits:
-    stamped = r.timestamp != -1
-    old = np.zeros(len(r.index), bool) if at.oldest is None else stamped & (r.timestamp < max(at.oldest, -1))
-    ahead = np.zeros(len(r.index), bool) if at.newest is None else stamped & (r.timestamp > at.newest)
-    wanted = (r.key_size < 0) & compacted, r.flaws != 0, old, ahead
+def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -> Culprits:
+    r = run.records
+    sent = sent_records(r, batch)
+    asked(as_sent(batch, sender, run.summary), sent, topic)
+    cause = sent["cause"]
+    flawed = np.isin(cause, (UNREADABLE, CODEC, MAGIC, CHECKSUM)) | misnumbered(r.flaws)
+    wanted = cause == NO_KEY, flawed, cause == TOO_OLD, cause == TOO_NEW
     named = [np.flatnonzero(each)[:RECORDS_OF_A_BATCH] for each in wanted]
     null, flawed, behind, beyond = (tuple(r.index[rows].tolist()) for rows in named)
     return Culprits(

@@ -145,7 +145,7 @@ def _note_before(replay: Replay, row: int, step: np.record) -> None:
         step.previous_offset = live.data_last_offset
     elif born.below >= 0:
         step.previous_offset = replay.below[born.below].last_offset
-    step.unreadable_between = unreadable >= 0 if step.previous_offset < 0 else unreadable > live.ordinal
+    step.unreadable_between = unreadable > max(live.ordinal, -1)  # -1: none, and no batch before
     step.stored_before = False
 
 

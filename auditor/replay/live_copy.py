@@ -24,6 +24,7 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.model.releases import DAY_MS
 from auditor.replay.copy_reader import CopyReader
 from auditor.replay.copy_task import CopyTask
+from auditor.replay.validated import look_of
 
 OVERHEAD = 12  # bytes of a batch before those that its size counts
 NOWHERE = Place("", "")
@@ -95,7 +96,7 @@ class LiveReader(CopyReader):
         raw = self.live.raw or self.internal is not None
         for chunk in read_segment(
             io.BytesIO(whole), len(whole), file=self.live.file, limits=self.live.limits, records=self.live.records,
-            raw=raw, offsets=(max(self.next_offset, 0), ANY_OFFSET[1]),
+            raw=raw, offsets=(max(self.next_offset, 0), ANY_OFFSET[1]), look=look_of(self.task),
         ):  # fmt: skip
             placed = self._placed(chunk)
             self._note_holes(placed.batches)

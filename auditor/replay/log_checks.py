@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batch_columns
-from auditor.connectors.codec.batch_columns import (
-    FLAW_COUNT_BELOW_SPAN,
-    FLAW_NO_PRODUCER_FIELDS,
-    FLAW_PRODUCER_SEQUENCE,
-)
+from auditor.model.offset_order import goes_back
+from auditor.model.stored_batches import header_faults, is_leftover, lacks_records
 from auditor.replay.batch_kinds import has_broker_time
 from auditor.replay.new_rows import (
     COUNT_BELOW_SPAN,
@@ -24,24 +20,9 @@ from auditor.replay.new_rows import (
     TIMESTAMP_AHEAD,
     new_event,
 )
-from auditor.replay.state import ATTR_CONTROL, ATTR_TRANSACTIONAL, Log
+from auditor.replay.state import ATTR_CONTROL, Log
 
 AHEAD_MS = 3_600_000
-HEADER_FLAWS = (
-    batch_columns.FLAW_COUNT_ABOVE_SPAN
-    | batch_columns.FLAW_NEGATIVE_SPAN
-    | batch_columns.FLAW_CODEC_UNKNOWN
-    | batch_columns.FLAW_NO_PRODUCER_FIELDS
-    | batch_columns.FLAW_PRODUCER_EPOCH
-    | batch_columns.FLAW_CONTROL_COMPRESSED
-    | batch_columns.FLAW_CONTROL_KEY
-    | batch_columns.FLAW_CONTROL_VALUE
-    | batch_columns.FLAW_CONTROL_TYPE
-    | batch_columns.FLAW_CONTROL_NOT_TRANSACTIONAL
-    | batch_columns.FLAW_CONTROL_RECORDS
-    | batch_columns.FLAW_CONTROL_SEQUENCE
-    | batch_columns.FLAW_CONTROL_NO_PRODUCER
-)
 
 
 @kernel
@@ -53,7 +34,7 @@ def check_offsets(log: Log, batch: np.record, time: int) -> bool:
     expected = progress.expected_offset
     if judged:
         following = progress.next_segment_base_offset
-        if expected >= 0 and base < expected:
+        if expected >= 0 and goes_back(base, expected):
             event = log.events[new_event(log, OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
             event.previous_last_offset = expected - 1
         elif base < progress.segment_base_offset or (following >= 0 and last >= following):
@@ -130,20 +111,14 @@ def check_header(log: Log, batch: np.record, time: int) -> None:
     """Fields of the header that no broker writes so."""
     if not batch.flaws:  # nearly all
         return
-    flaws = batch.flaws & HEADER_FLAWS
-    if log.params[0].has_sequences:
-        flaws |= batch.flaws & FLAW_PRODUCER_SEQUENCE
-    else:  # coordinators write sequence 0 without a producer id
-        flaws &= ~FLAW_NO_PRODUCER_FIELDS
-    bits = batch.attributes & (ATTR_TRANSACTIONAL | ATTR_CONTROL)
-    if flaws & FLAW_NO_PRODUCER_FIELDS and not bits:  # leaders look at neither without a producer id
-        flaws &= ~FLAW_NO_PRODUCER_FIELDS
-        if not log.progress[0].leftovers:
-            log.progress[0].leftovers = 1
-            new_event(log, LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
-    if flaws:
-        log.events[new_event(log, HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = flaws
-    if batch.flaws & FLAW_COUNT_BELOW_SPAN and batch.last_offset >= log.params[0].intact_from:
+    sequences = log.params[0].has_sequences != 0
+    if sequences and not log.progress[0].leftovers and is_leftover(batch.flaws, batch.attributes):
+        log.progress[0].leftovers = 1
+        new_event(log, LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
+    faults = header_faults(batch.flaws, batch.attributes, sequences)
+    if faults:
+        log.events[new_event(log, HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = faults
+    if lacks_records(batch.flaws, batch.last_offset, log.params[0].intact_from):
         event = log.events[new_event(log, COUNT_BELOW_SPAN, batch, batch.max_timestamp, time)]
         event.record_count = batch.record_count
         event.span = batch.last_offset - batch.base_offset + 1

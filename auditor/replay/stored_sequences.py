@@ -10,15 +10,16 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.replay.new_rows import later_row
-from auditor.replay.state import MAX_OLD_RUNS, SEQUENCES, Replay
+from auditor.replay.state import MAX_OLD_RUNS, Replay
 
 NOTHING, SOME, ALL = 0, 1, 2  # of a range
+LAST_SEQUENCE = 2**31 - 1  # a mask, too: sequences are a ring of 2**31
 
 
 @kernel
 def _holds(start: int, length: int, sequence: int) -> bool:
     """Whether a run has a sequence. Of a full turn the oldest number counts as the one that comes next."""
-    return length > 0 and (sequence - start) % SEQUENCES < min(length, SEQUENCES - 1)
+    return length > 0 and (sequence - start) & LAST_SEQUENCE < min(length, LAST_SEQUENCE)
 
 
 @kernel
@@ -30,16 +31,16 @@ def overlap(start: int, length: int, first: int, last: int) -> int:
 @kernel
 def next_in_run(live: np.record) -> int:
     """The sequence that goes on where the producer stands."""
-    return (live.run_start + live.run_length) % SEQUENCES
+    return (live.run_start + live.run_length) & LAST_SEQUENCE
 
 
 @kernel
 def extend_run(live: np.record, length: int) -> None:
     """The producer goes on; after one full turn of the numbers the oldest ones may come again."""
-    if live.run_length + length < SEQUENCES:
+    if live.run_length + length <= LAST_SEQUENCE:
         live.run_length += length
     else:
-        live.run_start = (live.run_start + length) % SEQUENCES
+        live.run_start = (live.run_start + length) & LAST_SEQUENCE
 
 
 @kernel
@@ -75,7 +76,7 @@ def note_repeated(replay: Replay, row: int, epoch: int, first: int, length: int)
     """A batch of which SOME was stored before: from now on all of it is."""
     live = replay.live[row]
     if _holds(live.run_start, live.run_length, first):
-        live.run_length = (first - live.run_start) % SEQUENCES + length
+        live.run_length = ((first - live.run_start) & LAST_SEQUENCE) + length
     else:
         _keep_run(replay, row, epoch, first, length)
 

@@ -6,7 +6,7 @@ does not hide the sound batches behind it, at which no broker would look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,6 +25,10 @@ from auditor.connectors.codec.summary import joined, summarise
 from auditor.connectors.codec.window import BUFFER, SeekableFile, Window
 
 HELD_BUFFER = 4 * MIB  # where chunks show it
+# Looks at batches, with the summaries of their records, while their stored bytes are at hand: a buffer, the file
+# position of its first byte. Returns a row of an array for each, all zeros where there is nothing to say; None for that
+# of all.
+Look = Callable[[np.ndarray, int, BatchColumns, RecordSummary], np.ndarray | None]
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
@@ -50,7 +54,8 @@ class Chunk:
     with records, any batch), with the batch's position and size. ``summary`` and ``raw`` (each batch's stored bytes)
     are aligned with ``batches``, None unless asked for. ``end`` is the file position after the last byte accounted for.
     ``held`` are bytes of the file from ``origin`` on, all batches' among them, valid until the next chunk.
-    ``next_offset`` is the lowest that a batch at ``end`` may have where bytes before it are none.
+    ``next_offset`` is the lowest that a batch at ``end`` may have where bytes before it are none. ``looked`` is what
+    was said of each batch by who looked at its records, None where there was nothing to say.
     """
 
     rows: np.ndarray
@@ -62,6 +67,7 @@ class Chunk:
     held: np.ndarray | None = None
     origin: int = 0
     next_offset: int = 0
+    looked: np.ndarray | None = None
 
     @cached_property
     def batches(self) -> BatchColumns:
@@ -72,13 +78,17 @@ class Chunk:
 class _Building:
     """The chunk being filled."""
 
-    def __init__(self, file: str, limits: Limits, gaps: Gaps, *, records: bool, raw: bool) -> None:
+    def __init__(
+        self, file: str, limits: Limits, gaps: Gaps, *, records: bool, raw: bool, look: Look | None = None
+    ) -> None:
         self.file = file
         self.gaps = gaps
         self.limits, self.of_records = limits.counting(), limits.counting()  # a wrapper is opened for either
         self.columns = walking.walk_rows(ROWS)
         self.summaries: list[RecordSummary] | None = [] if records else None
         self.raw: list[bytes] | None = [] if raw else None
+        self.look = look
+        self.looked: list[tuple[int, np.ndarray]] = []  # with the first row of each
         self.rows = self.bytes = 0
         self.errors: list[DecodeError] = []
         self.body_errors: list[DecodeError] = []
@@ -101,11 +111,25 @@ class _Building:
             summary, failures = summarise(window.data, window.origin, fresh, self.of_records)
             self.summaries.append(summary)
             self._report(fresh, failures)
+            if self.look is not None:
+                self._look(fresh, self.look(window.data, window.origin, fresh, summary))
         if self.raw is not None:
             view = window.data.data
             starts = fresh.position - window.origin
             ends = starts + fresh.size
             self.raw += [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def _look(self, batches: BatchColumns, said: np.ndarray | None) -> None:
+        if said is not None:
+            self.looked.append((self.rows - len(batches.position), said))
+
+    def _looked(self) -> np.ndarray | None:
+        if not self.looked:
+            return None
+        looked = np.zeros(self.rows, self.looked[0][1].dtype)
+        for first, said in self.looked:
+            looked[first : first + len(said)] = said
+        return looked
 
     def _report(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> None:
         if not failures:
@@ -129,12 +153,13 @@ class _Building:
         held, origin = (window.data, window.origin) if window else (None, 0)
         following = self.gaps.last + 1
         done = Chunk(
-            rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end, held, origin, following
-        )
+            rows, self.errors, self.body_errors, joined(self.summaries), self.raw, end, held, origin, following,
+            self._looked(),
+        )  # fmt: skip
         self.summaries = None if self.summaries is None else []
         self.raw = None if self.raw is None else []
         self.rows = self.bytes = 0
-        self.errors, self.body_errors = [], []
+        self.errors, self.body_errors, self.looked = [], [], []
         return done
 
 
@@ -154,6 +179,7 @@ def before(chunks: Iterator[Chunk], offset: int) -> Iterator[Chunk]:
             body_errors=[e for e in chunk.body_errors if e.position < end],
             summary=None if chunk.summary is None else RecordSummary(*(c[:rows] for c in chunk.summary)),
             raw=None if chunk.raw is None else chunk.raw[:rows],
+            looked=None if chunk.looked is None else chunk.looked[:rows],
             end=end,
         )
         return
@@ -173,16 +199,18 @@ def read_segment(
     crc: bool = True,
     offsets: tuple[int, int] = ANY_OFFSET,
     pause: int = -1,
+    look: Look | None = None,
 ) -> Iterator[Chunk]:
     """The batches of a segment that begin in ``[start, stop)``, in chunks, of which there is at least one.
 
     ``f`` is the file, ``size`` its length in bytes as listed (what it grows beyond is left alone), ``file`` its name
     for errors. ``start`` must be a batch's position; the batch that begins before ``stop`` is read whole. ``records``
-    reads all records for the summary, ``raw`` hands out the stored bytes, ``held`` shows them where they lie, a buffer
-    a chunk, ``crc=False`` leaves checksums unchecked where the batches follow each other without a gap. ``offsets``:
-    the lowest that the batch at ``start`` may have, and one above those of the whole segment; batches behind bytes
-    that are none are recognised by them (:class:`auditor.connectors.codec.gaps.Gaps`), and
-    they judge nothing else. A chunk ends with the last batch that begins before byte ``pause``. Batch sizes and error
+    reads all records for the summary, which ``look`` is shown; ``raw`` hands out the stored bytes, ``held`` shows them
+    where they lie, a buffer a chunk, ``crc=False`` leaves checksums unchecked where the batches follow each other
+    without a gap. ``offsets``: the lowest that the batch at ``start`` may have, and one above those of the whole
+    segment; batches behind bytes that are none are recognised by them
+    (:class:`auditor.connectors.codec.gaps.Gaps`), and they judge nothing else. A chunk ends with the last batch that
+    begins before byte ``pause``. Batch sizes and error
     lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is given. Raises nothing: a
     file that cannot be read is an error of reason ``unreadable``.
     Memory: a buffer of 1 MiB (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``,
@@ -191,7 +219,7 @@ def read_segment(
     window = Window(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)
     gaps = Gaps(file, window, limits, offsets)
-    building = _Building(file, limits, gaps, records=records, raw=raw)
+    building = _Building(file, limits, gaps, records=records, raw=raw, look=look)
     handed_out = False
     while window.position < until:
         stop_at = min(pause, until) if window.position < pause else until

@@ -20,6 +20,17 @@ def test_topics_may_hold_dashes() -> None:
     assert topic_of("a-b-12") == "a-b"
 
 
+def test_every_partition_of_a_commit_is_checked() -> None:
+    member = Member("A", epoch=9, assignment_epochs={"in-0": 4, "in-1": 9})
+    group = Group(consumer_protocol=True, members=[member])
+    model = GroupOffsets({"g": group}, release=(4, 3))
+    model.commit("g", Committer(8, "A"), {"in-0": 5}, 1)
+    assert model.committed[PLACE].offset == 5
+    with pytest.raises(Refused, match="STALE_MEMBER_EPOCH"):
+        model.commit("g", Committer(8, "A"), {"in-0": 6, "in-1": 5}, 2)
+    assert set(model.committed) == {PLACE}
+
+
 def test_a_pending_value_becomes_the_committed_one_only_if_its_record_is_later() -> None:
     model = offsets()
     for record_offset, expected in ((4, 5), (5, 5), (6, 9)):

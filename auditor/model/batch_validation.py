@@ -1,0 +1,177 @@
+"""What a leader decides of a batch and of each of its records (KIP-467 as implemented).
+
+One account, for record sets as they are produced (:mod:`auditor.model.validator`) and for the batches of a log as they
+must once have been produced: compiled, over plain rows, since a log may hold millions of batches to ask about.
+
+Source: LogValidator.validateBatch, validateRecord and processRecordErrors, UnifiedLog.analyzeAndValidateRecords,
+DefaultRecordBatch and AbstractLegacyRecordBatch of Kafka's trunk of October 2024; semantics 4.2 to 4.4.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+
+IntOrArray = TypeVar("IntOrArray", int, np.ndarray)
+NO_TIMESTAMP = -1
+FAR_MS = 1 << 62  # Long.MAX_VALUE, the default of either limit, would leave what 64 bits hold
+
+# Why a batch or a record is refused, in the order in which it is looked at; CHECKSUM is of a batch or an inner record.
+(
+    FINE, CHECKSUM, OFFSET_RANGE, CONTROL, SEQUENCE,
+    UNREADABLE, CODEC, MAGIC, NO_KEY, TOO_OLD, TOO_NEW, STAMPED,
+    RECORDS, TIMES,
+) = range(14)  # fmt: skip
+OF_HEADER = (OFFSET_RANGE, CONTROL, SEQUENCE)  # counted, each once, as InvalidOffsetOrSequence
+OF_TIME = (TOO_OLD, TOO_NEW, STAMPED)
+INVALID_RECORD, INVALID_TIMESTAMP, CORRUPT_MESSAGE = "INVALID_RECORD", "INVALID_TIMESTAMP", "CORRUPT_MESSAGE"
+ERRORS = dict.fromkeys(range(CHECKSUM, TIMES), INVALID_RECORD) | {
+    CHECKSUM: CORRUPT_MESSAGE, TOO_OLD: INVALID_TIMESTAMP, TOO_NEW: INVALID_TIMESTAMP, STAMPED: INVALID_TIMESTAMP,
+    TIMES: INVALID_TIMESTAMP,
+}  # fmt: skip
+
+# A batch as it was sent. ``client``: a client's, whose header is mistrusted; ``intact``: its checksum is right;
+# ``opened``: its body could be decompressed; ``more``: bytes are left behind the records that it declares;
+# ``source_compressed``: the set that it came in was; ``stamped``: it says LogAppendTime. ``span``: offsets from its
+# first to its last. ``looked``: its records are at hand, ``records`` of them; else its header alone is judged.
+SENT = np.dtype(
+    (np.record, [
+        ("magic", "i1"), ("compressed", "?"), ("source_compressed", "?"), ("stamped", "?"), ("control", "?"),
+        ("client", "?"), ("intact", "?"), ("opened", "?"), ("more", "?"), ("looked", "?"),
+        ("span", "i8"), ("declared", "i8"), ("producer_id", "i8"), ("base_sequence", "i8"), ("records", "i8"),
+    ])
+)  # fmt: skip
+# A record of it. ``codec``: it claims one of its own, ``crc_ok``: its own checksum is right (both of formats 0 and 1);
+# ``cause`` is filled in: why it is refused, whether or not a reader gets so far.
+SENT_RECORD = np.dtype(
+    (np.record, [
+        ("timestamp", "i8"), ("readable", "?"), ("codec", "?"), ("same_magic", "?"), ("crc_ok", "?"), ("has_key", "?"),
+        ("cause", "i1"),
+    ])
+)  # fmt: skip
+METRICS = ("invalid_magic", "invalid_offset", "invalid_sequence", "invalid_checksum", "no_key_compacted")
+# What a leader says: why it refuses the batch, by what it counts it, and the first of its records without a key where
+# any is counted. All zeros: nothing is wrong.
+ANSWER = np.dtype((np.record, [("cause", "i1"), *((name, "i4") for name in METRICS), ("first_no_key", "i4")]))
+
+
+class Topic(NamedTuple):
+    """What records are measured against: ``oldest`` to ``newest`` are the times that are taken (epoch ms), where the
+    broker does not stamp records itself."""
+
+    compacted: bool
+    log_append_time: bool
+    oldest: int
+    newest: int
+
+
+NO_TOPIC = Topic(False, False, -FAR_MS, FAR_MS)  # that asks for nothing: for headers
+
+
+def accepted_times(now: IntOrArray, before_max_ms: int, after_max_ms: int) -> tuple[IntOrArray, IntOrArray]:
+    """The oldest and the newest CreateTime that a broker takes when its clock says ``now``; all in ms."""
+    return now - min(before_max_ms, FAR_MS), now + min(after_max_ms, FAR_MS)
+
+
+@kernel
+def header_cause(h: np.record) -> int:
+    """Why a client's batch is refused by its header."""
+    if h.magic >= 2 and (h.span <= 0 or h.declared <= 0 or h.span != h.declared):
+        return OFFSET_RANGE
+    if h.control:
+        return CONTROL
+    return SEQUENCE if h.producer_id >= 0 and h.base_sequence < 0 else FINE
+
+
+@kernel
+def _record_cause(h: np.record, r: np.record, topic: Topic) -> int:
+    """The first check that a record fails."""
+    if not r.readable:
+        return UNREADABLE
+    if h.source_compressed and r.codec:
+        return CODEC
+    if not r.same_magic:
+        return MAGIC
+    if h.magic < 2 and h.compressed and not r.crc_ok:
+        return CHECKSUM
+    if topic.compacted and not r.has_key:
+        return NO_KEY
+    if not topic.log_append_time and r.timestamp != NO_TIMESTAMP:
+        if r.timestamp < topic.oldest:
+            return TOO_OLD
+        return TOO_NEW if r.timestamp > topic.newest else FINE
+    return STAMPED if h.stamped and h.magic > 0 else FINE
+
+
+@kernel
+def _visited(h: np.record) -> int:
+    """How many of its records a reader hands out: before the last one it looks behind it, and at none of none."""
+    if h.magic >= 2 and (h.more or h.declared <= 0):
+        return min(max(h.declared - 1, 0), h.records)
+    return h.records
+
+
+@kernel
+def _visit(h: np.record, records: np.ndarray, start: int, answer: np.record) -> int:
+    """Why the batch is refused by its records, of which all are visited; counts what is counted on the way."""
+    if not h.opened:
+        return UNREADABLE
+    if h.magic < 2 and h.compressed:  # the reader of the wrapper gives up before any record is named
+        for number in range(start, start + h.records):
+            if records[number].codec:
+                return UNREADABLE
+    refused = FINE
+    for number in range(start, start + _visited(h)):
+        cause = records[number].cause
+        if cause == UNREADABLE:
+            return UNREADABLE
+        if cause == CHECKSUM:
+            answer.invalid_checksum += 1
+            return CHECKSUM
+        if cause == MAGIC:
+            answer.invalid_magic += 1
+        if cause == NO_KEY:
+            if answer.no_key_compacted == 0:
+                answer.first_no_key = number - start
+            answer.no_key_compacted += 1
+        if cause in OF_TIME:
+            refused = TIMES
+        elif cause != FINE and refused == FINE:
+            refused = RECORDS
+    if h.magic >= 2 and h.declared != 0 and (h.more or h.declared != h.records):
+        return UNREADABLE
+    return refused
+
+
+@kernel
+def _answer(h: np.record, records: np.ndarray, start: int, answer: np.record) -> int:
+    """Why the batch is refused."""
+    if not h.intact:
+        answer.invalid_checksum = 1
+        return CHECKSUM
+    cause = header_cause(h) if h.client else FINE
+    if cause == SEQUENCE:
+        answer.invalid_sequence = 1
+    elif cause != FINE:
+        answer.invalid_offset = 1
+    if cause != FINE or not h.looked:
+        return cause
+    return _visit(h, records, start, answer)
+
+
+@kernel
+def judge(sent: np.ndarray, records: np.ndarray, topic: Topic, answers: np.ndarray) -> None:
+    """Fill ``answers`` (ANSWER, zeros), one a batch, and the ``cause`` of every record.
+
+    ``sent`` are the batches (SENT), ``records`` those of all of them in their order (SENT_RECORD). Cost: one pass.
+    """
+    start = 0
+    for row in range(len(sent)):
+        h = sent[row]
+        for number in range(start, start + h.records):
+            records[number].cause = _record_cause(h, records[number], topic)
+        answers[row].cause = _answer(h, records, start, answers[row])
+        start += h.records
