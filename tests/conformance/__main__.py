@@ -28,7 +28,7 @@ def main(paths: list[str]) -> int:
             continue
         logs = by_bytes.hold([case for case in cases if "id" in case])
         for case in cases:
-            log = logs.pop(case.get("id"), Held([], "no log"))
+            log = logs.pop(str(case.get("id")), Held([], "no log"))
             found = judge(case) + [f"by bytes: {line}" for line in log.differences]
             held, unheld = held + (not log.unheld), unheld + bool(log.unheld)
             passed, failed = passed + (not found), failed + bool(found)

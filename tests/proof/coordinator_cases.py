@@ -129,7 +129,7 @@ def sound(value: Args) -> Args:
     if (state := value.get("state", "Empty")) == "Empty":
         return value | {"start_ts": -1, "partitions": []}
     started = value.get("start_ts", -1)
-    ended = {"partitions": []} if state.startswith("Complete") else {}
+    ended: Args = {"partitions": []} if state.startswith("Complete") else {}
     return value | {"start_ts": started if started >= 0 else value.get("last_update_ts", 0)} | ended
 
 

@@ -59,7 +59,7 @@ class Range(NamedTuple):
     """Sequences stored: the first, how many, in which numbering of the epoch, or BELOW the log start."""
 
     first: int
-    count: int
+    many: int
     numbering: int
 
 
@@ -68,9 +68,10 @@ class Account:
     """A producer by the log alone: what stands in it, and what a leader would have as its state.
 
     ``epoch``: that of its data, and ``highest`` that of anything; ``front``: the sequence that it comes to next,
-    whatever was repeated, -1 before any, and ``stood`` where that was before repetitions; ``as_if``: epoch and next sequence in the leader's state; ``repeating``: the
-    batches since a repetition follow one another; ``numbering``: how often it began again at 0 in its epoch, and
-    ``zero`` what made up the batch that did last. ``judged``: a batch of data above the log start has been seen.
+    whatever was repeated, -1 before any, and ``stood`` where that was before repetitions; ``as_if``: epoch and next
+    sequence in the leader's state; ``repeating``: the batches since a repetition follow one another; ``numbering``: how
+    often it began again at 0 in its epoch, and ``zero`` what made up the batch that did last. ``judged``: a batch of
+    data above the log start has been seen.
     """
 
     epoch: int = -1
@@ -92,7 +93,7 @@ class Account:
         """The numberings in which some of these sequences are stored."""
         return {
             r.numbering for r in self.ranges
-            if (first - r.first) & MAX_SEQUENCE < r.count or (r.first - first) & MAX_SEQUENCE < count
+            if (first - r.first) & MAX_SEQUENCE < r.many or (r.first - first) & MAX_SEQUENCE < count
         }  # fmt: skip
 
     def kinds(self, item: dict[str, Any], content: int) -> tuple[frozenset[Kind], bool]:

@@ -1,4 +1,4 @@
-"""A history held against the log that it leaves: what an inline audit of its segments says that it should not, or not."""
+"""A history held against the log that it leaves: what an audit of its segments says and should not, or does not say."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ def differences(history: StoredHistory, results: list[Any], folder: Path, answer
     said = [answer(stored, results) for stored in history.log]
     answers.update(said)
     if said != (modelled := [answer(stored, history.results) for stored in history.log]):
-        return [f"{history.case['id']}: the broker says {said}, the model {modelled}"]  # and was not forced where it had to
+        return [
+            f"{history.case['id']}: the broker says {said}, the model {modelled}"
+        ]  # and was not forced where it had to
     compared = Comparison(history.log, said, history.log_start, evicts=POLICIES[policy].evicts_below_log_start)
     return [f"{history.case['id']}, offset {line}" for line in compared.differences(facts, policy)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.proof import held_history
 from tests.proof.case_logs import Held
+from tests.proof.segment_files import first_offset
 from tests.proof.stored_history import ACCEPTED, StoredHistory
 
 MEMORY = "whether a verification is under way is in a broker's memory"
@@ -26,12 +27,11 @@ UNHELD = {
     "create_snapshot_files": RELOADED, "delete_snapshots_before": RELOADED, "remove_stray_snapshots": RELOADED,
 }  # fmt: skip
 INTERNAL = "coordinators append data to internal topics alone, where sequences mean nothing"
+PLAIN = "no batch of a producer"
 NOTHING = "no append of a client or a coordinator"
 VERIFIED = "an append without the verification that its broker asks for: a request, not a log"
 SETTING = "the draft's threshold is no setting of any broker"
 EVICTED = "a broker up to 2.3 forgets what lies below the log start when that moves: the log does not say when it did"
-APPENDS = {"append_batch": "batch", "append_marker": "marker", "append_plain": "plain",
-           "append_empty_control_batch": "empty_control_batch"}  # fmt: skip
 LEADERS = ("client", "coordinator")
 Args = dict[str, Any]
 
@@ -68,8 +68,9 @@ def unheld(case: Args, config: Args) -> str:
     """Why no log can hold the case, empty where one can."""
     last = max((number for number, step in enumerate(case["steps"]) if step["op"].startswith("append_")), default=-1)
     before = case["steps"][: last + 1]
-    asked = [s for s in before if s["op"].startswith("append_") and s["args"].get("origin", "client") in LEADERS]
-    if not asked:
+    if not any(step["op"] in ("append_batch", "append_marker", "append_group") for step in before):
+        return PLAIN
+    if not any(step["args"].get("origin") in LEADERS for step in before):
         return NOTHING
     if any(s["op"] == "append_batch" and s["args"]["origin"] == "coordinator" for s in before):
         return INTERNAL
@@ -112,7 +113,7 @@ class Cased(StoredHistory):
         """Stores the batches of an append, whatever the leader says to it."""
         for item in append.items:
             args = {name: value for name, value in item.items() if name not in ("kind", "guard")}
-            first = item.get("offset", item.get("first_offset"))
+            first = first_offset(item)
             moved = max(self.end, first) - first
             for name in ("offset", "first_offset", "last_offset"):
                 if name in args:

@@ -26,7 +26,7 @@ def _records(count: int, content: int) -> bytes:
 
 def batch(item: dict[str, Any], content: int = 0) -> bytes:
     """The bytes of a batch, a marker, an empty control batch or records of no producer."""
-    first = item.get("offset", item.get("first_offset"))
+    first = first_offset(item)
     stamp = item.get("timestamp", segments.TIME)
     header = {"base_offset": first, "base_time": stamp, "max_time": stamp}
     if item["kind"] != "plain":
@@ -44,16 +44,21 @@ def batch(item: dict[str, Any], content: int = 0) -> bytes:
     return segments.batch(_records(count, content), count, **header)
 
 
+def first_offset(item: dict[str, Any]) -> int:
+    """The first offset of a batch in the words of the cases."""
+    return int(item["offset"] if "offset" in item else item["first_offset"])
+
+
 def write(folder: Path, log: Sequence[Stored], rolls: Sequence[int] = ()) -> list[SegmentFile]:
     """The batches as segments of which one begins at the first batch, others at the offsets ``rolls``."""
     for old in folder.iterdir():
         old.unlink()
-    first = log[0].item.get("offset", log[0].item.get("first_offset"))
+    first = first_offset(log[0].item)
     bases = sorted({first, *(at for at in rolls if at > first)})
     written = []
     for number, base in enumerate(bases):
         end = bases[number + 1] if number + 1 < len(bases) else 1 << 62
-        mine = (s for s in log if base <= s.item.get("offset", s.item.get("first_offset")) < end)
+        mine = (s for s in log if base <= first_offset(s.item) < end)
         data = b"".join(batch(s.item, s.content) for s in mine)
         name = f"{base:020}.log"
         (folder / name).write_bytes(data)
@@ -70,7 +75,7 @@ def read(
     snapshots: dict[int, bytes] | None = None,
     log_start: int | None = None,
 ) -> CopyFacts:
-    """The facts of a log as an audit under a policy, with a what-if of all, reads it. ``snapshots``: files by offset."""
+    """The facts of a log as an audit under a policy, with a what-if of all, reads it; ``snapshots`` by offset."""
     written = write(folder, log, rolls)
     files = []
     for offset, data in sorted((snapshots or {}).items()):

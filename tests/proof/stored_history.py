@@ -1,8 +1,8 @@
-"""Random histories of one partition in which what the leader refuses is stored all the same, as origin replication does.
+"""Random histories of one partition in which what the leader refuses is stored all the same, as followers store it.
 
-A seed decides all of it. The model runs along, under the policy of the history: each batch is first asked of the leader,
-and forced in where the answer is no. So the case (:attr:`StoredHistory.case`) can be given to Kafka's own classes, and
-what is stored (:attr:`StoredHistory.log`) be written as segments.
+A seed decides all of it. The model runs along, under the policy of the history: each batch is first asked of the
+leader, and forced in where the answer is no. So the case (:attr:`StoredHistory.case`) can be given to Kafka's own
+classes, and what is stored (:attr:`StoredHistory.log`) be written as segments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`validator` cases as stored batches that an audit reads with --records: its counters and its events are LogValidator's.
+"""`validator` cases as stored batches that an audit reads with --records: it counts and sees what LogValidator does.
 
 What a leader takes is stored as it was sent, unless it has to write anew; what it refuses is written all the same.
 """
@@ -79,7 +79,9 @@ def unheld(op: str, args: Args, error: str | None) -> str:
     return REWRITTEN if old and offsets != list(range(len(offsets))) else ""
 
 
-def differences(args: Args, error: str | None, metrics: dict[str, int], folder: Path, op: str = "validate") -> list[str]:
+def differences(
+    args: Args, error: str | None, metrics: dict[str, int], folder: Path, op: str = "validate"
+) -> list[str]:
     """What the audit says otherwise than the leader: its counters, and whether it sees anything wrong."""
     facts = read(args, folder, op)
     found = []
@@ -149,7 +151,9 @@ def _message(record: Args, bits: int, absolute: int) -> bytes:
     bits |= 1 if record["compressed"] else 0
     bits = bits if record["magic"] else bits & 7
     made = bytearray(
-        segments.message(absolute + record["offset"], _key(record), b"value", record["magic"], bits, record["timestamp"])
+        segments.message(
+            absolute + record["offset"], _key(record), b"value", record["magic"], bits, record["timestamp"]
+        )
     )
     if not record["crc_ok"]:
         made[12] ^= 1
