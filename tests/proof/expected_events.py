@@ -122,8 +122,8 @@ class Account:
         """Whether a batch of data begins where the producer stood, now or before something was repeated."""
         return item["epoch"] == self.epoch and item["first_seq"] in {self.front, *self.stood}
 
-    def take(self, item: dict[str, Any], content: int, *, judged: bool) -> None:
-        """Takes in a batch of data."""
+    def take(self, item: dict[str, Any], content: int, *, judged: bool, repeated: bool) -> None:
+        """Takes in a batch of data; ``repeated``: the leader has just this one among its newest."""
         first, count, epoch = item["first_seq"], _count(item), item["epoch"]
         kinds, must = self.kinds(item, content)
         end = after(first, count)
@@ -144,6 +144,8 @@ class Account:
             self.repeating = SURELY if must and kinds == {Kind.SEQUENCE_OVERLAP} else PERHAPS if repeats else 0
         else:
             self.repeating = min(self.repeating, SURELY if must else PERHAPS) if repeats else 0
+        if repeated:
+            self.repeating = max(self.repeating, PERHAPS)
         back = (end - self.front) & MAX_SEQUENCE >= MAX_SEQUENCE // 2
         if epoch > self.epoch or not (self.repeating and back):
             self.front = end
@@ -250,7 +252,7 @@ class Comparison:
                 what = of_marker(account, item, said, evicts=cut and self.evicts)
             yield stored, said, what
             if item["kind"] == "batch":
-                account.take(item, stored.content, judged=judged)
+                account.take(item, stored.content, judged=judged, repeated=said == stored_history.DUPLICATE)
             else:
                 account.take_marker(item, judged=judged)
 
