@@ -75,6 +75,7 @@ def main(words: list[str]) -> int:
 def run(wanted: list[str], plan: Plan, kept: Path) -> None:
     """Measures one group after the other, and writes the page after each."""
     rows: dict[str, list[list[object]]] = json.loads(kept.read_text()) if kept.exists() else {}
+    kept.parent.mkdir(parents=True, exist_ok=True)  # a clean clone has no build/, and not every group makes it
     for group in wanted:
         began = time.monotonic()
         if group == "where":

@@ -162,8 +162,12 @@ class CoordinatorHistory:
 
     def last(self, transactional_id: str) -> Entry | None:
         """The last record of an id. Cost: the first call indexes all ids."""
-        source, number = self._numbers.get(transactional_id, (None, 0))
+        source, number = self.place(transactional_id)
         return None if source is None else source.last(number)
+
+    def place(self, transactional_id: str) -> tuple[CoordinatorLog | None, int]:
+        """The log that has an id, None for no such id, and its number there. Cost: as that of :meth:`last`."""
+        return self._numbers.get(transactional_id, (None, 0))
 
     @functools.cached_property
     def _numbers(self) -> dict[str, tuple[CoordinatorLog, int]]:

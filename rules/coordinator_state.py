@@ -111,7 +111,7 @@ def _some(partitions: list[str]) -> str:
 @rule(
     "timeout-not-enforced",
     family=FAMILY,
-    severity="error; warning within 30 s; info where its log may be outdated",
+    severity="error; warning within 30 s; info where its log may be outdated, or the transaction may never have begun",
     time=True,
     blocks=Blocks.READERS,
     prevented_by=(TRANSACTION_TIMEOUT,),
@@ -123,7 +123,8 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     before --as-of; not of a two-phase commit, which a coordinator never ends (KIP-939). Info where the logs of a
     running cluster were copied one after another and this one may have been copied before the transaction ended: a
     marker came later; or other logs are newer and neither this log nor one in which the transaction is open goes on
-    behind that time.
+    behind that time. Info too where the record began the transaction and none of its partitions, which are all in the
+    input, has data of it: then its append may have failed (coordinator-append-failed), and nobody waits.
     Why it matters: the coordinator that owns the id is dead, unowned or could not load; the transaction holds back
     read_committed consumers.
     Can be wrong: the coordinator was down or loading when the copy was made; the copy is older than --as-of.
@@ -142,29 +143,31 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
         over = log.cluster.as_of - begin - entry.timeout_ms
         if over <= 2 * COORDINATOR_CHECK_MS:
             continue
-        doubt = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
-        severity = "info" if doubt else "error" if over > blocking.LATE_MS else "warning"
-        make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, doubt)
+        ended = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
+        never = None if ended else outdated.never_begun(log.cluster, entry)
+        severity = "info" if ended or never else "error" if over > blocking.LATE_MS else "warning"
+        make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, ended, never)
         yield Unmade(severity, entry.offset, "proved", False, make)
 
 
 def _beyond_timeout_finding(
-    log: LogView, entry: Entry, severity: str, begin: int, over: int, doubt: str | None
+    log: LogView, entry: Entry, severity: str, begin: int, over: int, ended: str | None, never: str | None
 ) -> Finding:
     where = f": it is open in {_some(sorted(entry.partitions))}" if entry.partitions else ""
+    doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
         "timeout-not-enforced",
         severity,
         f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
-        f"a time-out of {duration(entry.timeout_ms)}, "
-        + (f"or has ended since: {doubt}" if doubt else f"and the coordinator has not aborted it{where}"),
+        f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
         entry,
         evidence={
             "timeout_ms": entry.timeout_ms,
             "started": iso(begin),
             "over_ms": over,
-            "may_have_ended": doubt,
+            "may_have_ended": ended,
+            "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
         remedy=safety.unended(entry.transactional_id, log.partition, "its records, which its client has to send again"),

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from auditor.model.transaction_states import TransactionValue
 from auditor.rules.finding import Finding
 from auditor.rules.markers import FAMILY
 from auditor.rules.named import SKEW_MS
 from auditor.rules.registry import rule
+from auditor.rules.state_steps import may_be_held
 from auditor.rules.view import LogView
 
 LOGGED_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
@@ -21,14 +23,17 @@ WHAT_TO_DO = (
 )
 
 
-@rule("broker-memory-differs", family=FAMILY, severity="warning")
+@rule(
+    "broker-memory-differs", family=FAMILY, severity="warning; info where an append of the coordinator may have failed"
+)
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     """A running broker's memory is not what its log says
 
     Checks: of producers and transactional ids that did not change while the log was read: epoch, last sequence,
     coordinator epoch and open transaction as the leader has them in memory (DescribeProducers), and state, producer id,
     epoch and partitions as the coordinator has them (ListTransactions, DescribeTransactions), against the replay of the
-    log. Only auditor live can ask.
+    log. Only auditor live can ask. Info where the coordinator has what it had before its last record, or the last few:
+    their append has failed (coordinator-append-failed), and it goes on from there.
     Why it matters: brokers decide by their memory, and rebuild it from the log when they start: such a broker accepts
     or refuses other batches than it will after its next start.
     Can be wrong: memory that was rebuilt from a snapshot which knows more than the log still holds.
@@ -108,13 +113,25 @@ def _transactional_id(log: LogView, transactional_id: str, held: dict[str, Any],
     other = [name for name in memory if memory[name] != logged[name]]
     if other:
         words = ", ".join(f"{name} {memory[name]} in memory, {logged[name]} by the log" for name in other)
+        failed = history is not None and any(
+            memory.items() <= _as_listed(value).items() for value in may_be_held(history, transactional_id)
+        )
         yield log.finding(
             "broker-memory-differs",
-            "warning",
-            f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}",
+            "info" if failed else "warning",
+            f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}"
+            + (": the append of its last record failed" if failed else ""),
             offset=None if entry is None else entry.offset,
             producer_id=held["producer_id"],
             transactional_id=transactional_id,
             evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
             remedy=WHAT_TO_DO,
         )
+
+
+def _as_listed(value: TransactionValue) -> dict[str, Any]:
+    """A value as the coordinator is asked for it."""
+    return {
+        "state": value.state.value, "producer_id": value.producer_id, "producer_epoch": value.producer_epoch,
+        "partitions": sorted(value.partitions),
+    }  # fmt: skip

@@ -14,7 +14,6 @@ from auditor.facts.coordinator_log import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     ONGOING,
-    PREPARE_ABORT,
     PREPARE_COMMIT,
     Columns,
     CoordinatorLog,
@@ -30,12 +29,14 @@ MOST_RECORDS = 3 << 20  # of the coordinators, in the transactions that name a p
 WINDOWS_AT_HAND = 256
 NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
 
-# A row a transaction: where its records are (chunk, and rows of it); when it began, was prepared and complete (ms, -1
-# for not); the epoch of ``prepare``, which its marker carries; epoch, time and the coordinator's partition of what says
-# COMMIT or ABORT; when and with which epoch the partition was added (``added_row`` -1: those records are gone).
+# A row a transaction: its chunk, and the rows of it in which its first and last Ongoing record are, its decision, its
+# completion, and the first record that names the partition (-1 for not there, yet or any more); when it began, was
+# prepared and complete (ms, -1 for not); the epoch of ``prepare``, which its marker carries; epoch, time and the
+# coordinator's partition of what says COMMIT or ABORT; when and with which epoch the partition was added.
 WINDOW = np.dtype(
     [
-        ("producer_id", "i8"), ("chunk", "i4"), ("start", "i4"), ("stop", "i4"), ("begun", "i8"), ("prepared", "i8"),
+        ("producer_id", "i8"), ("chunk", "i4"), ("first_row", "i4"), ("ongoing_row", "i4"), ("prepare_row", "i4"),
+        ("complete_row", "i4"), ("begun", "i8"), ("prepared", "i8"),
         ("ended", "i8"), ("epoch", "i4"), ("decided_epoch", "i4"), ("decided_time", "i8"), ("partition", "i4"),
         ("decision", "i1"), ("has_prepare", "?"), ("has_complete", "?"), ("added_row", "i4"), ("added_time", "i8"),
         ("added_epoch", "i4"),
@@ -49,9 +50,11 @@ Source = tuple[CoordinatorLog, np.ndarray]  # a log, and which of its ids count 
 class Window:
     """One transaction of an id: from its first Ongoing record to its Complete record, as far as the log shows it.
 
-    ``first`` is its first Ongoing entry, ``prepare`` and ``complete`` the deciding ones, each None when not there
-    (yet, or any more); ``added`` the first entry that names the partition which this is about. A marker carries the
-    epoch of ``prepare``.
+    ``first`` and ``last_ongoing`` are its first and last Ongoing entries, ``prepare`` and ``complete`` the deciding
+    ones, each None when not there (yet, or any more); ``added`` the first entry that names the partition which this is
+    about. Of several the last Prepare decides: the append of one that another record of the transaction is behind has
+    failed, and so have its partitions no part where the last record does not name them. A marker carries the epoch of
+    ``prepare``.
     """
 
     transactional_id: str
@@ -60,8 +63,13 @@ class Window:
     prepare: Entry | None = None
     complete: Entry | None = None
     last_ongoing: Entry | None = None
-    partitions: frozenset[str] = frozenset()
     added: Entry | None = None
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The partitions that take part, where a record tells: a Complete one has none any more."""
+        entry = self.prepare or self.last_ongoing
+        return frozenset() if entry is None else entry.partitions
 
     @property
     def start_time(self) -> int:
@@ -105,28 +113,6 @@ class Window:
         return self.data_epoch in (None, int(t["last_epoch"])) and after and (end is None or time <= end + SKEW_MS)
 
 
-def window_of(entries: Iterable[Entry], name: str) -> Window:
-    """The transaction that these entries of one id are, in the order of the log; ``name``: of the partition."""
-    out: Window | None = None
-    for entry in entries:
-        if out is None:
-            out = Window(entry.transactional_id, entry.producer_id)
-        if entry.state == "Ongoing":
-            out.first = out.first or entry
-            out.last_ongoing = entry
-            if out.added is None and name in entry.partitions:
-                out.added = entry
-        elif entry.state in DECIDING:
-            out.prepare = entry
-        else:
-            out.complete = entry
-        if not entry.partitions <= out.partitions:
-            grown = out.partitions <= entry.partitions
-            out.partitions = entry.partitions if grown else out.partitions | entry.partitions
-    assert out is not None
-    return out
-
-
 @dataclass
 class Named:
     """What the coordinators wrote of one partition (``name``: ``topic-N``).
@@ -159,10 +145,18 @@ class Named:
         if row not in self.at_hand:
             if len(self.at_hand) >= WINDOWS_AT_HAND:
                 del self.at_hand[next(iter(self.at_hand))]
-            found = self.rows[row]
-            log, columns = self.chunks[found["chunk"]]
-            self.at_hand[row] = window_of(log.entries(columns, slice(found["start"], found["stop"])), self.name)
+            self.at_hand[row] = self._window(self.rows[row])
         return self.at_hand[row]
+
+    def _window(self, found: np.void) -> Window:
+        log, columns = self.chunks[found["chunk"]]
+        names = ("first", "prepare", "complete", "ongoing", "added")
+        rows = {name: int(found[f"{name}_row"]) for name in names}
+        numbers = sorted({number for number in rows.values() if number >= 0})
+        entries: dict[int, Entry] = dict(zip(numbers, log.entries(columns, numbers), strict=True))
+        first, prepare, complete, ongoing, added = (entries.get(rows[name]) for name in names)
+        some = next(iter(entries.values()))
+        return Window(some.transactional_id, int(found["producer_id"]), first, prepare, complete, ongoing, added)
 
     def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
         """Whether an Ongoing record with this producer id and epoch names the partition within these times (ms)."""
@@ -228,32 +222,39 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
     out = np.zeros(len(starts), WINDOW)
     if not len(starts):
         return out
-    stops = np.append(starts[1:], len(numbers))
     state, times = columns["state"], clocks(columns)
-    out["producer_id"], out["start"], out["stop"] = columns["producer_id"][starts], starts, stops
-
-    def first(mask: np.ndarray) -> np.ndarray:
-        """The first row of each transaction where the mask holds, -1 for none."""
-        rows = np.where(mask, np.arange(len(mask)), len(mask))
-        found = np.minimum.reduceat(rows, starts)
-        return np.where(found < len(mask), found, -1)
-
-    begin = first(state == ONGOING)
-    prepare = first((state == PREPARE_COMMIT) | (state == PREPARE_ABORT))
-    complete = first((state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT))
-    added = first((state == ONGOING) & naming)
-    decided = np.where(prepare >= 0, prepare, complete)
-    start = columns["start"]
-    of_first = np.where(start[begin] >= 0, start[begin], times[begin])
-    out["begun"] = np.where(begin >= 0, of_first, np.where(prepare >= 0, start[prepare], -1))
+    ongoing = state == ONGOING
+    ended = (state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT)
+    out["producer_id"] = columns["producer_id"][starts]
+    first, last = out["first_row"], out["ongoing_row"]
+    first[:], last[:] = _first(starts, ongoing), _last(starts, ongoing)
+    decided = _last(starts, ~ended)
+    prepare, complete, added = out["prepare_row"], out["complete_row"], out["added_row"]
+    prepare[:] = np.where((decided >= 0) & ~ongoing[decided], decided, -1)
+    complete[:], added[:] = _last(starts, ended), _first(starts, ongoing & naming)
+    start, epoch = columns["start"], columns["producer_epoch"]
+    of_first = np.where(start[first] >= 0, start[first], times[first])
+    out["begun"] = np.where(first >= 0, of_first, np.where(prepare >= 0, start[prepare], -1))
     out["has_prepare"], out["has_complete"] = prepare >= 0, complete >= 0
     out["prepared"] = np.where(prepare >= 0, times[prepare], -1)
     out["ended"] = np.where(complete >= 0, np.maximum(times[complete], columns["record_time"][complete]), -1)
-    out["epoch"] = columns["producer_epoch"][prepare]
-    out["decided_epoch"], out["decided_time"] = columns["producer_epoch"][decided], times[decided]
+    out["epoch"] = epoch[prepare]
+    decided = np.where(prepare >= 0, prepare, complete)
+    out["decided_epoch"], out["decided_time"] = epoch[decided], times[decided]
     out["partition"] = np.where(decided >= 0, columns["partition"][decided], -1)
     commits = (state[decided] == PREPARE_COMMIT) | (state[decided] == COMPLETE_COMMIT)
     out["decision"] = np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT))
-    out["added_row"], out["added_time"] = added, times[added]
-    out["added_epoch"] = columns["producer_epoch"][added]
-    return out
+    out["added_time"], out["added_epoch"] = times[added], epoch[added]
+    left_out = (prepare >= 0) & ~naming[prepare] & ~((last >= 0) & naming[last])
+    return out[~left_out]  # an append of theirs failed that would have added the partition
+
+
+def _first(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The first row of each transaction, which begin at ``starts``, where the mask holds, -1 for none."""
+    found = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
+    return np.where(found < len(mask), found, -1)
+
+
+def _last(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The last one."""
+    return np.maximum.reduceat(np.where(mask, np.arange(len(mask)), -1), starts)

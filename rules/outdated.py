@@ -45,6 +45,23 @@ def ended(cluster: Cluster, entry: Entry) -> str | None:
     return None
 
 
+def never_begun(cluster: Cluster, entry: Entry) -> str | None:
+    """Why an open transaction may never have begun, None where it did or where nobody can tell.
+
+    The append of the record that began it may have failed: then no partition has data or a marker of it, all of which
+    have to be in the input, as they were after that record.
+    """
+    alone = entry.state == "Ongoing" and 0 <= entry.start == entry.last_update
+    marked = any(time > entry.start - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
+    if not alone or marked or not entry.partitions or still_open(cluster, entry):
+        return None
+    for name in entry.partitions:
+        bounds = _bounds(cluster, name)
+        if bounds is None or not bounds.open_known or not (bounds.clean_shutdown or bounds.copy_time > entry.time):
+            return None
+    return "no partition has data of it, and the append of its record may have failed"
+
+
 def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
     """Why the transaction may have ended by ``due`` (ms), None where nothing suggests that.
 

@@ -1,8 +1,4 @@
-"""The records of one partition of ``__transaction_state``, looked at by column: only what is odd becomes an object.
-
-The model judges each kind of step once: steps that agree in all that it looks at are of one kind, and a sound log of
-ten million records has some dozens.
-"""
+"""The records of one partition of ``__transaction_state``, looked at by column: only what is odd becomes an object."""
 
 from __future__ import annotations
 
@@ -23,22 +19,15 @@ from auditor.facts.coordinator_log import (
     Columns,
     CoordinatorLog,
     tally,
+    windows_of,
 )
-from auditor.model.transaction_states import (
-    LAST_EPOCH,
-    TransactionState,
-    TransactionValue,
-    transition_problem,
-    value_problem,
-)
+from auditor.model.transaction_states import TransactionState, TransactionValue, value_problem
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.view import LogView
 
 TOPIC = "__transaction_state"
 OFFSETS = "__consumer_offsets-"
-KIND_BITS = 22  # of a number of _kinds
 AT_HAND = 2_000  # odd records or steps that are kept for the next rule
-Step = tuple[Entry, Entry, list[str]]
 Found = TypeVar("Found")
 
 
@@ -64,87 +53,19 @@ def value(entry: Entry) -> TransactionValue | None:
     )
 
 
-def steps(log: LogView) -> Iterable[Step]:
-    """Neighbouring intact records of every id where the model finds something wrong in the step between them."""
-    found, history = records(log), log.cluster.coordinator
-    if found is None or history is None:
-        return ()
-    intact = history.complete_from.get(log.partition, 1 << 62)
-    return _kept(log, "steps", lambda: _steps(found, log.leader.log_start, intact))
-
-
-def _kept(log: LogView, name: str, find: Callable[[], Iterator[Found]]) -> Iterable[Found]:
+def kept(log: LogView, name: str, find: Callable[[], Iterator[Found]]) -> Iterable[Found]:
     """What several rules ask for: kept for the next one where it is little, else found anew."""
     if name not in log.cache:
         first = list(itertools.islice(find(), AT_HAND + 1))
         log.cache[name] = first if len(first) <= AT_HAND else None
-    kept: list[Found] | None = log.cache[name]
-    return find() if kept is None else kept
-
-
-def _steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[Step]:
-    judged: dict[int, list[str]] = {}
-    sound = np.zeros(1 << KIND_BITS, bool)  # kinds in which nothing is wrong
-    for columns in found.neighbours(log_start):
-        states = columns["state"]
-        known = states < len(STATES)
-        pairs = (columns["id"][1:] == columns["id"][:-1]) & (columns["offset"][:-1] >= intact)
-        pairs &= known[1:] & known[:-1] & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE))
-        at = np.flatnonzero(pairs)
-        of_steps = _kinds(found, columns, at)
-        looked_at = np.flatnonzero(~sound[of_steps])
-        at = at[looked_at]
-        kinds, example, which = np.unique(of_steps[looked_at], return_index=True, return_inverse=True)
-        wrong = np.zeros(len(kinds), bool)
-        for number, kind in enumerate(kinds.tolist()):
-            if kind not in judged:
-                old, new = found.entries(columns, slice(at[example[number]], at[example[number]] + 2))
-                judged[kind] = transition_problem(value(old), value(new))
-                sound[kind] = not judged[kind]
-            wrong[number] = bool(judged[kind])
-        for row, number in zip(at[wrong[which]].tolist(), which[wrong[which]].tolist(), strict=True):
-            old, new = found.entries(columns, slice(row, row + 2))
-            yield old, new, judged[int(kinds[number])]
-
-
-def _kinds(found: CoordinatorLog, columns: Columns, at: np.ndarray) -> np.ndarray:
-    """All that :func:`transition_problem` looks at in the step from each row to the next, a number a step."""
-
-    def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return columns[name][at].astype(np.int64), columns[name][at + 1].astype(np.int64)
-
-    (old_state, state), (old_epoch, epoch), (old_start, start) = pair("state"), pair("producer_epoch"), pair("start")
-    (old_client, client), (old_producer, producer) = pair("client_version"), pair("producer_id")
-    old_timeout, timeout = pair("timeout_ms")
-    facts = (
-        client >= 2, client == old_client, producer == old_producer, old_epoch == LAST_EPOCH, epoch == LAST_EPOCH,
-        epoch == 0, timeout == old_timeout, start == old_start, start == columns["last_update"][at + 1],
-    )  # fmt: skip
-    kind = (old_state + 1) << 4 | (state + 1)
-    kind = kind << 3 | (np.clip(epoch - old_epoch, -1, 3) + 1)
-    kind = kind << 2 | _relation(found, *pair("set"), state)
-    for fact in facts:
-        kind = kind << 1 | fact
-    return kind
-
-
-def _relation(found: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """0 where the sets of partitions are the same, 1 where an Ongoing record adds some, 2 where they differ else."""
-    out = np.where(old == new, 0, 2)
-    grown = np.flatnonzero((old != new) & (state == ONGOING))
-    begun = found.set_sizes(old[grown]) == 0
-    out[grown[begun]] = 1
-    grown = grown[~begun]
-    both, which = np.unique(old[grown] << 32 | new[grown], return_inverse=True)
-    within = [found.partitions(one >> 32) <= found.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
-    out[grown[np.array(within, bool)[which]]] = 1
-    return out
+    found: list[Found] | None = log.cache[name]
+    return find() if found is None else found
 
 
 def alone(log: LogView) -> Iterable[tuple[Entry, list[str]]]:
     """Records that are not sound by themselves, with what is wrong; states that are never written among them."""
     found = records(log)
-    return () if found is None else _kept(log, "alone", lambda: _alone(found, log.leader.log_start))
+    return () if found is None else kept(log, "alone", lambda: _alone(found, log.leader.log_start))
 
 
 def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[Entry, list[str]]]:
@@ -214,16 +135,21 @@ def decisions(found: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """Of each id how many transactions were decided, how many aborted, and how many of those by the coordinator.
 
     A rise of the epoch from the last Ongoing record to the abort (of two, where each end raises it by one) shows that.
+    A decision that another record of its transaction is behind has failed, and counts for nothing.
     """
     decided, aborted, forced = (np.zeros(found.id_count, np.int64) for _ in range(3))
     for columns in found.neighbours():
-        ids, state = columns["id"][1:], columns["state"]
-        new = state[1:]
+        ids, state, ends = columns["id"][1:], columns["state"], columns["client_version"] >= 2
+        new, old, windows = state[1:], state[:-1], windows_of(columns)
+        goes_on = (windows[1:] == windows[:-1]) & (windows[1:] >= 0) & (new <= PREPARE_ABORT)
         same = (ids == columns["id"][:-1]) & (columns["producer_id"][1:] == columns["producer_id"][:-1])
         rise = columns["producer_epoch"][1:] - columns["producer_epoch"][:-1]
-        by_coordinator = same & (state[:-1] == ONGOING) & (rise >= np.where(columns["client_version"][1:] >= 2, 2, 1))
-        abort = new == PREPARE_ABORT
-        tally(decided, ids[abort | (new == PREPARE_COMMIT)])
+        failed = goes_on & (old != ONGOING)
+        least = 1 + ends[1:] - (failed & ends[:-1])
+        by_coordinator = same & ((old == ONGOING) | failed) & (rise >= least)
+        last = np.append(~goes_on[1:], np.ones(min(1, len(new)), bool))
+        abort = last & (new == PREPARE_ABORT)
+        tally(decided, ids[abort | (last & (new == PREPARE_COMMIT))])
         tally(aborted, ids[abort])
         tally(forced, ids[abort & by_coordinator])
     return decided, aborted, forced

@@ -13,7 +13,8 @@ from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_record
 from auditor.rules.safeguards import CLEAN_ELECTION
-from auditor.rules.state_records import alone, producer_runs, records, steps
+from auditor.rules.state_records import alone, producer_runs, records
+from auditor.rules.state_steps import resumed, steps
 from auditor.rules.view import LogView
 
 FAMILY = "coordinator"
@@ -65,14 +66,15 @@ def _facts(old: Entry, new: Entry, problems: list[str]) -> dict[str, Any]:
 def illegal_transition(log: LogView) -> Iterator[Finding]:
     """A transactional id went from one state to another that cannot follow
 
-    Checks: two neighbouring records of one id, in a region never cleaned, whose states the coordinator never writes in
-    this order; a stored Dead or PrepareEpochFence, which live in memory only.
+    Checks: a record of an id, in a region never cleaned, whose state the coordinator never writes behind the record
+    before it, nor behind an earlier one where those between may have failed under the same coordinator epoch
+    (coordinator-append-failed); a stored Dead or PrepareEpochFence, which live in memory only.
     Why it matters: coordinator data was lost or altered; the decision of a transaction may be wrong or missing.
-    Can be wrong: an identical record repeated after a timed-out write (allowed for).
+    Can be wrong: records of coordinators that are older than Kafka 2.5 and failed to fence twice.
     What to do: check elections of this __transaction_state partition; move its leadership so that it is reloaded.
     Source: KIP-98, KIP-890; TransactionState.validPreviousStates
     """
-    for old, new, problems in steps(log):
+    for old, new, problems, _ in steps(log):
         if "illegal_state" in problems:
             yield at_entry(
                 log,
@@ -104,15 +106,15 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     """A record of a transactional id contradicts the one before it
 
     Checks: neighbouring records, in a region never cleaned: partitions shrink or differ at the decision, the time-out
-    changes outside of Empty, the start changes inside a transaction; a record by itself: Complete with partitions,
-    Empty with a start, any other state without one.
+    changes outside of Empty, the start changes inside a transaction, where no append that failed explains it; a record
+    by itself: Complete with partitions, Empty with a start, any other state without one.
     Why it matters: the coordinator's data was altered or mixed up.
     Can be wrong: clocks that went back are legal and not reported.
     What to do: check elections of this __transaction_state partition, and compare its replicas; move its leadership so
     that it is reloaded.
     Source: TransactionMetadata.completeTransitionTo
     """
-    for old, new, problems in steps(log):
+    for old, new, problems, _ in steps(log):
         broken = [p for p in problems if p != "illegal_state" and p not in REGRESSIONS]
         if broken and "illegal_state" not in problems:
             yield at_entry(
@@ -153,7 +155,7 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
     What to do: stop the producers of the id, compare with the epochs in the data.
     Source: KIP-360; TransactionMetadata
     """
-    for old, new, problems in steps(log):
+    for old, new, problems, _ in steps(log):
         broken = [p for p in problems if p in REGRESSIONS]
         if broken and "illegal_state" not in problems:
             yield at_entry(
@@ -187,12 +189,17 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
     odd = np.isin(runs[:, 0], runs[odd, 0])
     previous: set[int] = set()
     last_id = -1
+    failed: set[int] | None = None
     for number, producer_id, piece, row in runs[odd].tolist():
         if number != last_id:
             previous, last_id = set(), number
         entry = found.at(piece, row)
         tid = entry.transactional_id
         if producer_id in previous:
+            if failed is None:  # a rotation that failed leaves the producer id as it was
+                failed = {step.new.offset for step in resumed(log) if step.old.producer_id != step.new.producer_id}
+            if entry.offset in failed:
+                continue
             yield _reused(log, entry, tid, f"{tid} returned to producer id {producer_id}")
         elif (other := _other_owner(history, entry)) is not None:
             yield _reused(log, entry, other, f"Producer id {producer_id} belongs to {other} and to {tid}")

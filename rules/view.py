@@ -34,6 +34,7 @@ class Bounds(NamedTuple):
     """Where the leader replica of a log begins and ends, and what its file can prove about time.
 
     ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
+    ``open_known``: whether all transactions that are open in it are known.
     """
 
     log_start: int
@@ -44,6 +45,7 @@ class Bounds(NamedTuple):
     topic_id: str | None
     broker_id: int | None
     starts_late: bool = False
+    open_known: bool = True
 
 
 class OpenHere(NamedTuple):

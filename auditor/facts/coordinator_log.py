@@ -95,26 +95,26 @@ class Entry(NamedTuple):
 
 
 @kernel
-def _cut(ids: np.ndarray, states: np.ndarray, producers: np.ndarray, out: np.ndarray) -> int:
+def _cut(ids: np.ndarray, states: np.ndarray, producers: np.ndarray, begun: np.ndarray, out: np.ndarray) -> int:
     """Numbers the transactions that records, by id and in the order of the log, belong to; -1 for none."""
-    number, producer = -1, np.int64(0)
-    opened, prepared = False, False
+    number, producer, start = -1, np.int64(0), np.int64(0)
+    opened, prepared, completed = False, False, -1
     for k in range(len(ids)):
         state = states[k]
         if k and ids[k] != ids[k - 1]:
-            opened = False
+            opened, completed = False, -1
         if ONGOING <= state <= PREPARE_ABORT:
-            if not opened or prepared or producer != producers[k]:
+            if not opened or producer != producers[k] or (prepared and start != begun[k]):
                 number, producer, opened = number + 1, producers[k], True
-            prepared = state != ONGOING
+            prepared, start, completed = state != ONGOING, begun[k], -1
             out[k] = number
         elif COMPLETE_COMMIT <= state <= COMPLETE_ABORT:
-            if not opened:
+            if not opened and completed != state:
                 number += 1
-            opened = False
+            opened, completed = False, state
             out[k] = number
         else:
-            opened = False
+            opened, completed = False, -1
             out[k] = -1
     return number + 1
 
@@ -123,11 +123,12 @@ def windows_of(columns: Columns) -> np.ndarray:
     """The number of the transaction that each row belongs to, -1 for none; a transaction's rows follow one another.
 
     A transaction begins with its first Ongoing record, or where something else shows that another one had begun, and
-    ends with its Complete record.
+    ends with its Complete record. A record of it that comes again, after an append that failed, begins none: a decision
+    in it has the same start.
     """
     out = np.empty(len(columns["id"]), np.int32)
     cut = _cut if len(out) > PLAIN_ROWS else _cut.py_func
-    cut(columns["id"], columns["state"], columns["producer_id"], out)
+    cut(columns["id"], columns["state"], columns["producer_id"], columns["start"], out)
     return out
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.facts.coordinator_log import (
     COLUMNS,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
     PAIR,
     PIECE_ROWS,
     PLAIN_ROWS,
@@ -44,7 +46,7 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
     order = _by_id(ids)
     key = {name: column(name)[order] for name in ("state", "producer_id")} | {"id": ids[order]}
     del ids
-    cuts = _piece_ends(windows_of(key), rows)
+    cuts = _piece_ends(key, windows_of(key | {"start": _picked(column("start"), order)}))
     pieces: list[dict[str, Compressed]] = [{} for _ in cuts]
     kept: dict[str, np.ndarray] = {}
     for name in COLUMNS:
@@ -91,9 +93,12 @@ def _spans(cuts: list[int]) -> Iterator[tuple[int, int]]:
     return zip([0, *cuts], cuts, strict=False)
 
 
-def _piece_ends(windows: np.ndarray, rows: int) -> list[int]:
-    """Where pieces end: no transaction lies in two of them."""
-    free = np.flatnonzero((windows[1:] != windows[:-1]) | (windows[1:] < 0)) + 1
+def _piece_ends(columns: Columns, windows: np.ndarray) -> list[int]:
+    """Where pieces end: between two ids, or behind a completed transaction, before which nothing matters for what may
+    follow it."""
+    ids, state, rows = columns["id"], columns["state"], len(windows)
+    completed = (state[:-1] >= COMPLETE_COMMIT) & (state[:-1] <= COMPLETE_ABORT) & (windows[1:] != windows[:-1])
+    free = np.flatnonzero((ids[1:] != ids[:-1]) | completed) + 1
     wanted = np.arange(PIECE_ROWS, rows, PIECE_ROWS)
     at = np.searchsorted(free, wanted)
     ends: list[int] = np.unique(free[at[at < len(free)]]).tolist()

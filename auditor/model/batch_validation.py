@@ -89,13 +89,14 @@ def header_cause(h: np.record) -> int:
 @kernel
 def _record_cause(h: np.record, r: np.record, topic: Topic) -> int:
     """The first check that a record fails."""
-    if not r.readable:
+    in_wrapper = h.magic < 2 and h.compressed
+    if not r.readable or (in_wrapper and r.codec):  # a reader of wrappers opens no wrapper inside
         return UNREADABLE
     if h.source_compressed and r.codec:
         return CODEC
     if not r.same_magic:
         return MAGIC
-    if h.magic < 2 and h.compressed and not r.crc_ok:
+    if in_wrapper and not r.crc_ok:
         return CHECKSUM
     if topic.compacted and not r.has_key:
         return NO_KEY
@@ -119,10 +120,6 @@ def _visit(h: np.record, records: np.ndarray, start: int, answer: np.record) -> 
     """Why the batch is refused by its records, of which all are visited; counts what is counted on the way."""
     if not h.opened:
         return UNREADABLE
-    if h.magic < 2 and h.compressed:  # the reader of the wrapper gives up before any record is named
-        for number in range(start, start + h.records):
-            if records[number].codec:
-                return UNREADABLE
     refused = FINE
     for number in range(start, start + _visited(h)):
         cause = records[number].cause

@@ -37,6 +37,14 @@ HEADER_FAULTS = (
     | batch_columns.FLAW_CONTROL_SEQUENCE
     | batch_columns.FLAW_CONTROL_NO_PRODUCER
 )
+# What may be wrong with a batch for its leader, by its header alone; at the other bits no leader looks.
+LEADERS_LOOK_AT = (
+    batch_columns.FLAW_CRC
+    | batch_columns.FLAW_COUNT_ABOVE_SPAN
+    | batch_columns.FLAW_COUNT_BELOW_SPAN
+    | batch_columns.FLAW_NEGATIVE_SPAN
+    | batch_columns.FLAW_PRODUCER_SEQUENCE
+)
 # Of a record that a leader would have taken: it repairs what old clients number wrongly, so that no log has it.
 NUMBERS = batch_columns.RECORD_OFFSET_DELTA | batch_columns.RECORD_WRAPPER_OFFSET
 RECORD_FAULTS = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from auditor.model.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
+from auditor.model.transaction_account import Held, fenced, step_problem
 from auditor.model.transaction_states import (
     COMPLETED,
     COMPLETION_OF,
@@ -22,7 +23,6 @@ from auditor.model.transaction_states import (
     TransactionValue,
     bumps_epoch,
     legal_previous,
-    transition_problem,
 )
 
 
@@ -156,7 +156,7 @@ class TransactionMetadata:
     def take_fencing_epoch(self, epoch: int) -> None:
         """Turn a prepared fence into the abort that follows it: the epoch is taken before the log has it."""
         self.pending_state = None
-        self.value = self.value._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+        self.value = fenced(self.value, epoch)
 
     def complete(self, new: TransactionValue) -> None:
         """Apply a prepared transition; Refused(ILLEGAL_STATE) when it is not pending or breaks an invariant."""
@@ -166,7 +166,7 @@ class TransactionMetadata:
         ):
             raise Refused(ILLEGAL_STATE)
         without_start = new.state in COMPLETED and new.start_ts == NO_TIMESTAMP
-        if without_start or transition_problem(self.value, new):
+        if without_start or step_problem(Held(self.value, self.has_failed_epoch_fence), new):
             raise Refused(ILLEGAL_STATE)
         if new.state == TransactionState.EMPTY:
             new = new._replace(start_ts=self.value.start_ts)  # only the record says -1

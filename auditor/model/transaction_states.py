@@ -1,6 +1,6 @@
-"""Transaction states, the value that the transaction log holds for an id, and which value may follow which.
+"""Transaction states, and the value that the transaction log holds for an id.
 
-Source: KIP-98, KIP-360, KIP-890; TransactionState, TransactionMetadata.completeTransitionTo.
+Source: KIP-98, KIP-360, KIP-890; TransactionState.
 """
 
 from __future__ import annotations
@@ -108,65 +108,5 @@ def value_problem(value: TransactionValue) -> list[str]:
         "partitions_not_empty": value.state in IDLE and bool(value.partitions),
         "start_present": empty and value.start_ts != NO_TIMESTAMP,
         "start_missing": not empty and value.state not in NEVER_WRITTEN and value.start_ts == NO_TIMESTAMP,
-    }
-    return [code for code, broken in checks.items() if broken]
-
-
-def transition_problem(old: TransactionValue | None, new: TransactionValue | None) -> list[str]:
-    """What forbids that `new` follows `old` for one transactional id, as codes; empty when it may.
-
-    `old` None: nothing is known before `new`, so nothing is judged. `new` None: a tombstone. A record repeated with
-    another update time only is legal: a write that timed out may still be in the log. Update times may go backwards.
-    Codes: `illegal_state`, `producer_id_changed`, `epoch_not_reset` (new producer id, epoch not 0), `epoch_regressed`,
-    `epoch_jumped`, `timeout_changed`, `partitions_shrunk`, `partitions_differ`, `start_changed`, `start_not_update`.
-    Source: TransactionMetadata.completeTransitionTo; fencing aborts raise the epoch by 1, or by 2 at
-    transaction.version 2 before 4.0.
-    """
-    if old is None:
-        return []
-    if new is None:
-        return [] if old.state in legal_previous(TransactionState.DEAD) else ["illegal_state"]
-    if new._replace(last_update_ts=old.last_update_ts) == old:
-        return []
-    if old.state not in legal_previous(new.state, new.client_tv):
-        return ["illegal_state"]
-    return _identity_problems(old, new) + _content_problems(old, new)
-
-
-def _identity_problems(old: TransactionValue, new: TransactionValue) -> list[str]:
-    if new.producer_id != old.producer_id:
-        rotated = new.state == TransactionState.EMPTY or (
-            new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
-        )
-        if not rotated:
-            return ["producer_id_changed"]
-        return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
-    rise = new.producer_epoch - old.producer_epoch
-    if rise < 0:
-        return ["epoch_regressed"]
-    return [] if rise in _legal_rises(new) else ["epoch_jumped"]
-
-
-def _legal_rises(new: TransactionValue) -> tuple[int, ...]:
-    """How far the epoch may rise in the step that leads to `new`."""
-    if new.state == TransactionState.EMPTY:
-        return (0, 1)
-    if new.state == TransactionState.PREPARE_ABORT:
-        if not bumps_epoch(new.client_tv):
-            return (0, 1)
-        return (0, 1, 2) if new.producer_epoch == LAST_EPOCH else (1, 2)  # no epoch lies above the last
-    if new.state == TransactionState.PREPARE_COMMIT:
-        return (1,) if bumps_epoch(new.client_tv) else (0,)
-    return (0,)
-
-
-def _content_problems(old: TransactionValue, new: TransactionValue) -> list[str]:
-    inside = old.state not in IDLE  # a transaction was open or being ended
-    checks = {
-        "timeout_changed": new.state != TransactionState.EMPTY and new.timeout_ms != old.timeout_ms,
-        "partitions_shrunk": new.state == TransactionState.ONGOING and not old.partitions <= new.partitions,
-        "partitions_differ": new.state in PREPARED and new.partitions != old.partitions,
-        "start_changed": inside and new.start_ts != old.start_ts,
-        "start_not_update": not inside and new.state == TransactionState.ONGOING and new.start_ts != new.last_update_ts,
     }
     return [code for code, broken in checks.items() if broken]

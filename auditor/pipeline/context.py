@@ -57,9 +57,11 @@ class Brief:
 def brief(facts: CopyFacts) -> Brief:
     """The brief of a copy."""
     copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
+    opened = open_here(facts.transactions)
     bounds = Bounds(
         facts.own_start, facts.log_end, facts.high_watermark, copy_time, facts.clean_shutdown and not facts.cut_short,
         facts.topic_id, facts.broker_id, facts.starts_late,
+        facts.lost_at < 0 and not facts.ends_early and len(opened) < MOST_OPEN,
     )  # fmt: skip
     lost = facts.lost_at  # behind it bytes could not be read: no history is whole across it
     broken = [offset for offset, *_ in facts.unreadable_records] + [lost] * (lost >= 0)
@@ -72,7 +74,7 @@ def brief(facts: CopyFacts) -> Brief:
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None),
-        open_here(facts.transactions), newest_markers(facts.transactions),
+        opened, newest_markers(facts.transactions),
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
     )  # fmt: skip
 
@@ -169,6 +171,8 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
     for (topic, partition), b in leading.items():
         for producer_id, here in islice(b.open_here.items(), left):
             cluster.open_here.setdefault(producer_id, {})[f"{topic}-{partition}"] = here
+        if len(b.open_here) > left:
+            cluster.bounds[topic, partition] = b.bounds._replace(open_known=False)
         left = max(0, left - len(b.open_here))
         ended = b.ended[np.isin(b.ended["producer_id"], undecided)] if len(b.ended) else NOTHING_ENDED
         for producer_id, epoch, time, before, _ in ended.tolist():

@@ -61,6 +61,12 @@ class AuditReplay:
         """The number of the segment being read."""
         return int(self.replay.progress["segment"])
 
+    def take_flaws(self) -> int:
+        """The flaws of the batches since it was asked last, all together."""
+        progress = self.replay.progress
+        flaws, progress["flaws"] = int(progress["flaws"]), 0
+        return flaws
+
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
         """A segment comes; ``after`` is the next one's base offset, -1 for none."""
         progress = self.replay.progress

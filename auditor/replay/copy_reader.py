@@ -258,11 +258,11 @@ class CopyReader:
         return read_again(self.task, number, position, length)
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
-        self.bytes["bytes_decoded"] += int(chunk.rows[:, walking.SIZE].sum())
+        self.bytes["bytes_decoded"] += _bytes_of(chunk)
         clock = self.audit.broker_time
         self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
-        answers = chunk.looked
-        if chunk.summary is None and chunk.rows[:, walking.FLAWS].any():
+        answers, flawed = chunk.looked, self.audit.take_flaws() != 0
+        if chunk.summary is None and flawed:
             answers = header_answers(chunk.batches, self.sender)
         if answers is not None:
             self.refusals += records.counted(answers)
@@ -310,6 +310,14 @@ class CopyReader:
             rows[name] = getattr(entries, name)
         self.aborted.append(rows)
         self.aborted_rows += len(rows)
+
+
+def _bytes_of(chunk: Chunk) -> int:
+    """The bytes of its batches, which lie side by side where there is no error between them."""
+    rows = chunk.rows
+    if chunk.errors or not len(rows):
+        return int(rows[:, walking.SIZE].sum())
+    return int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE] - rows[0, walking.POSITION])
 
 
 __all__ = ["CopyTask", "Kind", "read_copy"]

@@ -249,6 +249,7 @@ def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted:
     """Replays a batch. ``found``: the row of its producer, -1 if it was unknown a few batches ago."""
     log, progress = replay.log, replay.log.progress[0]
     progress.first_event = progress.events
+    progress.flaws |= batch.flaws
     if batch.flaws & FLAW_CRC:
         _broken(log, batch)
         if noted:

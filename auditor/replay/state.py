@@ -56,6 +56,7 @@ COUNTED = (
     "events", "transactions", "open", "runs", "marked", "below", "later",  # rows used of each table
     "batches", "records", "data_offsets", "marker_offsets", "holes_intact", "holes_cleaned", "unreadable_offsets",
     "leftovers",  # 1 once a batch without producer id had an epoch or a sequence
+    "flaws",  # those of batches since somebody asked, all together
 )  # fmt: skip
 PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 

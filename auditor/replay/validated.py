@@ -15,6 +15,7 @@ import numpy as np
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import CODEC_MASK
 from auditor.connectors.codec.batch_columns import (
+    FLAW_COUNT_BELOW_SPAN,
     FLAW_CRC,
     RECORD_BYTES_LEFT,
     RECORD_HEADER_KEY_NULL,
@@ -40,7 +41,7 @@ from auditor.model.batch_validation import (
     Topic,
     judge,
 )
-from auditor.model.stored_batches import APPEND_TIME, CONTROL
+from auditor.model.stored_batches import APPEND_TIME, CONTROL, LEADERS_LOOK_AT
 from auditor.replay.bounds import intact_from, log_start_of
 from auditor.replay.copy_task import CopyTask
 
@@ -102,9 +103,13 @@ def answers_of(
 
 def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
     """The same of batches of which only the headers are known."""
-    if not b.flaws.any():
+    flaws = b.flaws & LEADERS_LOOK_AT
+    if not flaws.any():
         return None
-    rows = np.flatnonzero((b.flaws != 0) & (b.last_offset >= sender.log_start))
+    flaws[(flaws == FLAW_COUNT_BELOW_SPAN) & (b.last_offset < sender.intact_from)] = 0  # as the cleaner leaves batches
+    rows = np.flatnonzero((flaws != 0) & (b.last_offset >= sender.log_start))
+    if not len(rows):
+        return None
     out = np.zeros(len(b.position), ANSWER)
     out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, NO_TOPIC)
     return out

@@ -11,7 +11,10 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Properties;
+import java.util.Queue;
 import java.util.Random;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
@@ -44,8 +47,9 @@ public final class Driver {
     private static final String ALL = "everything";
     private final String servers;
     private final Admin admin;
-    private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+    private final Map<String, KafkaProducer<byte[], byte[]>> producers = new ConcurrentHashMap<>();
     private final List<Thread> running = new ArrayList<>();
+    private final Queue<String> said = new ConcurrentLinkedQueue<>();
     private volatile String stopped = "";
 
     private Driver(String servers) {
@@ -57,16 +61,20 @@ public final class Driver {
         Driver driver = new Driver(args[0]);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            String answer;
-            try {
-                answer = "ok " + driver.run(line.trim().split(" +"));
-            } catch (Exception e) {
-                Throwable cause = e.getCause() == null ? e : e.getCause();
-                answer = "error " + cause.getClass().getSimpleName() + ": " + cause.getMessage();
-            }
-            System.out.println(answer.replace('\n', ' '));
+            System.out.println(driver.answer(line.trim()));
         }
         System.exit(0);
+    }
+
+    private String answer(String line) {
+        String answer;
+        try {
+            answer = "ok " + run(line.split(" +"));
+        } catch (Exception e) {
+            Throwable cause = e.getCause() == null ? e : e.getCause();
+            answer = "error " + cause.getClass().getSimpleName() + ": " + cause.getMessage();
+        }
+        return answer.replace('\n', ' ');
     }
 
     private Properties settings(Map<String, String> options) {
@@ -113,6 +121,8 @@ public final class Driver {
             case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
             case "commit-offset": return commit(a.get(1), a.get(2), Integer.parseInt(a.get(3)), Long.parseLong(a.get(4)));
             case "delete-group": return deleteGroup(a.get(1), a.get(2));
+            case "meanwhile": return meanwhile(String.join(" ", a.subList(1, a.size())), o);
+            case "answers": return answers();
             case "wait": return join(ALL);
             case "stop": return stop(a.size() > 1 ? a.get(1) : ALL);
             default: throw new IllegalArgumentException("what is " + a.get(0));
@@ -137,6 +147,25 @@ public final class Driver {
         running.add(thread);
         thread.start();
         return "";
+    }
+
+    /** One command in the background; "answers" waits for all of these and tells what they said. */
+    private String meanwhile(String line, Map<String, String> o) {
+        StringBuilder whole = new StringBuilder(line);
+        o.forEach((k, v) -> whole.append(' ').append(k).append('=').append(v));
+        return start(Map.of("as", "meanwhile"),
+            () -> {
+                String answer = answer(whole.toString());
+                said.add(System.currentTimeMillis() + " " + line + ": " + answer);
+            });
+    }
+
+    /** Each with when it came, in ms. */
+    private String answers() throws Exception {
+        join("meanwhile");
+        String all = String.join("; ", said);
+        said.clear();
+        return all;
     }
 
     private String join(String name) throws Exception {
@@ -168,8 +197,16 @@ public final class Driver {
     }
 
     private String topic(String name, String parts, String copies, Map<String, String> o) throws Exception {
-        NewTopic topic = new NewTopic(name, Integer.parseInt(parts), Short.parseShort(copies)).configs(o);
-        return done(admin.createTopics(List.of(topic)).all());
+        String on = o.remove("on"); // the one broker that gets all partitions
+        NewTopic topic = new NewTopic(name, Integer.parseInt(parts), Short.parseShort(copies));
+        if (on != null) {
+            Map<Integer, List<Integer>> brokers = new HashMap<>();
+            for (int k = 0; k < topic.numPartitions(); k++) {
+                brokers.put(k, List.of(Integer.valueOf(on)));
+            }
+            topic = new NewTopic(name, brokers);
+        }
+        return done(admin.createTopics(List.of(topic.configs(o))).all());
     }
 
     private String partitions(String topic, int count) throws Exception {

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
+from tests.broker.failed_appends import failed_appends, failed_then_loaded
 from tests.broker.jars import numbers
 from tests.broker.newer_kafka import connect, many, moved, regrouped, streams, tiered_moved
 from tests.broker.raw_requests import Wire
@@ -300,6 +301,18 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "lively-33": ("3.3.2", "A busy 3.3.2 broker, killed in its work", lambda s, t: lively("3.3.2", s, t, "killed")),
     "lively-39": ("3.9.1", "A busy 3.9.1 broker, copied slowly", lambda s, t: lively("3.9.1", s, t)),
     "lively-40": ("4.0.0", "A busy 4.0.0 broker, copied slowly", lambda s, t: lively("4.0.0", s, t)),
+    "failed-appends-loaded-43": (
+        "4.3.1", "A coordinator's appends that timed out, loaded by the next coordinator after a kill -9",
+        lambda s, t: failed_then_loaded("4.3.1", s, t),
+    ),
+    "failed-appends-v1-43": (
+        "4.3.1", "A coordinator's appends that time out after they were written, transaction.version 1",
+        lambda s, t: failed_appends("4.3.1", s, t, 1),
+    ),
+    "failed-appends-v2-43": (
+        "4.3.1", "A coordinator's appends that time out after they were written, transaction.version 2",
+        lambda s, t: failed_appends("4.3.1", s, t, 2),
+    ),
     "in-turn-42": ("4.2.1", "Three 4.2.1 brokers, killed in turn", lambda s, t: in_turn("4.2.1", s, t)),
     "in-turn-43": (
         "4.3.1", "Three 4.3.1 brokers, killed in turn: markers skipped", lambda s, t: in_turn("4.3.1", s, t),
@@ -337,7 +350,7 @@ def freeze(name: str, scratch: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
         "corpus": name, "title": title, "kafka": {"version": version}, "copied_at": made.at, "expect": made.expect,
-        "command": f"python -m tests.broker.campaigns {name} SCRATCH",
+        "command": f"python -m tests.broker.campaigns {name} SCRATCH", **made.more,
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     with tarfile.open(folder / "data.tar.gz", "w:gz") as tar:

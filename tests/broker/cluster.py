@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,6 +43,7 @@ class Made:
 
     at: int
     expect: list[dict[str, Any]]
+    more: dict[str, Any] = field(default_factory=dict)  # what else its manifest says
 
 
 def segment_bytes(version: str, size: int) -> str:
@@ -74,13 +75,14 @@ class Cluster:
 
     ``disks``: how many log directories each has; of several, they are folders of their own below one. ``others``:
     what else of the release is on its class path. ``listeners``: names of further ones, of KRaft brokers, with a port
-    each in ``more_ports``. ``format_words``: what else ``kafka-storage.sh format`` is given.
+    each in ``more_ports``. ``format_words``: what else ``kafka-storage.sh format`` is given. ``voters``: how many of
+    them, the first ones, are controllers too; all if not given.
     """
 
     def __init__(
         self, version: str, folder: Path, brokers: int = 1, disks: int = 1, *,
         others: tuple[str, ...] = (), heap: str = "320m", listeners: tuple[str, ...] = (),
-        format_words: tuple[str, ...] = (), **settings: str,
+        format_words: tuple[str, ...] = (), voters: int | None = None, **settings: str,
     ) -> None:  # fmt: skip
         self.version, self.folder, self.count, self.disks, self.heap = version, folder, brokers, disks, heap
         self.jars = classpath(version, *others)
@@ -88,7 +90,7 @@ class Cluster:
         self.kraft = numbers(version) >= (3, 3)
         folder.mkdir(parents=True, exist_ok=True)
         self.ports = [free_port() for _ in range(brokers)]
-        self.controllers = [free_port() for _ in range(brokers)]
+        self.controllers = [free_port() for _ in range(brokers if voters is None else voters)]
         self.more_ports = [{name: free_port() for name in listeners} for _ in range(brokers)]
         self.format_words = format_words
         self.jvms: dict[int, Jvm] = {}
@@ -156,11 +158,13 @@ class Cluster:
             more = self.more_ports[broker - 1].items()
             plain = ",".join((plain, *(f"{name}://127.0.0.1:{port}" for name, port in more)))
             voters = ",".join(f"{k + 1}@127.0.0.1:{port}" for k, port in enumerate(self.controllers))
+            votes = broker <= len(self.controllers)
+            controller = f",CONTROLLER://127.0.0.1:{self.controllers[broker - 1]}" if votes else ""
             p |= {
-                "process.roles": "broker,controller",
+                "process.roles": "broker,controller" if votes else "broker",
                 "node.id": str(broker),
                 "controller.quorum.voters": voters,
-                "listeners": f"{plain},CONTROLLER://127.0.0.1:{self.controllers[broker - 1]}",
+                "listeners": f"{plain}{controller}",
                 "advertised.listeners": plain,
                 "controller.listener.names": "CONTROLLER",
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",

@@ -232,6 +232,7 @@ def test_transactions_of_few_and_of_many_records_are_cut_alike(seed: int) -> Non
         "id": np.sort(random.integers(0, rows // 8, rows)).astype(np.int32),
         "state": random.integers(-1, 8, rows).astype(np.int16),
         "producer_id": random.integers(0, 3, rows),
+        "start": random.integers(0, 3, rows),
     }
     few = {name: column[:PLAIN_ROWS] for name, column in columns.items()}
     assert windows_of(few).tolist() == windows_of(columns)[:PLAIN_ROWS].tolist()

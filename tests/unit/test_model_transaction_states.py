@@ -6,13 +6,13 @@ import pytest
 
 from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.model.refusal import Refused
+from auditor.model.transaction_account import Held, step_problem
 from auditor.model.transaction_states import (
     TransactionState,
     TransactionValue,
     bumps_epoch,
     legal_previous,
     state_by_id,
-    transition_problem,
     value_problem,
 )
 from tests import corpora
@@ -82,7 +82,6 @@ def test_only_version_2_bumps() -> None:
             ABORTING._replace(producer_epoch=32767, last_producer_epoch=5, **V2),
         ),
         (PREPARED, COMPLETE),
-        (PREPARED, PREPARED._replace(last_update_ts=250)),  # a write that timed out, and its repetition
         (
             PREPARED._replace(producer_epoch=32767, **V2),
             COMPLETE._replace(producer_id=8, producer_epoch=0, **V2),
@@ -92,12 +91,12 @@ def test_only_version_2_bumps() -> None:
         (COMPLETE, ABORTING._replace(producer_epoch=4, partitions=frozenset(), start_ts=400, **V2)),
         (COMPLETE, None),
         (EMPTY, None),
-        (None, COMPLETE),
+        (None, EMPTY._replace(producer_epoch=0)),
         (None, None),
     ],
 )
 def test_legal(old: TransactionValue | None, new: TransactionValue | None) -> None:
-    assert transition_problem(old, new) == []
+    assert step_problem(Held(old), new) == []
 
 
 @pytest.mark.parametrize(
@@ -107,6 +106,9 @@ def test_legal(old: TransactionValue | None, new: TransactionValue | None) -> No
         (EMPTY, PREPARED, "illegal_state"),
         (ONGOING, None, "illegal_state"),
         (PREPARED, None, "illegal_state"),
+        (None, COMPLETE, "illegal_state"),
+        (None, EMPTY, "epoch_not_reset"),
+        (PREPARED, PREPARED._replace(last_update_ts=250), "illegal_state"),
         (COMPLETE, ABORTING._replace(partitions=frozenset(), client_tv=1), "illegal_state"),
         (PREPARED, PREPARED._replace(producer_epoch=4), "illegal_state"),
         (ONGOING, PREPARED._replace(producer_id=8), "producer_id_changed"),
@@ -132,8 +134,8 @@ def test_legal(old: TransactionValue | None, new: TransactionValue | None) -> No
         (EMPTY, ONGOING._replace(start_ts=99), "start_not_update"),
     ],
 )
-def test_illegal(old: TransactionValue, new: TransactionValue | None, code: str) -> None:
-    assert transition_problem(old, new) == [code]
+def test_illegal(old: TransactionValue | None, new: TransactionValue | None, code: str) -> None:
+    assert step_problem(Held(old), new) == [code]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_a_record_by_itself(value: TransactionValue, codes: list[str]) -> None:
 def test_real_coordinators_keep_to_it(name: str) -> None:
     problems, seen = [], 0
     for folder in sorted(corpora.unpack(name).glob("**/__transaction_state-*")):
-        last: dict[str, TransactionValue | None] = {}
+        last: dict[str, Held] = {}
         for read in read_partition(folder):
             row, _ = decode_transaction_log(read.key, read.value)
             assert row is not None
@@ -181,8 +183,9 @@ def test_real_coordinators_keep_to_it(name: str) -> None:
                     client_tv=row.client_transaction_version or 0,
                 )
                 problems += value_problem(value)
-            problems += transition_problem(last.get(row.transactional_id), value)
-            last[row.transactional_id] = value
+            if row.transactional_id in last:
+                problems += step_problem(last[row.transactional_id], value)
+            last[row.transactional_id] = Held(value)
             seen += 1
     assert seen > 20
     assert problems == []

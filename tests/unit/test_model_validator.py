@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from auditor.model.append_analysis import BatchHeader, analyze
+from auditor.model.batch_validation import ANSWER, FINE, NO_KEY, NO_TOPIC, SENT, SENT_RECORD, judge
 from auditor.model.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics, without_culprits
 from auditor.model.validator import TopicSettings, Validated, validate
 
@@ -156,6 +158,18 @@ def test_inner_checksums_are_of_old_compressed_records_only(magic: int) -> None:
     assert refused(compressed, settings=settings, source="gzip") == expected
 
 
+def test_the_first_record_without_a_key_is_named() -> None:
+    sent, answers = np.zeros(1, SENT), np.zeros(1, ANSWER)
+    sent["magic"], sent["intact"], sent["opened"], sent["looked"], sent["declared"] = 2, True, True, True, 4
+    sent["records"] = 4
+    keyed = np.array(
+        [(-1, True, False, True, True, has_key, FINE) for has_key in (True, False, True, False)], SENT_RECORD
+    )
+    judge(sent, keyed, NO_TOPIC._replace(compacted=True), answers)
+    assert (answers["no_key_compacted"][0], answers["first_no_key"][0]) == (2, 1)
+    assert keyed["cause"].tolist() == [FINE, NO_KEY, FINE, NO_KEY]
+
+
 def test_only_damage_may_be_sent_again() -> None:
     assert Rejected("CORRUPT_MESSAGE").retriable
     assert not Rejected("INVALID_RECORD").retriable
@@ -165,6 +179,10 @@ def test_a_codec_inside_a_codec() -> None:
     settings = PLAIN._replace(target_magic=1, target_compression="gzip")
     inner = batch(Record(0, magic=1), Record(1, magic=1, compressed=True), magic=1, compression="gzip")
     assert refused(inner, settings=settings, source="gzip") == ("INVALID_RECORD", [], {})
+    foreign = inner._replace(records=(Record(0, magic=0), *inner.records))  # differential seed 33, a broker of 4.1
+    assert refused(foreign, settings=settings, source="gzip") == ("INVALID_RECORD", [], {"invalid_magic": 1})
+    behind = inner._replace(records=(*inner.records, Record(2, magic=0)))
+    assert refused(behind, settings=settings, source="gzip") == ("INVALID_RECORD", [], {})
     unwrapped = inner._replace(compression="none")
     assert refused(unwrapped, settings=settings, source="gzip") == ("INVALID_RECORD", [1], {})
     assert run(unwrapped, settings=settings).offsets == range(70, 72)

@@ -95,7 +95,25 @@ def test_an_id_that_was_at_work_is_not_compared() -> None:
     assert coordinator_differences(Listing("CompleteCommit", 7), asked_at=30_000) == []
 
 
-def coordinator_differences(held: Listing, asked_at: int) -> list[Finding]:
+@pytest.mark.parametrize(
+    ("held", "leader_epoch", "severity"),
+    [
+        (Listing("CompleteCommit", 7, 1, frozenset()), 0, "info"),
+        (Listing("CompleteCommit", 7), 0, "info"),
+        (Listing("CompleteCommit", 7, 0, frozenset()), 0, "warning"),
+        (Listing("CompleteAbort", 7), 0, "warning"),
+        (Listing("CompleteCommit", 7, 1, frozenset()), 1, "warning"),  # a coordinator that has loaded the log
+    ],
+)
+def test_a_coordinator_whose_last_append_failed(held: Listing, leader_epoch: int, severity: str) -> None:
+    before = ENTRY._replace(offset=4, state="CompleteCommit", partitions=frozenset())
+    found = coordinator_differences(held, 30_002, before, ENTRY, leader_epoch=leader_epoch)
+    assert [f.severity for f in found] == [severity]
+
+
+def coordinator_differences(held: Listing, asked_at: int, *entries: Entry, leader_epoch: int = 0) -> list[Finding]:
     memory = CoordinatorMemory({"tid": held._asdict()}, asked_at)
-    cluster = Cluster(as_of=9, newest_time=9, coordinator=build_history(1, [ENTRY]))
+    history = build_history(1, entries or [ENTRY])
+    history.leader_epochs[0] = leader_epoch
+    cluster = Cluster(as_of=9, newest_time=9, coordinator=history)
     return judge([log_of([made.facts("__transaction_state", coordinator_memory=memory)], cluster)], RULE)

@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.facts.blamed_records import Culprits
+from auditor.facts.copy_facts import Ahead, CopyFacts
+from auditor.facts.events import Kind, blank_events
 from auditor.model import batch_validation as v
 from auditor.model.record_set import Rejected, ValidationMetrics
 from auditor.model.validator import TopicSettings, validate
+from auditor.replay.culprit_reader import culprits_of
+from auditor.replay.log_checks import AHEAD_MS
+from auditor.replay.record_checks import TOLERANCE_MS
 from auditor.replay.validated import Sender, answers_of, header_answers, packed_answers, unpacked_answers
 from tests.conformance.validator_adapter import _batch as produced
 from tests.differential.record_sets import CODECS, RecordSets
@@ -173,3 +179,19 @@ def test_random_record_sets_as_bytes(seed: int) -> None:
             error = refused.error
         counted = {name: count for name, count in metrics.as_dict().items() if count}
         assert answer(stored(sent), FROM_CLIENTS._replace(compacted=args["compacted"])) == (error, counted), args
+
+
+def test_a_record_is_blamed_for_the_first_thing_that_is_wrong_with_it() -> None:
+    """As LogValidator reports it: the key before the time. A leader counts nothing for deltas, but no log has such."""
+    body = record(0, None, b"v", -900) + record(1, K, b"v", -900) + record(2, K, b"v", 900) + record(2, K, b"v")
+    data = batch(body, 4)
+    facts = CopyFacts(None, None, "d", "t", 0)
+    facts.events = blank_events(1)
+    facts.events["kind"], facts.events["segment"], facts.events["position"] = int(Kind.NULL_KEY), 0, 0
+    facts.ahead, facts.broker_time = Ahead(TIME, -1, -1, 0, 3, 0, 0), TIME - AHEAD_MS + 100
+    old = facts.events.copy()
+    old["kind"], old["broker_time"] = int(Kind.RECORD_TIMESTAMP), TIME + TOLERANCE_MS
+    facts.events = np.concatenate([facts.events, old])
+    found = culprits_of(facts, lambda _n, at, size: data[at : at + size], 500, COMPACTED, DEFAULT_LIMITS)
+    (blamed,) = found.values()
+    assert blamed == Culprits(4, 4, -1, null_keys=(0,), flawed=(3,), old=(1,), ahead=((2, TIME + 900),))

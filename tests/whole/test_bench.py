@@ -6,17 +6,20 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from auditor.base.errors import AuditInputError
+from bench import __main__ as command
 from bench import bytes_growth, growth, inputs, pictures, quiet, sides, table
 from bench.anonymous import SAMPLED_EVERY, Anonymous
 from bench.freeze import batches
 from bench.inputs import Kind, make, space
 from bench.pictures import Point
+from bench.sizes import Plan
 from tests.facts import logs_of, opened
 
 OTHERS = quiet.others
@@ -205,6 +208,25 @@ def test_a_picture_is_the_same_bytes_again(tmp_path: Path) -> None:
     first = pictures.draw("many", "groups", points, tmp_path).read_bytes()
     assert pictures.draw("many", "groups", points, tmp_path).read_bytes() == first
     assert b"groups, inline" in first
+
+
+def test_groups_run_to_the_end_where_nothing_was_built_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a clean clone: the folder for the rows is made; a later run of one group keeps the other's."""
+    pages: list[tuple[str, str]] = []
+    monkeypatch.setattr(table, "machine", lambda: "A machine.")
+    monkeypatch.setattr(table, "write", lambda name, text: pages.append((name, text)))
+    for group in ("start", "64k"):
+        rows = partial(lambda name, plan: [table.Row(name, "", f"{plan.runs} runs")], group)
+        monkeypatch.setitem(command.GROUPS, group, rows)
+    monkeypatch.setattr(command.where, "measure", lambda plan: "layers")
+    plan, kept = Plan(None, full=False, runs=1), tmp_path / "build" / "bench.json"
+
+    command.run(["start", "64k", "where"], plan, kept)
+    command.run(["64k"], plan._replace(runs=3), kept)
+    assert [name for name, _ in pages] == ["figures", "figures", "where", "figures"]
+    last = pages[-1][1]
+    assert "| start |  | 1 runs |" in last
+    assert "| 64k |  | 3 runs |" in last
 
 
 def test_only_its_section_of_the_page_is_replaced(tmp_path: Path) -> None:
