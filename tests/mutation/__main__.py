@@ -1,7 +1,9 @@
-"""``python -m tests.mutation [--every N] [FILE...]``: flips one comparison of the model at a time; a test must fail.
+"""``python -m tests.mutation [--every N] [FILE...]``: flips one comparison of the model, or of the kernels that replay
+producers, at a time; a test must fail.
 
 Each mutant lives in a copy of the tree, so nothing here changes. The tests of the model run as plain Python
-(NUMBA_DISABLE_JIT), stopping at the first failure. Prints the mutants that lived, ends with ``N killed, N lived``.
+(NUMBA_DISABLE_JIT), those of the kernels compiled, as audits run them; both stop at the first failure. Prints the
+mutants that lived, ends with ``N killed, N lived``.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ ALSO = {
     "policies.py": ("test_releases.py",),
     "releases.py": ("test_releases.py",),
 }
+REPLAY = ROOT / "auditor" / "replay"
+KERNELS = ("explanations.py", "kernel.py", "policy_kernel.py", "stored_sequences.py")
+PROOF = ("test_proof_by_bytes.py", "test_conformance.py")  # of the kernels
 FLIPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -41,17 +46,23 @@ def mutants(source: str) -> Iterator[tuple[int, str]]:
         yield node.lineno, ast.unparse(tree)
 
 
-def survives(tree: Path, module: str) -> bool:
-    """Whether the tests of the model, and of this module of it, pass in a tree. Those that read corpora take too long
-    as plain Python."""
+def survives(tree: Path, file: Path) -> bool:
+    """Whether the tests of a file pass in a tree: those of the model, and of this module of it, or the proof of the
+    kernels. Those that read corpora take too long as plain Python."""
     unit = tree / "tests" / "unit"
-    tests = [unit / name for name in ALSO.get(module, ())] + sorted(unit.glob("test_model_*.py"))
-    tests.append(unit / "test_conformance.py")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", "not corpus and not corpora"]
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    if file.parent == REPLAY:
+        tests = [unit / name for name in PROOF]
+    else:
+        tests = [unit / name for name in ALSO.get(file.name, ())] + sorted(unit.glob("test_model_*.py"))
+        tests.append(unit / "test_conformance.py")
+        env["NUMBA_DISABLE_JIT"] = "1"
+    bytes_too = "" if file.parent == REPLAY else " and not the_log_of and not no_log_can and not whose_log"
+    chosen = f"not corpus and not corpora{bytes_too}"
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", chosen]
     command += map(str, tests)
-    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, cwd=tree, env=env, capture_output=True, check=False, timeout=300)
+        done = subprocess.run(command, cwd=tree, env=env, capture_output=True, check=False, timeout=600)
     except subprocess.TimeoutExpired:  # an endless loop is a death too
         return False
     return done.returncode == 0
@@ -60,7 +71,9 @@ def survives(tree: Path, module: str) -> bool:
 def main() -> int:
     """Runs the chosen mutants; exit status 1 when fewer than nine in ten were killed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
-    parser.add_argument("files", nargs="*", type=Path, default=sorted(MODEL.glob("*.py")))
+    parser.add_argument(
+        "files", nargs="*", type=Path, default=[*sorted(MODEL.glob("*.py")), *(REPLAY / name for name in KERNELS)]
+    )
     parser.add_argument("--every", type=int, default=1, help="only every Nth mutant")
     args = parser.parse_args()
     killed = lived = seen = 0
@@ -79,7 +92,7 @@ def main() -> int:
                 if seen % args.every:
                     continue
                 target.write_text(mutant, encoding="utf-8")
-                if survives(tree, file.name):
+                if survives(tree, file.resolve()):
                     lived += 1
                     print(f"lived: {file.name}:{line}", flush=True)
                 else:

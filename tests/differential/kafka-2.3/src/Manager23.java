@@ -1,8 +1,10 @@
 package differential;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;
+import kafka.log.BatchMetadata;
 import kafka.log.CompletedTxn;
 import kafka.log.ProducerAppendInfo;
 import kafka.log.ProducerStateEntry;
@@ -18,15 +20,49 @@ import org.apache.kafka.common.record.TimestampType;
 import scala.Option;
 import scala.collection.Iterator;
 
-/** ProducerStateManager of brokers before KIP-360 (policy pre-kip-360). */
+/**
+ * ProducerStateManager of brokers before KIP-360 (policy pre-kip-360). Of level "log" it has what Log asks before: whether
+ * a client's batch is there already.
+ */
 final class Manager23 extends ProducerMap<ProducerAppendInfo, CompletedTxn> {
     private static final TopicPartition PARTITION = new TopicPartition("topic", 0);
 
+    private final boolean withLog;
     private ProducerStateManager manager;
 
     Manager23(JsonNode start) throws Exception {
         super(start);
+        withLog = start.path("level").asText().equals("log");
         open();
+    }
+
+    @Override
+    ObjectNode append(ArrayNode items, String origin) throws Exception {
+        for (JsonNode item : items) {
+            Option<BatchMetadata> same = withLog && origin.equals("client") && item.has("first_seq")
+                ? duplicate(item) : Option.empty();
+            if (same.isDefined()) {
+                return Harness.object()
+                    .put("outcome", "duplicate")
+                    .put("first_offset", same.get().firstOffset())
+                    .put("last_offset", same.get().lastOffset());
+            }
+        }
+        return super.append(items, origin);
+    }
+
+    private Option<BatchMetadata> duplicate(JsonNode batch) {
+        Option<ProducerStateEntry> known = manager.lastEntry(batch.get("pid").asLong());
+        if (known.isEmpty()) {
+            return Option.empty();
+        }
+        ByteBuffer buffer = ByteBuffer.allocate(DefaultRecordBatch.RECORD_BATCH_OVERHEAD);
+        DefaultRecordBatch.writeEmptyHeader(
+            buffer, RecordBatch.CURRENT_MAGIC_VALUE, batch.get("pid").asLong(), (short) batch.get("epoch").asInt(),
+            batch.get("first_seq").asInt(), batch.get("first_offset").asLong(), batch.get("last_offset").asLong(), 0,
+            TimestampType.CREATE_TIME, 0L, batch.get("transactional").asBoolean(), false);
+        buffer.flip();
+        return known.get().findDuplicateBatch(MemoryRecords.readableRecords(buffer).batches().iterator().next());
     }
 
     @Override

@@ -1,0 +1,1 @@
+"""Proof by bytes: what Kafka answers to appends, against what an audit says of the log that they leave."""
