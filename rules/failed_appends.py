@@ -18,7 +18,7 @@ from auditor.rules.view import LogView
 APART_MS = 10 * 60_000  # between two records that failed: another stretch of time
 OUT_OF_SYNC = "NOT_ENOUGH_REPLICAS_AFTER_APPEND: a follower of this partition fell out of sync"
 TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not have it within the transaction's time-out"
-FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?")])
+FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?"), ("timed", "?")])
 
 
 @rule("coordinator-append-failed", family=FAMILY, severity="info")
@@ -46,14 +46,15 @@ def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
         yield _stretch(log, mine, names)
 
 
-def _failed(log: LogView, ids: dict[str, int]) -> Iterator[tuple[int, int, int, int, bool]]:
+def _failed(log: LogView, ids: dict[str, int]) -> Iterator[tuple[int, int, int, int, bool, bool]]:
     """Those records as rows of :data:`FAILED`; ``ids`` gets a number for each id."""
     for step in resumed(log):
         for entry in step.failed:
             number = ids.setdefault(entry.transactional_id, len(ids))
             state = -1 if entry.state is None else STATES.index(entry.state)
             time = _written(entry)
-            yield entry.offset, time, number, state, 0 < entry.timeout_ms <= _written(step.new) - time
+            timed = entry.timeout_ms > 0  # which a tombstone does not say
+            yield entry.offset, time, number, state, timed and _written(step.new) - time >= entry.timeout_ms, timed
 
 
 def _written(entry: Entry) -> int:
@@ -71,7 +72,7 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
         "states": {"tombstone" if s < 0 else STATES[s]: int(n) for s, n in zip(*states, strict=True)},
         "first_time": iso(int(first["time"])),
         "last_time": iso(int(rows["time"].max())),
-        "likely_cause": TOO_SLOW if rows["waited"].all() else OUT_OF_SYNC,
+        "likely_cause": TOO_SLOW if 2 * rows["waited"].sum() > rows["timed"].sum() else OUT_OF_SYNC,
     }
     return log.finding(
         "coordinator-append-failed",

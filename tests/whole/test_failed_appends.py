@@ -145,6 +145,20 @@ def test_two_hundred_ids_and_ten_partitions(tmp_path: Path) -> None:
     assert told(story.found()) == {"Ongoing": 200, "PrepareCommit": 200}
 
 
+@pytest.mark.parametrize(("wait", "cause"), [(59, "NOT_ENOUGH_REPLICAS_AFTER_APPEND"), (60, "REQUEST_TIMED_OUT")])
+def test_the_likely_cause(story: Story, wait: int, cause: str) -> None:
+    """An append waits for as long as the transaction's time-out, a minute here."""
+    story.say("Ongoing", start=True)
+    story.write()
+    story.say("PrepareCommit")
+    story.now += (wait - 1) * SECOND
+    story.say("PrepareCommit")
+    story.mark(True)
+    story.say("CompleteCommit")
+    (f,) = (f for f in story.found() if f.rule == RULE)
+    assert f.evidence["likely_cause"].startswith(cause)
+
+
 def test_stretches_of_time_are_told_apart(story: Story) -> None:
     for _ in range(3):
         as_43_wrote_it(story)
