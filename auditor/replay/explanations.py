@@ -40,11 +40,13 @@ from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIO
 from auditor.replay.stored_sequences import (
     NOTHING,
     SOME,
+    begin_judging,
     begin_run,
     extend_run,
     next_in_run,
+    note_crowd,
     note_repeated,
-    overlap,
+    reset_run,
     stored_before,
 )
 
@@ -60,76 +62,94 @@ BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin,
 def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
     """Notes what is odd about the sequences of a judged data batch; returns whether some may be stored before."""
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
-    length = batch.last_offset - batch.base_offset + 1
+    count = batch.last_offset - batch.base_offset + 1
     if live.batches > 0 and epoch == live.data_epoch:
-        if answer == OK and first > 0 and first == next_in_run(live):  # nearly all
-            extend_run(live, length)
+        if answer == OK and first > 0 and not live.crowded and first == next_in_run(live):  # nearly all
+            extend_run(live, count)
             return False
-        stored = _same_epoch(replay, batch, row, length, answer, time)
+        stored = _same_epoch(replay, batch, row, count, answer, time)
     elif live.batches == 0:
-        stored = _first_batch(replay, batch, row, length, answer, time)
-    elif epoch < live.max_data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
+        stored = _first_batch(replay, batch, row, count, answer, time)
+    elif epoch < live.data_epoch:  # a fenced producer's: its numbers say nothing about its successor's
         return True  # for all that is known: of older epochs nobody keeps count
     else:
         stored = False
         if answer != OK and first != 0 and epoch >= live.max_epoch:
             event = _sequence_event(replay, BUMP_NONZERO, batch, live, answer, ZERO, time)
             replay.log.events[event].previous_epoch = live.data_epoch
-        begin_run(replay, row, live.data_epoch, epoch, first, length)
+        begin_run(replay, row, live.data_epoch, epoch, first, count)
     if first == 0:
         _note_zero(replay, batch, row)
     return stored
 
 
 @kernel
-def _same_epoch(replay: Replay, batch: np.record, row: int, length: int, answer: int, time: int) -> bool:
-    """A batch of the epoch that the producer's batch before had, with ``length`` sequences, that is not simply the
+def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
+    """A batch of the epoch that the producer's batch before had, with ``count`` sequences, that is not simply the
     next one."""
-    live, events, first, epoch = replay.live[row], replay.log.events, batch.base_sequence, batch.producer_epoch
+    live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     expected = producer_appends.next_sequence(live.data_last_sequence)
-    if first == next_in_run(live):  # where it stood before something was repeated or fenced, if not quite the next one
-        extend_run(live, length)
-        if answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE:
+    goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
+    stored = stored_before(replay, row, epoch, first, count, goes_on)
+    if goes_on:
+        extend_run(live, count)
+        refused = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
+        if stored != NOTHING:
+            _overlap_event(replay, batch, row, answer, expected, time)
+        elif refused:
             _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
-        return False
-    if first == 0 and live.data_last_sequence != MAX_SEQUENCE:
-        if _same_bytes(replay.later, batch, replay.born[row]):
-            event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
-            event.stored_base_offset = _zero_base_offset(replay.later, replay.born[row])
-            return True
-        stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1)) != NOTHING
-        event = events[_sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)]
-        event.previous_time = live.data_time
-        begin_run(replay, row, live.data_epoch, epoch, first, length)
-        return stored
-    stored = stored_before(replay, row, epoch, first, producer_appends.add_sequence(first, length - 1))
-    if stored != NOTHING:
-        event = events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
-        event.stored_base_offset = _cached_offset(replay.producers, row, first)
+    elif first == 0 and live.data_last_sequence != MAX_SEQUENCE:
+        _from_zero(replay, batch, row, count, answer, expected, time)
+    elif stored != NOTHING:
+        _overlap_event(replay, batch, row, answer, expected, time)
         if stored == SOME:
-            note_repeated(replay, row, epoch, first, length)
-        return True
-    if answer == OK or first == expected:  # behind something repeated, or a batch below the log start
-        begin_run(replay, row, live.data_epoch, epoch, first, length)
-        return False
-    event = events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
+            note_repeated(replay, row, epoch, first, count)
+    else:
+        if answer != OK and first != expected:
+            _gap_event(replay, batch, live, answer, expected, time)
+        begin_run(replay, row, epoch, epoch, first, count)
+    note_crowd(replay, row)
+    return stored != NOTHING
+
+
+@kernel
+def _from_zero(replay: Replay, batch: np.record, row: int, count: int, answer: int, expected: int, time: int) -> None:
+    """The producer is back at sequence 0: with the same bytes once more, or it numbers anew."""
+    live, born = replay.live[row], replay.born[row]
+    if _same_bytes(replay.later, batch, born):
+        event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)
+        replay.log.events[event].stored_base_offset = _zero_base_offset(replay.later, born)
+    else:
+        event = _sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)
+        replay.log.events[event].previous_time = live.data_time
+        reset_run(replay, row, batch.producer_epoch, count)
+
+
+@kernel
+def _overlap_event(replay: Replay, batch: np.record, row: int, answer: int, expected: int, time: int) -> None:
+    event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, replay.live[row], answer, expected, time)
+    replay.log.events[event].stored_base_offset = _cached_offset(replay.producers, row, batch.base_sequence)
+
+
+@kernel
+def _gap_event(replay: Replay, batch: np.record, live: np.record, answer: int, expected: int, time: int) -> None:
+    event = replay.log.events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
     event.previous_time = live.data_time
     if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
         transaction = replay.open[live.open_slot]
         if transaction.gap_offset < 0:
             transaction.gap_offset = batch.base_offset
-    begin_run(replay, row, live.data_epoch, epoch, first, length)
-    return False
 
 
 @kernel
-def _first_batch(replay: Replay, batch: np.record, row: int, length: int, answer: int, time: int) -> bool:
+def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
     """A producer's first judged batch: what is known from below the log start is compared when all has been read
     (:mod:`auditor.replay.first_batches`), but for a retry that nobody knew any more."""
     live, born, first = replay.live[row], replay.born[row], batch.base_sequence
+    again = first == 0 and born.below >= 0 and _same_bytes(replay.later, batch, born)
     if first != 0:
         _first_sequence(replay.log, batch, born, answer, time)
-    elif born.below >= 0 and _same_bytes(replay.later, batch, born):
+    elif again:
         below = replay.below[born.below]
         expected = producer_appends.next_sequence(below.last_sequence)
         event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
@@ -138,23 +158,26 @@ def _first_batch(replay: Replay, batch: np.record, row: int, length: int, answer
         event.context = 0
     if born.below < 0 or replay.below[born.below].epoch != batch.producer_epoch:
         live.run_start = first
-        live.run_length = length
+        live.run_length = count
         return False
-    live.data_epoch = batch.producer_epoch  # what lies below was stored before, too
-    return _take_first_run(replay, row, first, length)
+    return _take_first_run(replay, row, batch.producer_epoch, first, count, again)
 
 
 @kernel
-def _take_first_run(replay: Replay, row: int, first: int, length: int) -> bool:
-    """Adds the first judged batch to the run that lies below; whether some of it is there already."""
-    live, last = replay.live[row], producer_appends.add_sequence(first, length - 1)
-    stored = overlap(live.run_start, live.run_length, first, last)
+def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int, again: bool) -> bool:
+    """Adds the first judged batch to what lies below; whether some of it was stored there already. ``again``: it is the
+    last one from sequence 0 on once more."""
+    live = replay.live[row]
+    stored = stored_before(replay, row, epoch, first, count, False)
     if first == next_in_run(live):
-        extend_run(live, length)
+        extend_run(live, count)
+    elif first == 0 and not again:
+        reset_run(replay, row, epoch, count)
     elif stored == NOTHING:
-        begin_run(replay, row, live.data_epoch, live.data_epoch, first, length)
+        begin_run(replay, row, epoch, epoch, first, count)
     elif stored == SOME:
-        note_repeated(replay, row, live.data_epoch, first, length)
+        note_repeated(replay, row, epoch, first, count)
+    begin_judging(replay, row)
     return stored != NOTHING
 
 

@@ -180,8 +180,8 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
         if batch.base_sequence == 0:
             remember_zero(replay, batch, row)
         return
-    if epoch > live.max_data_epoch:
-        live.max_data_epoch = epoch
+    if epoch > live.data_epoch:
+        live.data_epoch = epoch
         if goes_on_from_first(live, born):
             later = replay.later[later_row(log, replay.later, born)]
             later.max_data_epoch_offset = batch.base_offset
@@ -190,8 +190,7 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
         _remember_first(log, batch, born, time)
     live.batches += 1
     live.records += max(batch.record_count, 0)
-    if epoch >= live.max_data_epoch:  # a fenced producer's batch does not move what its successor goes on from
-        live.data_epoch = epoch
+    if epoch == live.data_epoch:  # a fenced producer's batch does not move what its successor goes on from
         live.data_last_sequence = last_sequence
     live.data_last_offset = batch.last_offset
     live.data_timestamp = batch.max_timestamp

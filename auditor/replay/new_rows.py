@@ -89,7 +89,7 @@ def producer_row(replay: Replay, producer_id: int, found: int) -> int:
     live.data_time = -1
     live.data_leader_epoch = -1
     live.max_epoch = -1
-    live.max_data_epoch = -1
+    live.crowded = 0
     live.active_timestamp = -1
     live.max_idle_ms = 0
     live.ordinal = -1

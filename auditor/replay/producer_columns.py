@@ -25,6 +25,8 @@ def column(replay: Replay, name: str) -> np.ndarray:
     if name in NEWEST:
         newest = getattr(p, name)[np.arange(used), p.newest[:used]]
         return np.where(p.cached[:used] > 0, newest, 0 if name == "offset_delta" else -1)
+    if name == "max_data_epoch":
+        name = "data_epoch"  # data of a fenced producer does not count
     if name in (live.dtype.names or ()):
         return np.asarray(live[name])
     if name.startswith("below_") and name != "below_in_snapshot":
@@ -39,7 +41,7 @@ def column(replay: Replay, name: str) -> np.ndarray:
         out = born["first_" + name.removeprefix("max_data_epoch_")].copy()
         later = np.flatnonzero(born["later"] >= 0)
         out[later] = replay.later[name][born["later"][later]]
-        return np.where(live["max_data_epoch"] >= 0, out, -1)
+        return np.where(live["data_epoch"] >= 0, out, -1)
     assert name == "below_in_snapshot"
     return np.zeros(used, np.int8)
 
@@ -85,7 +87,7 @@ def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
         o["data_time"] = known["data_time"]
         o["max_idle_ms"] = known["max_idle_ms"]
         o["transactional"] = known["transactional"]
-        o["max_data_epoch"] = known["max_data_epoch"]
+        o["max_data_epoch"] = known["data_epoch"]
         _fill_first(o, known, born, replay.later)
         _fill_beside(o, known["marked"], born["below"], replay.marked, replay.below)
 
@@ -117,7 +119,7 @@ def _fill_first(o: np.void, known: np.void, born: np.void, table: np.ndarray) ->
             later["max_data_epoch_time"],
         )
         o["idle_count"] = later["idle_count"]
-    if known["max_data_epoch"] < 0:
+    if known["data_epoch"] < 0:
         o["max_data_epoch_offset"], o["max_data_epoch_time"] = -1, -1
 
 

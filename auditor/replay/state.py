@@ -60,8 +60,9 @@ COUNTED = (
 )  # fmt: skip
 PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 
-# A run of contiguous sequences that a producer stored earlier; ``older``: the row of the one before, -1 for none.
-RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4")])
+# A run of contiguous sequences that a producer stored earlier; ``older``: the row of the one before, -1 for none;
+# ``reset``: 1 where the producer began again at 0 behind it, or the log to be judged.
+RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4"), ("reset", "i1")])
 
 # What is noted beside each producer's state, in tables: a batch should touch few cache lines, and a million producers
 # must not take more than they need. LIVE is what every data batch is compared with and changes.
@@ -70,7 +71,7 @@ LIVE = np.dtype(
         ("batches", "i8"), ("records", "i8"), ("data_last_offset", "i8"), ("data_timestamp", "i8"),
         ("data_time", "i8"), ("active_timestamp", "i8"), ("max_idle_ms", "i8"), ("ordinal", "i8"), ("run_length", "u4"),
         ("run_start", "i4"), ("data_last_sequence", "i4"), ("data_leader_epoch", "i4"), ("open_slot", "i4"),
-        ("marked", "i4"), ("data_epoch", "i2"), ("max_epoch", "i2"), ("max_data_epoch", "i2"), ("transactional", "i1"),
+        ("marked", "i4"), ("data_epoch", "i2"), ("max_epoch", "i2"), ("crowded", "i1"), ("transactional", "i1"),
         ("marker_fresh", "i1"),
     ],
     align=True,

@@ -14,6 +14,7 @@ from auditor.replay.state import MAX_OLD_RUNS, Replay
 
 NOTHING, SOME, ALL = 0, 1, 2  # of a range
 LAST_SEQUENCE = 2**31 - 1  # a mask, too: sequences are a ring of 2**31
+NEAR = 2**30  # sequences; a run that lies farther ahead in the ring lies behind
 
 
 @kernel
@@ -23,9 +24,11 @@ def _holds(start: int, length: int, sequence: int) -> bool:
 
 
 @kernel
-def overlap(start: int, length: int, first: int, last: int) -> int:
-    """How much of the range [first, last] a run has: NOTHING, SOME or ALL of it, by its two ends."""
-    return NOTHING + _holds(start, length, first) + _holds(start, length, last)
+def overlap(start: int, length: int, first: int, count: int) -> int:
+    """How much of the ``count`` sequences from ``first`` on a run has: NOTHING, SOME or ALL."""
+    if _holds(start, length, first):
+        return ALL if _holds(start, length, first + count - 1) else SOME
+    return SOME if length > 0 and (start - first) & LAST_SEQUENCE < count else NOTHING
 
 
 @kernel
@@ -35,64 +38,100 @@ def next_in_run(live: np.record) -> int:
 
 
 @kernel
-def extend_run(live: np.record, length: int) -> None:
+def extend_run(live: np.record, count: int) -> None:
     """The producer goes on; after one full turn of the numbers the oldest ones may come again."""
-    if live.run_length + length <= LAST_SEQUENCE:
-        live.run_length += length
+    if live.run_length + count <= LAST_SEQUENCE:
+        live.run_length += count
     else:
-        live.run_start = (live.run_start + length) & LAST_SEQUENCE
+        live.run_start = (live.run_start + count) & LAST_SEQUENCE
 
 
 @kernel
-def stored_before(replay: Replay, row: int, epoch: int, first: int, last: int) -> int:
-    """How much of the range [first, last] the producer stored before in the epoch of its data, by the run that has
-    most of it."""
+def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, older: bool) -> int:
+    """How much of some sequences the producer stored before in the epoch of its data, by the run that has most of it.
+    ``older``: the newest run is not asked."""
     live, later = replay.live[row], replay.born[row].later
-    most = overlap(live.run_start, live.run_length, first, last)
+    most = NOTHING if older else overlap(live.run_start, live.run_length, first, count)
     at, steps = replay.later[later].old_run if later >= 0 else -1, 0
     while most < ALL and at >= 0 and steps < MAX_OLD_RUNS:
         run = replay.runs[at]
-        if run.epoch == epoch:
-            most = max(most, overlap(run.start, run.length, first, last))
+        if run.epoch != epoch or (older and run.reset):
+            break
+        most = max(most, overlap(run.start, run.length, first, count))
         at, steps = run.older, steps + 1
     return most
 
 
 @kernel
-def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, length: int) -> None:
+def note_crowd(replay: Replay, row: int) -> None:
+    """Notes whether an older run lies ahead of where the producer stands, so that to go on may be to repeat."""
+    live, later = replay.live[row], replay.born[row].later
+    live.crowded = 0
+    at, steps = replay.later[later].old_run if later >= 0 else -1, 0
+    while at >= 0 and steps < MAX_OLD_RUNS and not replay.runs[at].reset:
+        run = replay.runs[at]
+        ahead = (run.start - live.run_start) & LAST_SEQUENCE
+        if ahead + run.length > live.run_length and ahead - live.run_length < NEAR:
+            live.crowded = 1
+        at, steps = run.older, steps + 1
+
+
+@kernel
+def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, count: int) -> None:
     """The producer goes on from here: its run is closed, another begins. ``before``: the epoch of its runs so far."""
     live, later = replay.live[row], replay.born[row].later
     if before != epoch:  # of an epoch that is over nothing can be repeated
+        live.crowded = 0
         if later >= 0:
             replay.later[later].old_run = -1
     elif live.run_length > 0:
         _keep_run(replay, row, epoch, live.run_start, live.run_length)
     live.run_start = first
-    live.run_length = length
+    live.run_length = count
 
 
 @kernel
-def note_repeated(replay: Replay, row: int, epoch: int, first: int, length: int) -> None:
-    """A batch of which SOME was stored before: from now on all of it is."""
+def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
+    """The producer begins again at 0: what it numbered before says nothing about how it goes on."""
+    live = replay.live[row]
+    begin_run(replay, row, epoch, epoch, 0, count)
+    live.crowded = 0
+    replay.runs[replay.later[replay.born[row].later].old_run].reset = 1
+
+
+@kernel
+def note_repeated(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
+    """Sequences of which SOME were stored before: from now on all of them are."""
     live = replay.live[row]
     if _holds(live.run_start, live.run_length, first):
-        live.run_length = ((first - live.run_start) & LAST_SEQUENCE) + length
+        live.run_length = ((first - live.run_start) & LAST_SEQUENCE) + count
     else:
-        _keep_run(replay, row, epoch, first, length)
+        _keep_run(replay, row, epoch, first, count)
 
 
 @kernel
-def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, length: int) -> None:
+def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, count: int) -> None:
     """A batch below the log start, where nothing is judged. ``before``: the epoch of the one before, -1 for none."""
     live = replay.live[row]
     if before == epoch and first == next_in_run(live):
-        extend_run(live, length)
+        extend_run(live, count)
+    elif before == epoch and first == 0:
+        reset_run(replay, row, epoch, count)
     else:
-        begin_run(replay, row, before, epoch, first, length)
+        begin_run(replay, row, before, epoch, first, count)
 
 
 @kernel
-def _keep_run(replay: Replay, row: int, epoch: int, first: int, length: int) -> None:
+def begin_judging(replay: Replay, row: int) -> None:
+    """The producer's first judged batch is there: that it goes on is compared with what is judged alone."""
+    live, later = replay.live[row], replay.born[row].later
+    live.crowded = 0
+    if later >= 0 and replay.later[later].old_run >= 0:
+        replay.runs[replay.later[later].old_run].reset = 1
+
+
+@kernel
+def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
     """Notes a run among the older ones of the producer, which all are of one epoch."""
     progress = replay.log.progress[0]
     later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
@@ -101,6 +140,7 @@ def _keep_run(replay: Replay, row: int, epoch: int, first: int, length: int) -> 
     run = replay.runs[at]
     run.epoch = epoch
     run.start = first
-    run.length = length
+    run.length = count
     run.older = later.old_run
+    run.reset = 0
     later.old_run = at

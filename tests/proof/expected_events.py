@@ -12,6 +12,8 @@ offset and a verdict. The exceptions, and there are no others:
     epoch: the state as if refuses it, and the audit notes SEQUENCE_RESUMED.
 (e) Of a producer's first batch above the log start it depends on what lies below, which rules ask for, not events:
     FIRST_NONZERO stands for all its sequence may be, and what it would be below the log start may be said or not.
+(f) A producer that began again at 0 in its epoch, which is said, numbers anew: where it goes on from there, the state
+    as if may still have batches with these numbers and take it for a retry. SEQUENCE_RESUMED, which accuses nobody.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class Account:
     ``epoch``: that of its data, and ``highest`` that of anything; ``front``: the sequence that it comes to next,
     whatever was repeated, -1 before any, and ``stood`` where that was before repetitions; ``as_if``: epoch and next
     sequence in the leader's state; ``repeating``: the batches since a repetition follow one another; ``numbering``: how
-    often it began again at 0 in its epoch, and ``zero`` what made up the batch that did last. ``judged``: a batch of
+    often it began again at 0 in its epoch (``anew``: or perhaps did), and
+    ``zero`` what made up the batch that did last. ``judged``: a batch of
     data above the log start has been seen.
     """
 
@@ -85,6 +88,7 @@ class Account:
     zero: tuple[int, ...] | None = None
     zero_below: bool = False
     numbering: int = 0
+    anew: bool = False
     repeating: int = 0  # 0, PERHAPS or SURELY
     open: bool = False
     judged: bool = False
@@ -137,7 +141,8 @@ class Account:
         if epoch < self.epoch:
             return
         if epoch > self.epoch:
-            self.ranges, self.numbering, self.stood, self.zero = [], 0, set(), None
+            self.ranges, self.numbering, self.stood, self.zero, self.anew = [], 0, set(), None, False
+        self.anew |= Kind.SEQUENCE_RESET in kinds
         if kinds == {Kind.SEQUENCE_RESET}:
             self.numbering += 1
         if not continues:
@@ -191,6 +196,7 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     item, refused = stored.item, said != ACCEPTED
     verdict = None if refused and cut and evicts else refused
     kinds, must = account.kinds(item, stored.content)
+    must = must and (refused or not account.anew)  # (f)
     may = frozenset({Kind.PLAIN_IN_TRANSACTION}) if account.open and not item["transactional"] else NONE
     if item["epoch"] < max(account.highest, account.below):  # (c): its sequences are another instance's
         wanted = (frozenset({Kind.EPOCH_REGRESSION}),) if item["epoch"] < account.highest else ()
@@ -206,7 +212,8 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     if said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
         return Said((), may | SEQUENCE_KINDS, verdict)
     if said == stored_history.DUPLICATE and (touched - {BELOW}) and first:
-        kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}), True
+        anew = frozenset({Kind.SEQUENCE_RESUMED}) if account.anew else NONE  # (f)
+        kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}) | anew, True
     if said in OF_SEQUENCES and not must:  # (d), and nothing else
         resumed = RESUMED if first else RESUMED | {Kind.SEQUENCE_RESET}
         return Said(() if back else (NONE,), may | kinds | (resumed if back else NONE), verdict)
