@@ -20,7 +20,7 @@ from auditor.facts.events import (
 )
 from auditor.model import producer_appends
 from auditor.model import producers as model
-from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
+from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
 from auditor.model.producer_appends import MAX_SEQUENCE
 from auditor.replay.new_rows import (
     BUMP_NONZERO,
@@ -38,7 +38,9 @@ from auditor.replay.new_rows import (
 )
 from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, SEQUENCES, Log, Replay
 from auditor.replay.stored_sequences import (
+    LOG_START,
     NOTHING,
+    RESET,
     SOME,
     begin_judging,
     begin_run,
@@ -90,7 +92,8 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     expected = producer_appends.next_sequence(live.data_last_sequence)
     goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
-    stored = stored_before(replay, row, epoch, first, count, goes_on)
+    behind = (RESET if answer == DUPLICATE else RESET | LOG_START) if goes_on else 0
+    stored = stored_before(replay, row, epoch, first, count, behind)
     if goes_on:
         extend_run(live, count)
         refused = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
@@ -168,7 +171,7 @@ def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int
     """Adds the first judged batch to what lies below; whether some of it was stored there already. ``again``: it is the
     last one from sequence 0 on once more."""
     live = replay.live[row]
-    stored = stored_before(replay, row, epoch, first, count, False)
+    stored = stored_before(replay, row, epoch, first, count, 0)
     if first == next_in_run(live):
         extend_run(live, count)
     elif first == 0 and not again:

@@ -61,8 +61,8 @@ COUNTED = (
 PROGRESS = np.dtype([(name, "i8") for name in (*MOVING, *COUNTED)])
 
 # A run of contiguous sequences that a producer stored earlier; ``older``: the row of the one before, -1 for none;
-# ``reset``: 1 where the producer began again at 0 behind it, or the log to be judged.
-RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4"), ("reset", "i1")])
+# ``behind``: bits of auditor.replay.stored_sequences, of what began after it.
+RUN = np.dtype([("epoch", "i4"), ("start", "i4"), ("length", "i8"), ("older", "i4"), ("behind", "i1")])
 
 # What is noted beside each producer's state, in tables: a batch should touch few cache lines, and a million producers
 # must not take more than they need. LIVE is what every data batch is compared with and changes.

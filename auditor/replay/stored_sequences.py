@@ -13,6 +13,7 @@ from auditor.replay.new_rows import later_row
 from auditor.replay.state import MAX_OLD_RUNS, Replay
 
 NOTHING, SOME, ALL = 0, 1, 2  # of a range
+RESET, LOG_START = 1, 2  # what began after a run: its producer again at 0, the log to be judged
 LAST_SEQUENCE = 2**31 - 1  # a mask, too: sequences are a ring of 2**31
 NEAR = 2**30  # sequences; a run that lies farther ahead in the ring lies behind
 
@@ -47,15 +48,16 @@ def extend_run(live: np.record, count: int) -> None:
 
 
 @kernel
-def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, older: bool) -> int:
+def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, behind: int) -> int:
     """How much of some sequences the producer stored before in the epoch of its data, by the run that has most of it.
-    ``older``: the newest run is not asked."""
+    ``behind``: bits of RUN.behind, 0 for all runs; else the newest is not asked, nor those after which such a thing
+    began."""
     live, later = replay.live[row], replay.born[row].later
-    most = NOTHING if older else overlap(live.run_start, live.run_length, first, count)
+    most = NOTHING if behind else overlap(live.run_start, live.run_length, first, count)
     at, steps = replay.later[later].old_run if later >= 0 else -1, 0
     while most < ALL and at >= 0 and steps < MAX_OLD_RUNS:
         run = replay.runs[at]
-        if run.epoch != epoch or (older and run.reset):
+        if run.epoch != epoch or run.behind & behind:
             break
         most = max(most, overlap(run.start, run.length, first, count))
         at, steps = run.older, steps + 1
@@ -64,14 +66,14 @@ def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, 
 
 @kernel
 def note_crowd(replay: Replay, row: int) -> None:
-    """Notes whether an older run lies ahead of where the producer stands, so that to go on may be to repeat."""
+    """Notes whether an older run lies where the producer stands, or ahead of it: then to go on may be to repeat."""
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
+    following = next_in_run(live)
     at, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while at >= 0 and steps < MAX_OLD_RUNS and not replay.runs[at].reset:
+    while at >= 0 and steps < MAX_OLD_RUNS and not replay.runs[at].behind:
         run = replay.runs[at]
-        ahead = (run.start - live.run_start) & LAST_SEQUENCE
-        if ahead + run.length > live.run_length and ahead - live.run_length < NEAR:
+        if _holds(run.start, run.length, following) or (run.start - following) & LAST_SEQUENCE < NEAR:
             live.crowded = 1
         at, steps = run.older, steps + 1
 
@@ -96,7 +98,7 @@ def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
     live = replay.live[row]
     begin_run(replay, row, epoch, epoch, 0, count)
     live.crowded = 0
-    replay.runs[replay.later[replay.born[row].later].old_run].reset = 1
+    replay.runs[replay.later[replay.born[row].later].old_run].behind |= RESET
 
 
 @kernel
@@ -127,7 +129,7 @@ def begin_judging(replay: Replay, row: int) -> None:
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
     if later >= 0 and replay.later[later].old_run >= 0:
-        replay.runs[replay.later[later].old_run].reset = 1
+        replay.runs[replay.later[later].old_run].behind |= LOG_START
 
 
 @kernel
@@ -142,5 +144,5 @@ def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> N
     run.start = first
     run.length = count
     run.older = later.old_run
-    run.reset = 0
+    run.behind = 0
     later.old_run = at

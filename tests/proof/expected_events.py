@@ -72,9 +72,8 @@ class Account:
     ``epoch``: that of its data, and ``highest`` that of anything; ``front``: the sequence that it comes to next,
     whatever was repeated, -1 before any, and ``stood`` where that was before repetitions; ``as_if``: epoch and next
     sequence in the leader's state; ``repeating``: the batches since a repetition follow one another; ``numbering``: how
-    often it began again at 0 in its epoch (``anew``: or perhaps did), and
-    ``zero`` what made up the batch that did last. ``judged``: a batch of
-    data above the log start has been seen.
+    often it began again at 0 in its epoch (``anew``: or perhaps did), and ``zero`` what made up the batch that did
+    last. ``judged``: a batch of data above the log start has been seen.
     """
 
     epoch: int = -1
@@ -211,7 +210,10 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     known = touched != {BELOW} and any(r.numbering != BELOW for r in account.ranges)
     if said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
         return Said((), may | SEQUENCE_KINDS, verdict)
-    if said == stored_history.DUPLICATE and (touched - {BELOW}) and first:
+    if cut and BELOW in touched:  # (e)
+        may, must = may | {Kind.SEQUENCE_OVERLAP}, must and refused
+    goes_on = account.as_if == (item["epoch"], first)
+    if said == stored_history.DUPLICATE and (touched - {BELOW}) and (first or goes_on):
         anew = frozenset({Kind.SEQUENCE_RESUMED}) if account.anew else NONE  # (f)
         kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}) | anew, True
     if said in OF_SEQUENCES and not must:  # (d), and nothing else
