@@ -14,7 +14,7 @@ from auditor.model.policies import POLICIES
 from tests.proof import held_history
 from tests.proof.stored_history import StoredHistory, scripted
 
-HISTORIES = 60  # of each policy
+HISTORIES = 150  # of each policy
 
 OVERLAP_THEN_RETRIES = [(0, 6), (6, 8), (9, 10), (11, 12), (9, 10), (11, 12), (13, 14)]
 RETRY_BEYOND_THE_CACHE = [(0, 6), (6, 8), *((k, k + 1) for k in range(9, 31, 2)), (7, 8), (9, 10)]
