@@ -10,7 +10,6 @@ import numpy as np
 from auditor.connectors.codec import batch as col
 from auditor.connectors.codec.segment import ROWS
 from auditor.replay import state as st
-from auditor.replay.audit_replay import NOBODY
 from auditor.replay.batch_records import as_records
 from auditor.replay.kernel import replay_batches
 from bench.java import compiled
@@ -63,7 +62,7 @@ def replay_seconds(producers: int, batches: int, transactions: bool) -> float:
         began = time.perf_counter()
         while at < len(chunk):
             replay = st.ensure_room(replay, len(chunk) - at)
-            at = int(replay_batches(replay, chunk, at, len(chunk), NOBODY))
+            at = int(replay_batches(replay, chunk, at, len(chunk)))
             if progress["events"]:
                 raise AssertionError(f"a sound history has events: {replay.log.events[0]}")
             progress["transactions"] = 0

@@ -12,11 +12,10 @@ from auditor.replay import finish
 from auditor.replay import state as st
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import CopyBounds
-from auditor.replay.kernel import replay_batches
+from auditor.replay.kernel import replay_and_note, replay_batches
 from auditor.replay.snapshot_chain import Chain, Stored
 
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
-NOBODY = np.empty(1, st.STEP)  # where nobody asks what each batch came to
 
 
 class AuditReplay:
@@ -44,7 +43,7 @@ class AuditReplay:
         self.chain = Chain(stored, bounds.log_start, compacted)
         self.replay = st.new_replay(_params(bounds), *checkpoint, policy)
         self.noted = noted
-        self.steps = np.empty(1024, st.STEP) if noted else NOBODY
+        self.steps = np.empty(1024 if noted else 0, st.STEP)
 
     @property
     def broker_time(self) -> int:
@@ -108,7 +107,10 @@ class AuditReplay:
                     self.chain.date(batches[at:], self.bounds.broker_times)
                     continue
             self.replay = st.ensure_room(self.replay, stop - at)
-            at = int(replay_batches(self.replay, batches, at, stop, self.steps))
+            if self.noted:
+                at = int(replay_and_note(self.replay, batches, at, stop, self.steps))
+            else:
+                at = int(replay_batches(self.replay, batches, at, stop))
             self._drain()
 
     def _compare(self) -> None:

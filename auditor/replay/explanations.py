@@ -61,14 +61,24 @@ BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin,
 
 
 @kernel
+def simply_goes_on(live: np.record, batch: np.record, answer: int) -> bool:
+    """Whether a judged data batch, as nearly all, goes on where its producer stands; then the producer stands behind
+    it."""
+    if answer != OK or live.crowded or live.batches == 0 or batch.producer_epoch != live.data_epoch:
+        return False
+    if batch.base_sequence == 0 or batch.base_sequence != next_in_run(live):
+        return False
+    extend_run(live, batch.last_offset - batch.base_offset + 1)
+    return True
+
+
+@kernel
 def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
-    """Notes what is odd about the sequences of a judged data batch; returns whether some may be stored before."""
+    """Notes what is odd about the sequences of a judged data batch that does not simply go on; returns whether some may
+    be stored before."""
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     count = batch.last_offset - batch.base_offset + 1
     if live.batches > 0 and epoch == live.data_epoch:
-        if answer == OK and first > 0 and not live.crowded and first == next_in_run(live):  # nearly all
-            extend_run(live, count)
-            return False
         stored = _same_epoch(replay, batch, row, count, answer, time)
     elif live.batches == 0:
         stored = _first_batch(replay, batch, row, count, answer, time)

@@ -17,7 +17,13 @@ from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.model.producer_appends import MAX_EPOCH
 from auditor.replay.batch_kinds import is_control, is_foreign, is_marker
-from auditor.replay.explanations import explain_epoch, explain_sequences, goes_on_from_first, remember_zero
+from auditor.replay.explanations import (
+    explain_epoch,
+    explain_sequences,
+    goes_on_from_first,
+    remember_zero,
+    simply_goes_on,
+)
 from auditor.replay.log_checks import check_header, check_leader_epoch, check_offsets, take_time
 from auditor.replay.new_rows import (
     COORDINATOR_EPOCH_REGRESSION,
@@ -29,7 +35,7 @@ from auditor.replay.new_rows import (
     new_event,
     producer_row,
 )
-from auditor.replay.producer_times import check_idle, check_producer_clock
+from auditor.replay.producer_times import check_producer_clock, note_idle, was_idle_for_long
 from auditor.replay.state import (
     ATTR_TRANSACTIONAL,
     DATA,
@@ -158,11 +164,14 @@ def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, ans
         event.answer = answer
         event.transaction_first_offset = replay.open[live.open_slot].first_offset
         event.previous_leader_epoch = live.data_leader_epoch
-    check_idle(replay, batch, row, answer, time)
+    # Whoever is given the whole replay costs more to call than the checks of nearly all batches take.
+    if was_idle_for_long(live, log.params[0].expiration_ms, batch.max_timestamp):
+        note_idle(replay, batch, row, answer, time)
     stored = False
-    if last_sequence >= 0 and log.params[0].has_sequences:
+    if last_sequence >= 0 and log.params[0].has_sequences and not simply_goes_on(live, batch, answer):
         stored = explain_sequences(replay, batch, row, answer, time)
-    explain_epoch(replay, batch, row, answer, time)
+    if batch.producer_epoch != live.max_epoch:
+        explain_epoch(replay, batch, row, answer, time)
     if transactional and batch.producer_epoch == MAX_EPOCH:
         new_event(log, EPOCH_RESERVED, batch, batch.max_timestamp, time)
     return stored
@@ -284,20 +293,38 @@ def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted:
 
 
 @kernel
-def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int, steps: np.ndarray) -> int:
+def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -> int:
     """Replays rows [start, stop) of BATCH records; returns how far it came.
 
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
-    ``ensure_room`` must have made room for ``stop - start`` producers. ``steps`` gets a STEP for each of the
-    batches where it has room for more than one: where nobody asks for them it has not.
+    ``ensure_room`` must have made room for ``stop - start`` producers.
     """
-    progress, found, noted = replay.log.progress[0], replay.found, len(steps) > 1
-    for at in range(start, stop, len(found)):
-        next_ones = batches[at : min(at + len(found), stop)]
-        model.find_many(replay.producers, next_ones, found)
+    for at in range(start, stop, len(replay.found)):
+        next_ones = batches[at : min(at + len(replay.found), stop)]
+        model.find_many(replay.producers, next_ones, replay.found)
         for k in range(len(next_ones)):
-            no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
-            if no_event or progress.transactions >= len(replay.transactions):
+            if _may_be_full(replay):
                 return at + k
-            _batch(replay, next_ones[k], found[k], steps[at + k if noted else 0], noted)
+            _batch(replay, next_ones[k], replay.found[k], replay.nothing[0], False)
     return stop
+
+
+@kernel
+def replay_and_note(replay: Replay, batches: np.ndarray, start: int, stop: int, steps: np.ndarray) -> int:
+    """The same, and ``steps`` gets a STEP for each of the batches. Another kernel, since to ask for each batch whether
+    it is wanted takes a tenth of the time."""
+    for at in range(start, stop, len(replay.found)):
+        next_ones = batches[at : min(at + len(replay.found), stop)]
+        model.find_many(replay.producers, next_ones, replay.found)
+        for k in range(len(next_ones)):
+            if _may_be_full(replay):
+                return at + k
+            _batch(replay, next_ones[k], replay.found[k], steps[at + k], True)
+    return stop
+
+
+@kernel
+def _may_be_full(replay: Replay) -> bool:
+    progress = replay.log.progress[0]
+    no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
+    return no_event or progress.transactions >= len(replay.transactions)

@@ -12,18 +12,24 @@ from auditor.replay.stored_sequences import next_in_run
 
 
 @kernel
-def check_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> None:
-    """Idle times longer than the expiration, after which the broker had forgotten the producer."""
-    log, live = replay.log, replay.live[row]
-    limit, first = log.params[0].expiration_ms, batch.base_sequence
+def was_idle_for_long(live: np.record, limit: int, stamp: int) -> bool:
+    """Notes how long a producer was idle before a batch of ``stamp`` (ms); whether that is near ``limit`` or more."""
     if live.active_timestamp < 0 or live.open_slot >= 0 or limit <= 0:
-        return
-    idle = batch.max_timestamp - live.active_timestamp
+        return False
+    idle = stamp - live.active_timestamp
     live.max_idle_ms = max(live.max_idle_ms, idle)
-    if idle * 5 > limit * 4:
-        replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
+    return idle * 5 > limit * 4
+
+
+@kernel
+def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> None:
+    """A producer was idle for long; an event where that is longer than the expiration, after which the broker had
+    forgotten it, and the batch goes on all the same."""
+    log, live, first = replay.log, replay.live[row], batch.base_sequence
+    idle = batch.max_timestamp - live.active_timestamp
+    replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
     follows = answer == OK or first == next_in_run(live)
-    if idle >= limit and first > 0 and follows and batch.producer_epoch == live.data_epoch:
+    if idle >= log.params[0].expiration_ms and first > 0 and follows and batch.producer_epoch == live.data_epoch:
         event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
         event.idle_ms = idle
         event.broker_time = log.progress[0].broker_time

@@ -162,6 +162,7 @@ class Replay(NamedTuple):
     queue: np.ndarray  # QUEUE
     runs: np.ndarray  # RUN
     found: np.ndarray  # int32, rows of the producers of the batches that come next
+    nothing: np.ndarray  # STEP, one row that nobody reads
 
     @property
     def progress(self) -> np.void:
@@ -225,6 +226,7 @@ def _first_replay(policy: Policy) -> Replay:
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
         found=np.empty(FOUND_AT_ONCE, np.int32),
+        nothing=np.empty(1, STEP),
     )
 
 

@@ -11,7 +11,6 @@ from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import EVENT, FIELDS, PLACE, Event, Kind, blank_events, events_of
 from auditor.replay import kernel as replaying
 from auditor.replay import state as st
-from auditor.replay.audit_replay import NOBODY
 from auditor.replay.batch_records import BATCH
 from auditor.replay.new_rows import new_event
 from tests.conftest import NIGHTLY
@@ -96,9 +95,9 @@ def test_a_table_with_room_for_one_batch_gives_the_same_facts(
 def test_the_replay_stops_before_a_batch_that_may_find_no_room() -> None:
     of, batches = replay(), np.zeros(1, BATCH)
     of.progress["events"] = len(of.log.events) - st.EVENTS_OF_A_BATCH + 1
-    assert replaying.replay_batches(of, batches, 0, 1, NOBODY) == 0
+    assert replaying.replay_batches(of, batches, 0, 1) == 0
     st.take_rows(of)
-    assert replaying.replay_batches(st.ensure_room(of, 1), batches, 0, 1, NOBODY) == 1
+    assert replaying.replay_batches(st.ensure_room(of, 1), batches, 0, 1) == 1
 
 
 def test_rows_taken_leave_blank_rows_behind() -> None:
