@@ -38,6 +38,7 @@ from auditor.replay.new_rows import (
 )
 from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, SEQUENCES, Log, Replay
 from auditor.replay.stored_sequences import (
+    ALL,
     LOG_START,
     NOTHING,
     RESET,
@@ -112,7 +113,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
         elif refused:
             _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
     elif first == 0 and live.data_last_sequence != MAX_SEQUENCE:
-        _from_zero(replay, batch, row, count, answer, expected, time)
+        _from_zero(replay, batch, row, count, stored, answer, expected, time)
     elif stored != NOTHING:
         _overlap_event(replay, batch, row, answer, expected, time)
         if stored == SOME:
@@ -126,12 +127,16 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
 
 
 @kernel
-def _from_zero(replay: Replay, batch: np.record, row: int, count: int, answer: int, expected: int, time: int) -> None:
+def _from_zero(
+    replay: Replay, batch: np.record, row: int, count: int, stored: int, answer: int, expected: int, time: int
+) -> None:
     """The producer is back at sequence 0: with the same bytes once more, or it numbers anew."""
     live, born = replay.live[row], replay.born[row]
     if _same_bytes(replay.later, batch, born):
         event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)
         replay.log.events[event].stored_base_offset = _zero_base_offset(replay.later, born)
+        if stored != ALL:
+            note_repeated(replay, row, batch.producer_epoch, 0, count)
     else:
         event = _sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)
         replay.log.events[event].previous_time = live.data_time
@@ -160,15 +165,17 @@ def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer:
     (:mod:`auditor.replay.first_batches`), but for a retry that nobody knew any more."""
     live, born, first = replay.live[row], replay.born[row], batch.base_sequence
     again = first == 0 and born.below >= 0 and _same_bytes(replay.later, batch, born)
-    if first != 0:
-        _first_sequence(replay.log, batch, born, answer, time)
-    elif again:
+    if again or (first != 0 and answer == DUPLICATE):
         below = replay.below[born.below]
         expected = producer_appends.next_sequence(below.last_sequence)
         event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
-        event.stored_base_offset = replay.later[born.later].zero_base_offset
+        event.stored_base_offset = _cached_offset(replay.producers, row, first)
+        if again:
+            event.stored_base_offset = replay.later[born.later].zero_base_offset
         event.previous_last_offset = below.last_offset
         event.context = 0
+    elif first != 0:
+        _first_sequence(replay.log, batch, born, answer, time)
     if born.below < 0 or replay.below[born.below].epoch != batch.producer_epoch:
         live.run_start = first
         live.run_length = count

@@ -111,7 +111,7 @@ def load_entries(w, policy, entries, rows):  # type: ignore[no-untyped-def]
         entry.coordinator_epoch = entries.coordinator_epoch[k]
         entry.last_timestamp = entries.last_timestamp[k]
         entry.txn_first_offset = entries.current_txn_first_offset[k]
-        if entries.last_sequence[k] >= 0 or policy.snapshot_batch_always:
+        if entries.last_offset[k] >= 0 or policy.snapshot_batch_always:
             model.remember_batch(
                 p, row, entries.last_sequence[k], entries.last_offset[k], entries.offset_delta[k],
                 entries.last_timestamp[k],
