@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from auditor.model import producer_appends
-from auditor.model.appends import Batch, EmptyControl, Item, Marker, Plain, Refused
-from auditor.model.partition import Duplicate, Partition
 from auditor.model.policies import Policy, policy
-from auditor.model.producer_state import ProducerState, Settings
 from auditor.model.producers import NONE
-from auditor.model.snapshots import SnapshotEntry
-from auditor.model.transactions import Completed
+from auditor.model.requests.appends import Batch, EmptyControl, Item, Marker, Plain, Refused
+from auditor.model.requests.partition import Duplicate, Partition
+from auditor.model.requests.producer_state import ProducerState, Settings
+from auditor.model.requests.snapshots import SnapshotEntry
+from auditor.model.requests.transactions import Completed
 from tests.conformance.cases import Result
 
 Args = dict[str, Any]
