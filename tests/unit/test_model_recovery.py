@@ -6,9 +6,10 @@ import pytest
 
 from auditor.model import producers as kernel
 from auditor.model.policies import policy
-from auditor.model.requests.appends import CLIENT, COORDINATOR, Item, Plain, Refused
+from auditor.model.requests.appends import CLIENT, COORDINATOR, Item, Plain
 from auditor.model.requests.partition import Partition
 from auditor.model.requests.producer_state import ProducerState, Settings
+from auditor.model.requests.refusal import Refused
 from auditor.model.requests.snapshots import SnapshotEntry, Snapshots
 from auditor.model.requests.transactions import Completed
 from tests.unit.test_model_partition import data, marker, partition, plain_data, stored

@@ -12,6 +12,7 @@ from auditor.model import producers as kernel
 from auditor.model.policies import ERRORS, OK, Policy
 from auditor.model.producers import NONE
 from auditor.model.requests import pending_producers
+from auditor.model.requests.refusal import Refused
 from auditor.model.requests.transactions import Completed
 from auditor.model.requests.verification import Verifications
 
@@ -70,14 +71,6 @@ class Plain(NamedTuple):
 
 
 Item = Batch | Marker | EmptyControl | Plain
-
-
-class Refused(Exception):
-    """An append or operation that the broker refuses; ``name`` is Kafka's error name (or ILLEGAL_ARGUMENT)."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
 
 
 def require(answer: int) -> None:

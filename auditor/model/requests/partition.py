@@ -15,8 +15,9 @@ from auditor.model import producers as kernel
 from auditor.model.policies import Policy
 from auditor.model.producers import NONE
 from auditor.model.requests.append_analysis import offsets_refusal
-from auditor.model.requests.appends import CLIENT, REPLICATION, Batch, Item, Pending, Refused
+from auditor.model.requests.appends import CLIENT, REPLICATION, Batch, Item, Pending
 from auditor.model.requests.producer_state import DEFAULTS, ProducerState, Settings
+from auditor.model.requests.refusal import Refused
 from auditor.model.requests.transactions import Completed
 
 

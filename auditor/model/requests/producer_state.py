@@ -17,7 +17,8 @@ from auditor.model import producers as kernel
 from auditor.model.policies import Policy
 from auditor.model.producers import NONE
 from auditor.model.requests import pending_producers
-from auditor.model.requests.appends import REPLICATION, Item, Pending, Refused
+from auditor.model.requests.appends import REPLICATION, Item, Pending
+from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
 from auditor.model.requests.snapshots import SnapshotEntry, Snapshots
 from auditor.model.requests.transactions import Completed, Transactions
 from auditor.model.requests.verification import Verifications
@@ -82,7 +83,7 @@ class ProducerState:
     def _complete(self, closed: Completed) -> Completed:
         closed = closed._replace(last_stable_offset=self.transactions.last_stable_offset(closed))
         if not self.transactions.complete(closed):
-            raise Refused("ILLEGAL_ARGUMENT")
+            raise Refused(ILLEGAL_ARGUMENT)
         if closed.aborted:
             self.aborted.append(closed)
         return closed
