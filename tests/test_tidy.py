@@ -208,6 +208,43 @@ def test_no_two_modules_import_each_other() -> None:
     assert not circle(graph)
 
 
+MODEL, REQUESTS = "auditor.model", frozenset({"auditor.model.requests"})
+ASKS_THE_MODEL = frozenset({"auditor.pipeline", "auditor.replay", "auditor.rules"})
+
+
+def reached(graph: dict[str, set[str]], rooms: frozenset[str]) -> set[str]:
+    """Modules of these rooms, and what they import, by way of others too."""
+    found, left = set(), {module for module in graph if within(module, rooms)}
+    while left:
+        found |= left
+        left = {name for module in left for name in graph[module]} - found
+    return found
+
+
+def wrong_side(graph: dict[str, set[str]]) -> tuple[set[str], set[str]]:
+    """Modules of the model that no audit comes to, and modules of the product that import the room of requests."""
+    model = {module for module in graph if within(module, frozenset({MODEL})) and not within(module, REQUESTS)}
+    outside = {module for module in graph if not within(module, REQUESTS)}
+    unused = model - {MODEL} - reached(graph, ASKS_THE_MODEL)
+    return unused, {module for module in outside if any(within(name, REQUESTS) for name in graph[module])}
+
+
+def test_audits_use_all_of_the_model_but_the_requests() -> None:
+    """What no log can hold is a room of its own, the reference: what an audit asks stands in the model itself."""
+    graph = modules()
+    assert "auditor.model.requests.coordinator" in graph
+    assert "auditor.model.producer_appends" in reached(graph, ASKS_THE_MODEL)
+    assert wrong_side(graph) == (set(), set())
+
+
+def test_a_module_on_the_wrong_side_is_seen() -> None:
+    model, requests, audit = "auditor.model.a", "auditor.model.requests.b", "auditor.replay.c"
+    assert wrong_side({model: set(), requests: {model}, audit: set()}) == ({model}, set())
+    assert wrong_side({model: {requests}, requests: set(), audit: {model}}) == (set(), {model})
+    assert wrong_side({model: set(), requests: set(), audit: {model, requests}}) == (set(), {audit})
+    assert wrong_side({model: set(), requests: {model}, audit: {model}}) == (set(), set())
+
+
 def test_a_circle_of_rooms_is_seen() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"a", "b", "c"}
 

@@ -1,1 +1,4 @@
-"""The reference model: what a correct broker does. Pure: no Spark, no files, no clock."""
+"""The reference model: what a correct broker does, as audits ask it of logs. Pure: no Spark, no files, no clock.
+
+What no log can hold is in :mod:`auditor.model.requests`.
+"""

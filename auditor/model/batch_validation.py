@@ -1,7 +1,8 @@
 """What a leader decides of a batch and of each of its records (KIP-467 as implemented).
 
-One account, for record sets as they are produced (:mod:`auditor.model.validator`) and for the batches of a log as they
-must once have been produced: compiled, over plain rows, since a log may hold millions of batches to ask about.
+One account, for record sets as they are produced (:mod:`auditor.model.requests.validator`) and for the batches of a
+log as they must once have been produced: compiled, over plain rows, since a log may hold millions of batches to ask
+about.
 
 Source: LogValidator.validateBatch, validateRecord and processRecordErrors, UnifiedLog.analyzeAndValidateRecords,
 DefaultRecordBatch and AbstractLegacyRecordBatch of Kafka's trunk of October 2024; semantics 4.2 to 4.4.

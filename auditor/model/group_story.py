@@ -70,7 +70,7 @@ class Story:
     """Replays the records; afterwards ``in_force`` and ``pending`` hold what a coordinator would have in memory."""
 
     watchers: tuple[Watcher, ...] = ()
-    model: GroupOffsets = field(default_factory=lambda: GroupOffsets({}))
+    model: GroupOffsets = field(default_factory=GroupOffsets)
     generations: dict[str, Generation] = field(default_factory=dict)
     members: dict[str, set[str]] = field(default_factory=dict)
     assignments: Assignments = field(default_factory=Assignments)

@@ -5,17 +5,9 @@ Source: OffsetMetadataManager of Kafka's trunk of October 2024; semantics sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from auditor.model.commit_checks import ANONYMOUS, FIRST_CONSUMER_GROUPS, Committer, Group, check_commit
-from auditor.model.refusal import Refused
-from auditor.model.releases import Version
-
 NO_PRODUCER_ID = -1
-NO_OFFSET = -1
-UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
-DEFAULT_RETENTION_MS = 604_800_000
 
 
 class CommittedOffset(NamedTuple):
@@ -33,58 +25,18 @@ class GroupPartition(NamedTuple):
     partition: str
 
 
-def topic_of(partition: str) -> str:
-    """Topic of a `topic-N` name; topics may hold dashes themselves."""
-    return partition.rpartition("-")[0]
-
-
 class GroupOffsets:
-    """What a group coordinator holds in memory.
+    """The offsets that a group coordinator holds in memory, and what the records of its log do to them.
 
-    `stable_fetch`: requests carry member ids and stable fetches are honoured (KIP-447); False for brokers before 2.5.
-    `release`: the broker's, where groups of KIP-848 differ by it.
-    `committed` and `pending` (by producer id) are the state; iteration costs are linear in the group's partitions.
+    `committed` and `pending` (by producer id) are the state.
     """
 
-    def __init__(
-        self,
-        groups: Mapping[str, Group],
-        retention_ms: int = DEFAULT_RETENTION_MS,
-        stable_fetch: bool = True,
-        release: Version = FIRST_CONSUMER_GROUPS,
-    ) -> None:
-        self.groups = dict(groups)
-        self.retention_ms = retention_ms
-        self.stable_fetch = stable_fetch
-        self.release = release
+    def __init__(self) -> None:
         self.committed: dict[GroupPartition, CommittedOffset] = {}
         self.pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}
 
-    def validate(self, group: str, committer: Committer, transactional: bool, partition: str = "") -> None:
-        """Only the checks of a commit of a partition; Refused with its error."""
-        known = committer if self.stable_fetch or not transactional else ANONYMOUS
-        check_commit(self.groups.get(group), known, transactional, partition, self.release)
-
-    def commit(
-        self,
-        group: str,
-        committer: Committer,
-        offsets: Mapping[str, int],
-        record_offset: int,
-        producer_id: int = NO_PRODUCER_ID,
-    ) -> None:
-        """OffsetCommit, or TxnOffsetCommit with a producer id: check, then store `offsets` by partition.
-
-        Refused with the error of the first partition that is refused; a broker answers each by itself.
-        """
-        for partition in offsets or ("",):
-            self.validate(group, committer, producer_id != NO_PRODUCER_ID, partition)
-        for partition, offset in offsets.items():
-            self.replay(GroupPartition(group, partition), CommittedOffset(offset, record_offset), producer_id)
-
     def replay(self, place: GroupPartition, value: CommittedOffset, producer_id: int = NO_PRODUCER_ID) -> None:
         """An offset record of the log: committed at once, or pending under its producer id."""
-        self.groups.setdefault(place.group, Group())
         if producer_id == NO_PRODUCER_ID:
             self.committed[place] = value
         else:
@@ -111,68 +63,3 @@ class GroupOffsets:
         ]
         self.committed |= {place: values[place] for place in materialized}
         return sorted(materialized)
-
-    def fetch(self, group: str, partitions: Iterable[str] | None, require_stable: bool) -> dict[str, int | str]:
-        """OffsetFetch: an offset, -1 for none, or :data:`UNSTABLE` for each partition.
-
-        `partitions` None asks for all that have a committed value. A stable fetch refuses partitions for which any
-        producer has a pending value.
-        """
-        if partitions is None:
-            partitions = sorted(place.partition for place in self.committed if place.group == group)
-        found: dict[str, int | str] = {}
-        for partition in partitions:
-            place = GroupPartition(group, partition)
-            if require_stable and self.stable_fetch and self.is_pending(place):
-                found[partition] = UNSTABLE
-            else:
-                found[partition] = self.committed[place].offset if place in self.committed else NO_OFFSET
-        return found
-
-    def is_pending(self, place: GroupPartition) -> bool:
-        """Whether any producer has a value there that is not decided."""
-        return any(place in values for values in self.pending.values())
-
-    def _places(self) -> Iterator[GroupPartition]:
-        yield from self.committed
-        for values in self.pending.values():
-            yield from values
-
-    def _remove(self, places: Iterable[GroupPartition]) -> list[GroupPartition]:
-        removed = sorted(set(places))
-        for place in removed:
-            self.replay_tombstone(place)
-        return removed
-
-    def delete(self, group: str, partitions: Iterable[str]) -> list[GroupPartition]:
-        """OffsetDelete: returns the places, sorted, that got a tombstone, pending ones included."""
-        if group not in self.groups:
-            raise Refused("GROUP_ID_NOT_FOUND")
-        wanted = {GroupPartition(group, partition) for partition in partitions}
-        return self._remove(wanted.intersection(self._places()))
-
-    def delete_group(self, group: str) -> list[GroupPartition]:
-        """The offsets part of DeleteGroups; returns as :meth:`delete`."""
-        return self._remove(place for place in self._places() if place.group == group)
-
-    def delete_partitions(self, partitions: Iterable[str]) -> list[GroupPartition]:
-        """Partitions were deleted with their topic: every group loses its values there; returns as :meth:`delete`."""
-        gone = set(partitions)
-        return self._remove(place for place in self._places() if place.partition in gone)
-
-    def expire(self, group: str, now: int, subscribed_topics: Iterable[str]) -> tuple[list[GroupPartition], bool]:
-        """Offsets of a group whose retention ran out: (tombstones, whether the group may go).
-
-        Values of subscribed topics and places with a pending value stay; a group with either stays too.
-        """
-        subscribed = set(subscribed_topics)
-        places = [place for place in self.committed if place.group == group]
-        expired = [
-            place
-            for place in places
-            if topic_of(place.partition) not in subscribed
-            and now - self.committed[place].commit_ts >= self.retention_ms
-            and not self.is_pending(place)
-        ]
-        in_transaction = any(place.group == group for values in self.pending.values() for place in values)
-        return self._remove(expired), len(expired) == len(places) and not in_transaction

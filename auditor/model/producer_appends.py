@@ -23,8 +23,6 @@ from auditor.model.producers import (
     NONE,
     Producers,
     cached_slot,
-    find,
-    insert,
     newest_sequence,
     remember_batch,
     set_epoch,
@@ -246,35 +244,3 @@ def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, tim
     entry.coordinator_epoch = coordinator_epoch
     entry.last_timestamp = timestamp
     return first_offset
-
-
-# --- several batches in one append -------------------------------------------------------------------------------
-
-
-@kernel
-def begin(p: Producers, pending: Producers, producer_id: int) -> int:
-    """Row of the producer in ``pending``: at first what ``p`` knows of it but its batches. -1 when there is no room."""
-    row = find(pending, producer_id)
-    if row >= 0:
-        return row
-    row, known = insert(pending, producer_id), find(p, producer_id)
-    if row >= 0 and known >= 0:
-        entry, stored = pending.entries[row], p.entries[known]
-        entry.epoch = stored.epoch
-        entry.coordinator_epoch = stored.coordinator_epoch
-        entry.last_timestamp = stored.last_timestamp
-        entry.txn_first_offset = stored.txn_first_offset
-    return row
-
-
-@kernel
-def merge(p: Producers, row: int, pending: Producers, pending_row: int) -> None:
-    """Apply what an append left pending: epoch, its batches in order, and the rest (ProducerStateEntry.update)."""
-    entry, left = p.entries[row], pending.entries[pending_row]
-    set_epoch(p, row, left.epoch)
-    for age in range(left.cached - 1, -1, -1):
-        batch = pending.rings[cached_slot(pending, pending_row, age), pending_row]
-        remember_batch(p, row, batch.last_sequence, batch.last_offset, batch.offset_delta, left.timestamp)
-    entry.coordinator_epoch = left.coordinator_epoch
-    entry.last_timestamp = left.last_timestamp
-    entry.txn_first_offset = left.txn_first_offset

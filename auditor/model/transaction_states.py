@@ -8,8 +8,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.refusal import ILLEGAL_STATE, Refused
-
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
@@ -74,13 +72,6 @@ class TransactionValue(NamedTuple):
 def bumps_epoch(transaction_version: int) -> bool:
     """Whether every end of a transaction raises the producer epoch at this transaction.version (KIP-890 part 2)."""
     return transaction_version >= 2
-
-
-def state_by_id(state_id: int) -> TransactionState:
-    """State of the byte in a log record; Refused(ILLEGAL_STATE) for a byte that names none."""
-    if not 0 <= state_id < len(STATES_BY_ID):
-        raise Refused(ILLEGAL_STATE)
-    return STATES_BY_ID[state_id]
 
 
 def legal_previous(state: TransactionState, client_tv: int = 0) -> frozenset[TransactionState]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from auditor.model.client import Failure, on_produce_error
+from auditor.model.requests.client import Failure, on_produce_error
 from tests.conformance.cases import Result
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from auditor.model.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
-from auditor.model.refusal import ILLEGAL_STATE, Refused
-from auditor.model.transaction_metadata import TransactionMetadata
-from auditor.model.transaction_states import COMPLETED, PREPARED, TransactionState, TransactionValue, state_by_id
-from auditor.model.transaction_store import Availability, LogRecord, Prepared, TransactionStore, coordinator_error
+from auditor.model.requests.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
+from auditor.model.requests.refusal import ILLEGAL_STATE, Refused
+from auditor.model.requests.transaction_metadata import TransactionMetadata, state_by_id
+from auditor.model.requests.transaction_store import (
+    Availability,
+    LogRecord,
+    Prepared,
+    TransactionStore,
+    coordinator_error,
+)
+from auditor.model.transaction_states import COMPLETED, PREPARED, TransactionState, TransactionValue
 from tests.conformance.cases import Result
 
 Args = dict[str, Any]

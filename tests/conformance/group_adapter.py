@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from auditor.model.commit_checks import Committer, Group, GroupState, Member
-from auditor.model.offsets import CommittedOffset, GroupOffsets, GroupPartition
-from auditor.model.refusal import ILLEGAL_ARGUMENT, Refused
+from auditor.model.offsets import CommittedOffset, GroupPartition
+from auditor.model.requests.commit_checks import Committer, Group, GroupState, Member
+from auditor.model.requests.group_coordinator import GroupCoordinator
+from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
 from tests.conformance.cases import Result
 
 Args = dict[str, Any]
@@ -42,7 +43,7 @@ class GroupModel:
     def __init__(self, initial: dict[str, Any], policy: str) -> None:
         groups = {name: _group(fields) for name, fields in (initial.get("groups") or {}).items()}
         retention = (initial.get("config") or {}).get("offsets_retention_ms", 604800000)
-        self.offsets = GroupOffsets(groups, retention, stable_fetch=policy != "pre-kip-447")
+        self.offsets = GroupCoordinator(groups, retention, stable_fetch=policy != "pre-kip-447")
 
     def apply(self, op: str, args: Args) -> Result:
         try:
@@ -63,61 +64,61 @@ def _nested(values: dict[GroupPartition, CommittedOffset]) -> Returns:
     return shown
 
 
-def _set_group(offsets: GroupOffsets, args: Args) -> None:
+def _set_group(offsets: GroupCoordinator, args: Args) -> None:
     offsets.groups[args["group"]] = _group(args)
 
 
-def _replace_static_member(offsets: GroupOffsets, args: Args) -> None:
+def _replace_static_member(offsets: GroupCoordinator, args: Args) -> None:
     if args["group"] not in offsets.groups:
         raise Refused(ILLEGAL_ARGUMENT)
     group = offsets.groups[args["group"]]
     group.replace_static_member(args["instance_id"], args["old_member_id"], args["new_member_id"])
 
 
-def _validate_commit(offsets: GroupOffsets, args: Args) -> None:
+def _validate_commit(offsets: GroupCoordinator, args: Args) -> None:
     offsets.validate(args["group"], _committer(args), args["transactional"])
 
 
-def _commit(offsets: GroupOffsets, args: Args) -> None:
+def _commit(offsets: GroupCoordinator, args: Args) -> None:
     producer_id = args.get("producer_id", -1)
     offsets.commit(args["group"], _committer(args), args["offsets"], args["record_offset"], producer_id)
 
 
-def _replay_offset(offsets: GroupOffsets, args: Args) -> None:
+def _replay_offset(offsets: GroupCoordinator, args: Args) -> None:
     value = CommittedOffset(args["offset"], args["record_offset"], args["now"])
     offsets.replay(GroupPartition(args["group"], args["partition"]), value, args["producer_id"])
 
 
-def _replay_tombstone(offsets: GroupOffsets, args: Args) -> None:
+def _replay_tombstone(offsets: GroupCoordinator, args: Args) -> None:
     offsets.replay_tombstone(GroupPartition(args["group"], args["partition"]))
 
 
-def _replay_marker(offsets: GroupOffsets, args: Args) -> Returns:
+def _replay_marker(offsets: GroupCoordinator, args: Args) -> Returns:
     return {"materialized": _names(offsets.replay_marker(args["producer_id"], args["result"] == "COMMIT"))}
 
 
-def _offset_fetch(offsets: GroupOffsets, args: Args) -> Returns:
+def _offset_fetch(offsets: GroupCoordinator, args: Args) -> Returns:
     return {"offsets": offsets.fetch(args["group"], args["partitions"], args["require_stable"])}
 
 
-def _offset_delete(offsets: GroupOffsets, args: Args) -> Returns:
+def _offset_delete(offsets: GroupCoordinator, args: Args) -> Returns:
     return {"tombstones": [place.partition for place in offsets.delete(args["group"], args["partitions"])]}
 
 
-def _delete_group_offsets(offsets: GroupOffsets, args: Args) -> Returns:
+def _delete_group_offsets(offsets: GroupCoordinator, args: Args) -> Returns:
     return {"tombstones": [place.partition for place in offsets.delete_group(args["group"])]}
 
 
-def _expire_offsets(offsets: GroupOffsets, args: Args) -> Returns:
+def _expire_offsets(offsets: GroupCoordinator, args: Args) -> Returns:
     expired, removable = offsets.expire(args["group"], args["now"], args["subscribed_topics"])
     return {"tombstones": [place.partition for place in expired], "group_removable": removable}
 
 
-def _partitions_deleted(offsets: GroupOffsets, args: Args) -> Returns:
+def _partitions_deleted(offsets: GroupCoordinator, args: Args) -> Returns:
     return {"tombstones": _names(offsets.delete_partitions(args["partitions"]))}
 
 
-_OPERATIONS: dict[str, Callable[[GroupOffsets, Args], Returns | None]] = {
+_OPERATIONS: dict[str, Callable[[GroupCoordinator, Args], Returns | None]] = {
     "set_group": _set_group,
     "replace_static_member": _replace_static_member,
     "validate_commit": _validate_commit,

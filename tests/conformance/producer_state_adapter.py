@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from auditor.model import producer_appends
-from auditor.model.appends import Batch, EmptyControl, Item, Marker, Plain, Refused
-from auditor.model.partition import Duplicate, Partition
 from auditor.model.policies import Policy, policy
-from auditor.model.producer_state import ProducerState, Settings
 from auditor.model.producers import NONE
-from auditor.model.snapshots import SnapshotEntry
-from auditor.model.transactions import Completed
+from auditor.model.requests.appends import Batch, EmptyControl, Item, Marker, Plain
+from auditor.model.requests.partition import Duplicate, Partition
+from auditor.model.requests.producer_state import ProducerState, Settings
+from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
+from auditor.model.requests.snapshots import SnapshotEntry
+from auditor.model.requests.transactions import Completed
 from tests.conformance.cases import Result
 
 Args = dict[str, Any]
@@ -44,7 +45,7 @@ class ProducerStateModel:
         try:
             done = operation(**args)
         except Refused as refused:
-            return Result("error", refused.name, {}, self.whole_state())
+            return Result("error", refused.error, {}, self.whole_state())
         if isinstance(done, Result):
             return done._replace(state=self.whole_state())
         return Result("ok", None, done or {}, self.whole_state())
@@ -118,7 +119,7 @@ class ProducerStateModel:
 
     def corrupt_snapshot(self, offset: int, how: str) -> None:
         if offset not in self.state.snapshots.files or how not in ("garbage", "empty", "truncated"):
-            raise Refused("ILLEGAL_ARGUMENT")
+            raise Refused(ILLEGAL_ARGUMENT)
         self.state.snapshots.files[offset] = None
 
     def create_snapshot_files(self, offsets: list[int]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from auditor.model.append_analysis import DEFAULT_SEGMENT_BYTES, BatchHeader, analyze
-from auditor.model.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics
-from auditor.model.validator import TopicSettings, validate
+from auditor.model.requests.append_analysis import DEFAULT_SEGMENT_BYTES, BatchHeader, analyze
+from auditor.model.requests.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics
+from auditor.model.requests.validator import TopicSettings, validate
 from tests.conformance.cases import Result
 
 Args = dict[str, Any]

@@ -72,7 +72,7 @@ def main() -> int:
     """Runs the chosen mutants; exit status 1 when fewer than nine in ten were killed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument(
-        "files", nargs="*", type=Path, default=[*sorted(MODEL.glob("*.py")), *(REPLAY / name for name in KERNELS)]
+        "files", nargs="*", type=Path, default=[*sorted(MODEL.rglob("*.py")), *(REPLAY / name for name in KERNELS)]
     )
     parser.add_argument("--every", type=int, default=1, help="only every Nth mutant")
     args = parser.parse_args()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.model.policies import POLICIES
-from auditor.model.snapshots import SnapshotEntry
+from auditor.model.requests.snapshots import SnapshotEntry
 from tests.forge import Producer, snapshot
 from tests.proof import segment_files
 from tests.proof.expected_events import Comparison

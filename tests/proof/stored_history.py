@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from auditor.model.snapshots import SnapshotEntry
+from auditor.model.requests.snapshots import SnapshotEntry
 from tests.conformance.cases import Result
 from tests.conformance.producer_state_adapter import run_model
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from auditor.model.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
-from auditor.model.refusal import Refused
+from auditor.model.requests.coordinator import Coordinator, ProducerIdAndEpoch, coordinator_policy
+from auditor.model.requests.refusal import Refused
+from auditor.model.requests.transaction_store import OK, LogRecord, Prepared, TransactionStore
 from auditor.model.transaction_account import IdAccount
 from auditor.model.transaction_states import PREPARED, TransactionState, TransactionValue
-from auditor.model.transaction_store import OK, LogRecord, Prepared, TransactionStore
 
 NAME = "app"
 ANSWERS = (OK, OK, OK, "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.model.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member
-from auditor.model.offsets import UNSTABLE, CommittedOffset, GroupOffsets, GroupPartition, topic_of
-from auditor.model.refusal import Refused
+from auditor.model.offsets import CommittedOffset, GroupPartition
+from auditor.model.requests.commit_checks import ANONYMOUS, Committer, Group, GroupState, Member
+from auditor.model.requests.group_coordinator import UNSTABLE, GroupCoordinator, topic_of
+from auditor.model.requests.refusal import Refused
 
 PLACE, OTHER = GroupPartition("g", "in-0"), GroupPartition("g", "in-1")
 ELSEWHERE = GroupPartition("h", "in-0")
 
 
-def offsets(**arguments: int) -> GroupOffsets:
-    return GroupOffsets({"g": Group()}, **arguments)
+def offsets(**arguments: int) -> GroupCoordinator:
+    return GroupCoordinator({"g": Group()}, **arguments)
 
 
 def test_topics_may_hold_dashes() -> None:
@@ -23,7 +24,7 @@ def test_topics_may_hold_dashes() -> None:
 def test_every_partition_of_a_commit_is_checked() -> None:
     member = Member("A", epoch=9, assignment_epochs={"in-0": 4, "in-1": 9})
     group = Group(consumer_protocol=True, members=[member])
-    model = GroupOffsets({"g": group}, release=(4, 3))
+    model = GroupCoordinator({"g": group}, release=(4, 3))
     model.commit("g", Committer(8, "A"), {"in-0": 5}, 1)
     assert model.committed[PLACE].offset == 5
     with pytest.raises(Refused, match="STALE_MEMBER_EPOCH"):
@@ -69,7 +70,7 @@ def test_a_refused_commit_leaves_no_trace() -> None:
 def test_before_kip_447_ids_are_not_looked_at_in_transactions() -> None:
     group = Group(state=GroupState.STABLE, generation=2, members=[Member("B")])
     zombie = Committer(1, "A")
-    old, new = (GroupOffsets({"g": group}, stable_fetch=stable) for stable in (False, True))
+    old, new = (GroupCoordinator({"g": group}, stable_fetch=stable) for stable in (False, True))
     old.validate("g", zombie, transactional=True)
     for model, transactional in ((old, False), (new, True)):
         with pytest.raises(Refused, match="UNKNOWN_MEMBER_ID"):
@@ -78,7 +79,7 @@ def test_before_kip_447_ids_are_not_looked_at_in_transactions() -> None:
 
 def test_stable_fetch() -> None:
     for stable_fetch, answer in ((True, UNSTABLE), (False, 5)):
-        model = GroupOffsets({}, stable_fetch=stable_fetch)
+        model = GroupCoordinator({}, stable_fetch=stable_fetch)
         model.replay(PLACE, CommittedOffset(5, 1))
         model.replay(PLACE, CommittedOffset(9, 2), producer_id=1)
         model.replay(ELSEWHERE, CommittedOffset(7, 3))
@@ -107,7 +108,7 @@ def test_tombstones_take_pending_values_along() -> None:
 
 
 def test_deletions_name_what_they_removed() -> None:
-    def filled() -> GroupOffsets:
+    def filled() -> GroupCoordinator:
         model = offsets()
         model.replay(PLACE, CommittedOffset(1, 1))
         model.replay(OTHER, CommittedOffset(1, 2), producer_id=1)
@@ -145,7 +146,7 @@ def test_transactions_keep_their_group() -> None:
 
 
 def test_only_transactional_commits_slip_through_without_ids() -> None:
-    model = GroupOffsets({"g": Group(state=GroupState.STABLE, generation=2, members=[Member("B")])})
+    model = GroupCoordinator({"g": Group(state=GroupState.STABLE, generation=2, members=[Member("B")])})
     model.commit("g", ANONYMOUS, {"in-0": 20}, 1, producer_id=1)
     with pytest.raises(Refused, match="UNKNOWN_MEMBER_ID"):
         model.commit("g", ANONYMOUS, {"in-0": 20}, 2)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from auditor.model import producers as kernel
-from auditor.model.appends import CLIENT, COORDINATOR, REPLICATION, Batch, EmptyControl, Marker, Plain, Refused
-from auditor.model.partition import Duplicate, Partition
 from auditor.model.policies import policy
-from auditor.model.producer_state import DEFAULTS, Settings
-from auditor.model.transactions import Completed
-from auditor.model.verification import Verification, Verifications
+from auditor.model.requests.appends import CLIENT, COORDINATOR, REPLICATION, Batch, EmptyControl, Marker, Plain
+from auditor.model.requests.partition import Duplicate, Partition
+from auditor.model.requests.producer_state import DEFAULTS, Settings
+from auditor.model.requests.refusal import Refused
+from auditor.model.requests.transactions import Completed
+from auditor.model.requests.verification import Verification, Verifications
 
 VERIFYING = Settings(transaction_verification=True)
 

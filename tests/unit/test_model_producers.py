@@ -21,6 +21,7 @@ from auditor.model.policies import (
     policy,
 )
 from auditor.model.producers import NONE, Producers
+from auditor.model.requests import pending_producers
 
 LATER = policy("kip-360")
 MAX = 2**31 - 1
@@ -349,19 +350,19 @@ def test_pending_state_begins_as_the_stored_one_without_batches() -> None:
     write(p, row, 3, 0, 4, 10, transactional=True)
     p.coordinator_epoch[row] = 6
     pending = kernel.new_producers(1)
-    at = producer_appends.begin(p, pending, 7)
+    at = pending_producers.begin(p, pending, 7)
     known = (pending.epoch[at], pending.coordinator_epoch[at], pending.last_timestamp[at], pending.txn_first_offset[at])
     assert known == (3, 6, 1010, 10)
     assert pending.cached[at] == 0
     write(pending, at, 3, 5, 5, 15)
-    assert producer_appends.begin(p, pending, 7) == at
+    assert pending_producers.begin(p, pending, 7) == at
     assert kernel.newest_sequence(pending, at) == 5
     p, other = enter(p, 9)
     write(p, other, 8, 0, 0, 20)
-    assert producer_appends.begin(p, pending, 8) == producer_appends.begin(p, pending, 9) == NONE  # no room
+    assert pending_producers.begin(p, pending, 8) == pending_producers.begin(p, pending, 9) == NONE  # no room
     assert pending.epoch[at] == 3
     pending = kernel.grow(pending)
-    unknown = producer_appends.begin(p, pending, 8)
+    unknown = pending_producers.begin(p, pending, 8)
     assert (pending.epoch[unknown], pending.txn_first_offset[unknown]) == (NONE, NONE)
 
 
@@ -370,10 +371,10 @@ def test_merging_adds_the_pending_batches_in_order() -> None:
     for number in range(4):
         write(p, row, 3, number, number, number)
     pending = kernel.new_producers(1)
-    at = producer_appends.begin(p, pending, 7)
+    at = pending_producers.begin(p, pending, 7)
     write(pending, at, 3, 4, 4, 4)
     write(pending, at, 3, 5, 5, 5, transactional=True)
-    producer_appends.merge(p, row, pending, at)
+    pending_producers.merge(p, row, pending, at)
     offsets = [int(p.last_offset[row, kernel.cached_slot(p, row, age)]) for age in range(5)]
     assert offsets == [5, 4, 3, 2, 1]
     assert (p.txn_first_offset[row], p.last_timestamp[row]) == (5, 1005)
@@ -383,9 +384,9 @@ def test_merging_another_epoch_forgets_the_old_batches() -> None:
     p, row = one()
     write(p, row, 3, 0, 0, 0)
     pending = kernel.new_producers(1)
-    at = producer_appends.begin(p, pending, 7)
+    at = pending_producers.begin(p, pending, 7)
     producer_appends.apply_marker(pending, at, 4, 9, 55)
-    producer_appends.merge(p, row, pending, at)
+    pending_producers.merge(p, row, pending, at)
     assert (p.epoch[row], p.cached[row], p.coordinator_epoch[row], p.last_timestamp[row]) == (4, 0, 9, 55)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from auditor.model import producers as kernel
-from auditor.model.appends import CLIENT, COORDINATOR, Item, Plain, Refused
-from auditor.model.partition import Partition
 from auditor.model.policies import policy
-from auditor.model.producer_state import ProducerState, Settings
-from auditor.model.snapshots import SnapshotEntry, Snapshots
-from auditor.model.transactions import Completed
+from auditor.model.requests.appends import CLIENT, COORDINATOR, Item, Plain
+from auditor.model.requests.partition import Partition
+from auditor.model.requests.producer_state import ProducerState, Settings
+from auditor.model.requests.refusal import Refused
+from auditor.model.requests.snapshots import SnapshotEntry, Snapshots
+from auditor.model.requests.transactions import Completed
 from tests.unit.test_model_partition import data, marker, partition, plain_data, stored
 
 NOW = 5000

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from auditor.connectors.codec.transaction_log import decode_transaction_log
-from auditor.model.refusal import Refused
+from auditor.model.requests.refusal import Refused
+from auditor.model.requests.transaction_metadata import state_by_id
 from auditor.model.transaction_account import Held, step_problem
 from auditor.model.transaction_states import (
     TransactionState,
     TransactionValue,
     bumps_epoch,
     legal_previous,
-    state_by_id,
     value_problem,
 )
 from tests import corpora

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.model.append_analysis import BatchHeader, analyze
 from auditor.model.batch_validation import ANSWER, FINE, NO_KEY, NO_TOPIC, SENT, SENT_RECORD, judge
-from auditor.model.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics, without_culprits
-from auditor.model.validator import TopicSettings, Validated, validate
+from auditor.model.requests.append_analysis import BatchHeader, analyze
+from auditor.model.requests.record_set import Batch, Record, RecordError, Rejected, ValidationMetrics, without_culprits
+from auditor.model.requests.validator import TopicSettings, Validated, validate
 
 PLAIN = TopicSettings()
 

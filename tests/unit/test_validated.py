@@ -13,8 +13,8 @@ from auditor.facts.blamed_records import Culprits
 from auditor.facts.copy_facts import Ahead, CopyFacts
 from auditor.facts.events import Kind, blank_events
 from auditor.model import batch_validation as v
-from auditor.model.record_set import Rejected, ValidationMetrics
-from auditor.model.validator import TopicSettings, validate
+from auditor.model.requests.record_set import Rejected, ValidationMetrics
+from auditor.model.requests.validator import TopicSettings, validate
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.record_checks import TOLERANCE_MS

@@ -14,12 +14,14 @@ import numpy as np
 
 from auditor.model import producer_appends
 from auditor.model import producers as kernel
-from auditor.model.appends import REPLICATION, Item, Pending, Refused
 from auditor.model.policies import Policy
 from auditor.model.producers import NONE
-from auditor.model.snapshots import SnapshotEntry, Snapshots
-from auditor.model.transactions import Completed, Transactions
-from auditor.model.verification import Verifications
+from auditor.model.requests import pending_producers
+from auditor.model.requests.appends import REPLICATION, Item, Pending
+from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
+from auditor.model.requests.snapshots import SnapshotEntry, Snapshots
+from auditor.model.requests.transactions import Completed, Transactions
+from auditor.model.requests.verification import Verifications
 
 LATE_TRANSACTION_BUFFER_MS = 300_000
 
@@ -69,7 +71,7 @@ class ProducerState:
         """Take over what :class:`Pending` prepared: first all producers, then all completions."""
         for pending_row in range(int(pending.producers.meta[0])):
             row = self.row_for(int(pending.producers.producer_id[pending_row]))
-            producer_appends.merge(self.producers, row, pending.producers, pending_row)
+            pending_producers.merge(self.producers, row, pending.producers, pending_row)
         self.transactions.ongoing.update(pending.started)
         completed = [self._complete(closed) for closed in pending.completed]
         for producer_id in pending.verified:
@@ -81,7 +83,7 @@ class ProducerState:
     def _complete(self, closed: Completed) -> Completed:
         closed = closed._replace(last_stable_offset=self.transactions.last_stable_offset(closed))
         if not self.transactions.complete(closed):
-            raise Refused("ILLEGAL_ARGUMENT")
+            raise Refused(ILLEGAL_ARGUMENT)
         if closed.aborted:
             self.aborted.append(closed)
         return closed

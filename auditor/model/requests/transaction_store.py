@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.refusal import ILLEGAL_STATE, Refused
-from auditor.model.transaction_metadata import TransactionMetadata
+from auditor.model.requests.refusal import ILLEGAL_STATE, Refused
+from auditor.model.requests.transaction_metadata import TransactionMetadata
 from auditor.model.transaction_states import IDLE, NO_PRODUCER_EPOCH, PREPARED, TransactionState, TransactionValue
 
 OK = "ok"

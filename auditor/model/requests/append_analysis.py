@@ -6,15 +6,17 @@ Source: UnifiedLog.analyzeAndValidateRecords and append of Kafka's trunk of Octo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from auditor.model.batch_validation import ANSWER, ERRORS, FINE, INVALID_RECORD, NO_TOPIC, SENT, SENT_RECORD, judge
-from auditor.model.offset_order import offsets_refusal
-from auditor.model.record_set import CLIENT, REPLICATION, Rejected, ValidationMetrics
+from auditor.model.offset_order import goes_back
+from auditor.model.requests.record_set import CLIENT, REPLICATION, Rejected, ValidationMetrics
 
+OFFSETS_OUT_OF_ORDER = "OFFSETS_OUT_OF_ORDER"
+UNEXPECTED_APPEND_OFFSET = "UNEXPECTED_APPEND_OFFSET"
 DEFAULT_SEGMENT_BYTES = 1 << 30
 _MIN_SIZE_OLD = 26  # offset and length, then a message without timestamp, key and value
 _MIN_SIZE_V2 = 61  # header of a batch
@@ -61,6 +63,20 @@ def analyze(
             raise Rejected(refusal)
     if sum(batch.size for batch in batches) > segment_bytes:
         raise Rejected("RECORD_LIST_TOO_LARGE")
+
+
+def offsets_refusal(spans: Iterable[tuple[int, int]], log_end: int) -> str | None:
+    """Why a follower refuses batches, by their first and last offsets; None if it takes them.
+
+    A leader gives the offsets itself, and looks at none.
+    """
+    before, first_of_all = -1, log_end
+    for number, (first, last) in enumerate(spans):
+        if last <= before:
+            return OFFSETS_OUT_OF_ORDER
+        first_of_all = first if number == 0 else first_of_all
+        before = last
+    return UNEXPECTED_APPEND_OFFSET if goes_back(first_of_all, log_end) else None
 
 
 def _check_sum(batch: BatchHeader, metrics: ValidationMetrics) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from auditor.model.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
+from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
 from auditor.model.transaction_account import Held, fenced, step_problem
 from auditor.model.transaction_states import (
     COMPLETED,
@@ -19,11 +19,19 @@ from auditor.model.transaction_states import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    STATES_BY_ID,
     TransactionState,
     TransactionValue,
     bumps_epoch,
     legal_previous,
 )
+
+
+def state_by_id(state_id: int) -> TransactionState:
+    """State of the byte in a log record; Refused(ILLEGAL_STATE) for a byte that names none."""
+    if not 0 <= state_id < len(STATES_BY_ID):
+        raise Refused(ILLEGAL_STATE)
+    return STATES_BY_ID[state_id]
 
 
 @dataclass

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.refusal import ILLEGAL_ARGUMENT, Refused
 from auditor.model.releases import OLDER_EPOCHS_COMMIT, UNNAMED_COMMIT, Version
+from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, Refused
 
 FIRST_CONSUMER_GROUPS: Version = (3, 7)  # the first release whose brokers have groups of KIP-848
 NO_GENERATION = -1

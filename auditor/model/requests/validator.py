@@ -26,7 +26,7 @@ from auditor.model.batch_validation import (
     accepted_times,
     judge,
 )
-from auditor.model.record_set import (
+from auditor.model.requests.record_set import (
     CLIENT,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,

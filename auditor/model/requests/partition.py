@@ -1,8 +1,8 @@
 """One partition as a broker keeps it: the producer-state map behind a log.
 
-Over :mod:`auditor.model.producer_state` it looks for duplicates, asks for verification guards and keeps offsets in
-bounds. Sources: UnifiedLog.append, analyzeAndValidateProducerState, maybeIncrementLogStartOffset, truncateTo,
-rebuildProducerState, recoverSegment (KIP-98, KIP-360, KIP-890).
+Over :mod:`auditor.model.requests.producer_state` it looks for duplicates, asks for verification guards and keeps
+offsets in bounds. Sources: UnifiedLog.append, analyzeAndValidateProducerState, maybeIncrementLogStartOffset,
+truncateTo, rebuildProducerState, recoverSegment (KIP-98, KIP-360, KIP-890).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from auditor.model import producer_appends
 from auditor.model import producers as kernel
-from auditor.model.appends import CLIENT, REPLICATION, Batch, Item, Pending, Refused
-from auditor.model.offset_order import offsets_refusal
 from auditor.model.policies import Policy
-from auditor.model.producer_state import DEFAULTS, ProducerState, Settings
 from auditor.model.producers import NONE
-from auditor.model.transactions import Completed
+from auditor.model.requests.append_analysis import offsets_refusal
+from auditor.model.requests.appends import CLIENT, REPLICATION, Batch, Item, Pending
+from auditor.model.requests.producer_state import DEFAULTS, ProducerState, Settings
+from auditor.model.requests.refusal import Refused
+from auditor.model.requests.transactions import Completed
 
 
 class Duplicate(NamedTuple):

@@ -11,8 +11,10 @@ from auditor.model import producer_appends
 from auditor.model import producers as kernel
 from auditor.model.policies import ERRORS, OK, Policy
 from auditor.model.producers import NONE
-from auditor.model.transactions import Completed
-from auditor.model.verification import Verifications
+from auditor.model.requests import pending_producers
+from auditor.model.requests.refusal import Refused
+from auditor.model.requests.transactions import Completed
+from auditor.model.requests.verification import Verifications
 
 CLIENT, COORDINATOR, REPLICATION = "client", "coordinator", "replication"
 
@@ -71,14 +73,6 @@ class Plain(NamedTuple):
 Item = Batch | Marker | EmptyControl | Plain
 
 
-class Refused(Exception):
-    """An append or operation that the broker refuses; ``name`` is Kafka's error name (or ILLEGAL_ARGUMENT)."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
 def require(answer: int) -> None:
     """Raise :class:`Refused` unless ``answer`` is OK."""
     if answer != OK:
@@ -86,7 +80,7 @@ def require(answer: int) -> None:
 
 
 class State(Protocol):
-    """What an append is checked against: the map of one partition (:mod:`auditor.model.producer_state`)."""
+    """What an append is checked against: the map of one partition (:mod:`auditor.model.requests.producer_state`)."""
 
     policy: Policy
     producers: kernel.Producers
@@ -108,10 +102,10 @@ class Pending:
         """Check one item and add its effects; :class:`Refused` ends the whole append."""
         if isinstance(item, Plain):
             return
-        row = producer_appends.begin(self.state.producers, self.producers, item.producer_id)
+        row = pending_producers.begin(self.state.producers, self.producers, item.producer_id)
         if row == NONE:
             self.producers = kernel.grow(self.producers)
-            row = producer_appends.begin(self.state.producers, self.producers, item.producer_id)
+            row = pending_producers.begin(self.state.producers, self.producers, item.producer_id)
         if isinstance(item, Batch):
             self._take_batch(row, item)
         else:
