@@ -199,6 +199,7 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     may = frozenset({Kind.PLAIN_IN_TRANSACTION}) if account.open and not item["transactional"] else NONE
     if item["epoch"] < max(account.highest, account.below):  # (c): its sequences are another instance's
         wanted = (frozenset({Kind.EPOCH_REGRESSION}),) if item["epoch"] < account.highest else ()
+        verdict = None if refused and cut and not account.judged else verdict  # (e)
         return Said(wanted, may | SEQUENCE_KINDS | {Kind.EPOCH_REGRESSION}, verdict)
     back, first = account.stood_at(item), item["first_seq"]
     if cut and not account.judged:  # (e)
