@@ -59,7 +59,6 @@ def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
         before = Before(*(int(column_[k]) for column_ in known))
         row = {name: int(values[k]) for name, values in first.items()}
         if _marker_between(facts, int(ids[k]), before, row["offset"]):
-            follows[k] = True
             continue
         event = _event(facts, int(ids[k]), int(answers[k]), row, before, int(params["expiration_ms"]))
         if event is not None:

@@ -9,7 +9,8 @@ offset and a verdict. The exceptions, and there are no others:
 (c) A second batch or marker of a fenced epoch, or of a coordinator that has been replaced, is accepted by the state as
     if, but lies below the highest epoch seen: EPOCH_REGRESSION, MARKER_EPOCH_REGRESSION, COORDINATOR_EPOCH_REGRESSION.
 (d) A batch that goes on exactly where its producer stood before a forced repetition or something forced of an older
-    epoch: the state as if refuses it, and the audit notes SEQUENCE_RESUMED.
+    epoch: the state as if refuses it, and the audit notes SEQUENCE_RESUMED. One that begins at 0 behind a forced batch
+    of an older epoch the state as if takes for the first of its epoch, and the audit for the reset that it is.
 (e) Of a producer's first batch above the log start it depends on what lies below, which rules ask for, not events:
     FIRST_NONZERO stands for all its sequence may be, and what it would be below the log start may be said or not.
 (f) A producer that began again at 0 in its epoch, which is said, numbers anew: where it goes on from there, the state
@@ -141,7 +142,7 @@ class Account:
             return
         if epoch > self.epoch:
             self.ranges, self.numbering, self.stood, self.zero, self.anew = [], 0, set(), None, False
-        self.anew |= Kind.SEQUENCE_RESET in kinds
+        self.anew |= Kind.SEQUENCE_RESET in kinds or (first == 0 and not continues)
         if kinds == {Kind.SEQUENCE_RESET}:
             self.numbering += 1
         if not continues:
@@ -205,9 +206,11 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     if cut and not account.judged:  # (e)
         wanted = (SEQUENCE_KINDS,) if said in OF_SEQUENCES and first and not back else ()
         return Said(wanted, may | kinds | (SEQUENCE_KINDS if refused or first else NONE), None if refused else False)
-    if said == "INVALID_TXN_STATE":
-        return Said((may,), kinds, verdict)
     touched = account.touched(first, _count(item))
+    if said == "INVALID_TXN_STATE":
+        return Said((may,), kinds | ({Kind.SEQUENCE_OVERLAP} if touched else NONE), verdict)
+    if account.as_if[0] < item["epoch"] == account.epoch and first == 0:  # (d)
+        may |= {Kind.SEQUENCE_RESET}
     known = touched != {BELOW} and any(r.numbering != BELOW for r in account.ranges)
     if said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
         return Said((), may | SEQUENCE_KINDS, verdict)
