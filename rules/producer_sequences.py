@@ -14,7 +14,7 @@ from auditor.facts.events import (
     Event,
     Kind,
 )
-from auditor.model.policies import POLICIES
+from auditor.model.policies import OK, POLICIES
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -158,6 +158,32 @@ def gone_on(log: LogView, low: Event) -> bool:
     return int(low["last_offset"]) in _numbers_gone_on(log)
 
 
+def _meets_another_number(log: LogView, e: Event) -> bool:
+    """Whether a batch that its producer simply goes on to has numbers that one before had by mistake: its gap says so."""
+    if e["answer"] != OK:
+        return False
+    first, count = e["found_sequence"], e["last_offset"] - e["base_offset"] + 1
+    return any(
+        (g["producer_id"], g["producer_epoch"]) == (e["producer_id"], e["producer_epoch"])
+        and ((g["found_sequence"] - first) % 2**31 < count
+             or (first - g["found_sequence"]) % 2**31 <= g["last_offset"] - g["base_offset"])
+        for g in _numbers_ahead(log)
+    )  # fmt: skip
+
+
+def _numbers_ahead(log: LogView) -> list[Event]:
+    """Batches with a number ahead of the one expected, behind which the producer goes on as if they had that one."""
+    if "numbers_ahead" not in log.cache:
+        gaps = list(log.events(Kind.SEQUENCE_GAP))
+        behind = {int(e["previous_last_offset"]): e for e in gaps}
+        log.cache["numbers_ahead"] = [
+            g for g in gaps
+            if (e := behind.get(int(g["last_offset"]))) is not None and _goes_on_as_expected(g, e)
+        ]  # fmt: skip
+    made: list[Event] = log.cache["numbers_ahead"]
+    return made
+
+
 def _lower_numbers(log: LogView) -> dict[int, list[Event]]:
     """Batches with a lower number than was expected, by their last offset."""
     if "lower_numbers" not in log.cache:
@@ -236,6 +262,8 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     for run in runs(log.events(Kind.SEQUENCE_OVERLAP), "producer_id", "producer_epoch"):
+        if all(_meets_another_number(log, e) for e in run):
+            continue
         first, last = run[0], run[-1]
         yield log.at_event(
             "duplicate-sequence-range",
