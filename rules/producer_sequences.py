@@ -159,7 +159,7 @@ def gone_on(log: LogView, low: Event) -> bool:
 
 
 def _meets_another_number(log: LogView, e: Event) -> bool:
-    """Whether a batch that its producer simply goes on to has numbers that one before had by mistake: its gap says so."""
+    """Whether a batch that simply goes on has numbers that one before had by mistake, of which its gap speaks."""
     if e["answer"] != OK:
         return False
     first, count = e["found_sequence"], e["last_offset"] - e["base_offset"] + 1
