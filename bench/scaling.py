@@ -32,7 +32,7 @@ from bench.inputs import GIB, PROPERTIES, Kind, make, space
 
 TIB = 1 << 40
 KINDS = {"400-byte batches": Kind("400", partitions=1), "64 KiB batches": Kind("64k", partitions=1)}
-NEVER = 1 << 62  # bytes from which a copy is read in parts
+NEVER = 1 << 62  # bytes from which a replica is read in parts
 PARTITIONS = 2_000
 SEGMENTS = 8
 MOVED = {
@@ -65,7 +65,7 @@ class Run(NamedTuple):
 
 
 def audited(paths: list[Path], out: Path, *, parts: bool) -> Run:
-    """Audits these log directories, each of which holds one copy; ``parts``: in parts, whatever their sizes are."""
+    """Audits these log directories, each of which holds one replica; ``parts``: in parts, whatever their sizes are."""
     plan.split_from = lambda tasks, slots: 0 if parts else NEVER
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": out.as_uri(), "spark.eventLog.compress": "false",
            "spark.eventLog.rolling.enabled": "false"}  # fmt: skip
@@ -144,7 +144,7 @@ def kept(root: Path) -> None:
         print(f"{name}: {sum(len(pickle.dumps(v, 5)) for v in values) / PARTITIONS:.0f} bytes a partition")
 
     inventory = step("inventory", lambda: discover([str(path)]))
-    tasks = step("tasks", lambda: plan.copy_tasks(inventory, {}, options))
+    tasks = step("tasks", lambda: plan.replica_tasks(inventory, {}, options))
     pickled("tasks as broadcast", [plan.spread(tasks, 4)])
     facts = [read_task(task)[0] for task in tasks]
     pickled("facts as shuffled", facts)

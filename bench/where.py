@@ -1,4 +1,5 @@
-"""Where the time goes: layer by layer over one copy, step by step of the command, and what Spark's event log shows."""
+"""Where the time goes: layer by layer over one replica, step by step of the command, and what Spark's event log
+shows."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from auditor.connectors.inventory import discover
 from auditor.connectors.pieces import plan as pieces
 from auditor.connectors.rows import How, read_piece
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.plan import copy_tasks
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask
+from auditor.pipeline.plan import replica_tasks
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask
 from bench import sides
 from bench.inputs import GIB, Kind, Made, make, space
 from bench.sizes import Plan
@@ -61,12 +62,12 @@ def _table(columns: dict[str, dict[str, float]], form: str) -> str:
 
 def _layers(made: Made, runs: int) -> dict[str, float]:
     options = AuditOptions((str(made.folder),), made.folder)
-    tasks = [t for t in copy_tasks(discover([str(made.folder)]), {}, options) if isinstance(t, CopyTask)]
+    tasks = [t for t in replica_tasks(discover([str(made.folder)]), {}, options) if isinstance(t, ReplicaTask)]
     layers: dict[str, Callable[[], float]] = {
         "reading into a buffer": lambda: _took(lambda: [_read(path) for path in made.logs]),
         "and walking headers": lambda: _took(lambda: [_walk(path, crc=False) for path in made.logs]),
         "and checksums": lambda: _took(lambda: [_walk(path, crc=True) for path in made.logs]),
-        "and replay, indexes, facts (a whole copy)": lambda: _took(lambda: [read_copy(task) for task in tasks]),
+        "and replay, indexes, facts (a whole copy)": lambda: _took(lambda: [read_replica(task) for task in tasks]),
         "walking, checksums, table `batches` (Arrow)": lambda: _took(lambda: _rows(made.folder)),
     }
     for layer in layers.values():
@@ -148,7 +149,7 @@ def _starts() -> str:
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"NUMBA_CACHE_DIR": folder}
         compiled, loaded = (_took(lambda: _python(KERNELS, env)) for _ in range(2))
-    nothing, imported = _took(lambda: _python("pass")), _took(lambda: _python("import auditor.replay.copy_reader"))
+    nothing, imported = _took(lambda: _python("pass")), _took(lambda: _python("import auditor.replay.replica_reader"))
     java = _took(lambda: subprocess.run(["java", "-Xshare:auto", "-version"], capture_output=True, check=True))
     return (
         f"all kernels compiled and the demo read {compiled:.1f} s (once, at set-up), loaded and read {loaded:.1f} s; "

@@ -1,4 +1,4 @@
-"""What an inventory is made of: plain data about log directories, copies of partitions and their files.
+"""What an inventory is made of: plain data about log directories, replicas of partitions and their files.
 
 :func:`auditor.connectors.inventory.discover` fills it; it travels to Spark workers as it is.
 """
@@ -65,8 +65,8 @@ class SegmentFile:
 
 @travels_light
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """One copy of a partition: a folder of a log directory, or lone files (then topic and partition may be None).
+class Replica:
+    """One replica of a partition: a folder of a log directory, or lone files (then topic and partition may be None).
 
     ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
     segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
@@ -95,7 +95,7 @@ class Copy:
         return sum(item.size for item in self._each())
 
     def files(self) -> list[DataFile]:
-        """Every file of the copy, segments as kind ``log``."""
+        """Every file of the replica, segments as kind ``log``."""
         return sorted(
             DataFile(item.name, item.size, "log", item.base_offset, item.place)
             if isinstance(item, SegmentFile) else item
@@ -139,13 +139,13 @@ class RemoteFolder(NamedTuple):
     topic_id: str
     segments: tuple[RemoteFiles, ...]
 
-    def is_of(self, copy: Copy) -> bool:
-        """Whether it is of a copy's log, by topic id where that is known, else by name."""
-        if self.partition != copy.partition or copy.topic is None:
+    def is_of(self, replica: Replica) -> bool:
+        """Whether it is of a replica's log, by topic id where that is known, else by name."""
+        if self.partition != replica.partition or replica.topic is None:
             return False
-        if copy.topic_id is None:
-            return self.topic == copy.topic
-        return self.topic_id == copy.topic_id and self.topic.endswith(copy.topic)
+        if replica.topic_id is None:
+            return self.topic == replica.topic
+        return self.topic_id == replica.topic_id and self.topic.endswith(replica.topic)
 
 
 class TextFile(NamedTuple):
@@ -181,14 +181,14 @@ class LogDir:
     whole_checkpoints: frozenset[str] = frozenset()
     configs: dict[str, str] = field(default_factory=dict)
     unknown_settings: frozenset[str] = frozenset()
-    copies: tuple[Copy, ...] = ()
-    aside: tuple[Copy, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
+    replicas: tuple[Replica, ...] = ()
+    aside: tuple[Replica, ...] = ()  # future, stray and deleted: their files are in Inventory.skipped
     texts: tuple[TextFile, ...] = ()
     small_files: tuple[DataFile, ...] = ()
 
     def files(self) -> list[DataFile]:
         """Every file of it that is decoded or was read, text dumps as kind dump or console."""
-        found = [item for copy in self.copies for item in copy.files()]
+        found = [item for replica in self.replicas for item in replica.files()]
         found += [DataFile(text.name, text.size, text.kind, -1) for text in self.texts]
         return sorted([*found, *self.small_files])
 
@@ -196,7 +196,7 @@ class LogDir:
     def size(self) -> int:
         """The bytes of all these files."""
         others = sum(text.size for text in self.texts) + sum(file.size for file in self.small_files)
-        return sum(copy.size for copy in self.copies) + others
+        return sum(replica.size for replica in self.replicas) + others
 
 
 class Skipped(NamedTuple):

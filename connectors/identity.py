@@ -104,13 +104,13 @@ def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
     seen: dict[tuple[str, int, str, int], str] = {}
     notes = []
     for log_dir in log_dirs:
-        for copy in log_dir.copies:
-            if log_dir.broker_id is None or copy.topic is None or copy.partition is None:
+        for replica in log_dir.replicas:
+            if log_dir.broker_id is None or replica.topic is None or replica.partition is None:
                 continue
-            key = (log_dir.join_key, log_dir.broker_id, copy.topic, copy.partition)
+            key = (log_dir.join_key, log_dir.broker_id, replica.topic, replica.partition)
             if key in seen:
                 where = f"{seen[key]} and {log_dir.name}"
-                notes.append(f"{copy.topic}-{copy.partition} is live in {where} of broker {log_dir.broker_id}")
+                notes.append(f"{replica.topic}-{replica.partition} is live in {where} of broker {log_dir.broker_id}")
             seen.setdefault(key, log_dir.name)
     return notes
 

@@ -32,7 +32,7 @@ TABLES = {
     SHARE_GROUP_STATE: frozenset({"share_group_state"}),
     REMOTE_LOG_METADATA: frozenset({"remote_log_metadata"}),
 }
-MOST_NAMED = 100_000  # records of a copy that cannot be decoded: some 600 bytes each
+MOST_NAMED = 100_000  # records of a replica that cannot be decoded: some 600 bytes each
 PACKED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})  # topics that an audit reads by column
 
 
@@ -75,7 +75,7 @@ class RecordProblems:
 
 
 class InternalRows(RecordProblems):
-    """Collects the decoded records of one copy of an internal topic. ``payload``: also what clients alone chose."""
+    """Collects the decoded records of one replica of an internal topic. ``payload``: also what clients alone chose."""
 
     def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class InternalRows(RecordProblems):
         return "group_metadata", row, problem
 
     def tables(self, key: Key) -> dict[str, pa.Table]:
-        """The tables of contract section 4 with what was collected, the copy's key in front."""
+        """The tables of contract section 4 with what was collected, the replica's key in front."""
         found: dict[str, list[pa.RecordBatch]] = {}
         for name, batch in self._batches(key):
             found.setdefault(name, []).append(batch)

@@ -1,4 +1,4 @@
-"""What is there: log directories, copies of partitions and text dumps below PATHs, with every file accounted for.
+"""What is there: log directories, replicas of partitions and text dumps below PATHs, with every file accounted for.
 
 :func:`discover` turns PATHs into an :class:`Inventory` of plain data, in an order that depends on names alone. Each
 file found is either part of a log directory (to be decoded), or in ``skipped`` with a reason, or in ``errors``.
@@ -15,18 +15,18 @@ from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import identity, names, startup, storage
 from auditor.connectors.files import (
-    Copy,
     DataFile,
     Inventory,
     LogDir,
     RemoteFiles,
     RemoteFolder,
+    Replica,
     Skipped,
     Unreadable,
 )
 from auditor.connectors.names import CLEAN_SHUTDOWN
 from auditor.connectors.naming import Naming
-from auditor.connectors.partition_folder import NOT_KAFKAS, BuiltCopy, folder_copy, loose_copy
+from auditor.connectors.partition_folder import NOT_KAFKAS, BuiltReplica, folder_replica, loose_replica
 from auditor.connectors.storage import Place
 from auditor.connectors.tree import PACKED, Draft, Drafts, drafts
 
@@ -136,10 +136,10 @@ def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
 def _build(draft: Draft, name: str, limits: Limits) -> _Built:
     """One log directory from its files."""
     who = identity.identify(draft.place, name, draft.small, limits)
-    copies = [folder_copy(draft.place, name, folder, files) for folder, files in draft.partitions.items()]
+    replicas = [folder_replica(draft.place, name, folder, files) for folder, files in draft.partitions.items()]
     if draft.loose:
-        copies.append(loose_copy(name, draft.loose))
-    copies.sort(key=lambda item: (item.copy.topic or "", item.copy.partition or 0, item.copy.folder))
+        replicas.append(loose_replica(name, draft.loose))
+    replicas.sort(key=lambda item: (item.replica.topic or "", item.replica.partition or 0, item.replica.folder))
     cluster_id = who.meta.cluster_id if who.meta else None
     log_dir = LogDir(
         name=name,
@@ -152,13 +152,13 @@ def _build(draft: Draft, name: str, limits: Limits) -> _Built:
         meta=who.meta,
         checkpoints=who.checkpoints,
         whole_checkpoints=who.whole_checkpoints,
-        copies=tuple(item.copy for item in copies if item.copy.kind == "live"),
-        aside=tuple(item.copy for item in copies if item.copy.kind != "live"),
+        replicas=tuple(item.replica for item in replicas if item.replica.kind == "live"),
+        aside=tuple(item.replica for item in replicas if item.replica.kind != "live"),
         texts=tuple(sorted(draft.texts)),
         small_files=identity.small_files(draft.small),
     )
-    errors = [*who.errors, *(error for item in copies for error in item.errors)]
-    return _Built(log_dir, _skipped(name, copies), [Unreadable(name, error) for error in errors], who.note)
+    errors = [*who.errors, *(error for item in replicas for error in item.errors)]
+    return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)
 
 
 def _path(draft: Draft, name: str) -> str:
@@ -166,12 +166,12 @@ def _path(draft: Draft, name: str) -> str:
     return name if draft.texts else draft.given[0].shown
 
 
-def _skipped(name: str, copies: list[BuiltCopy]) -> list[Skipped]:
-    """What is left out of the copies of a log directory: dropped files, and folders that are no live replica."""
-    found = [(item, reason) for built in copies for item, reason in built.dropped]
-    found += [(item, _ASIDE[copy.kind]) for copy in _aside(copies) for item in copy.files()]
+def _skipped(name: str, replicas: list[BuiltReplica]) -> list[Skipped]:
+    """What is left out of the replicas of a log directory: dropped files, and folders that are no live replica."""
+    found = [(item, reason) for built in replicas for item, reason in built.dropped]
+    found += [(item, _ASIDE[replica.kind]) for replica in _aside(replicas) for item in replica.files()]
     return [Skipped(name, item.name, item.size, reason) for item, reason in found]
 
 
-def _aside(copies: list[BuiltCopy]) -> list[Copy]:
-    return [item.copy for item in copies if item.copy.kind != "live"]
+def _aside(replicas: list[BuiltReplica]) -> list[Replica]:
+    return [item.replica for item in replicas if item.replica.kind != "live"]

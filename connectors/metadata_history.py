@@ -17,7 +17,7 @@ from auditor.connectors.codec.cluster_metadata import (
     PartitionState,
 )
 from auditor.connectors.codec.settings import may_show
-from auditor.connectors.files import Copy
+from auditor.connectors.files import Replica
 from auditor.connectors.metadata_log import MetadataLog
 from auditor.connectors.schema import METADATA_HISTORY, RECOVERY_STATES
 from auditor.connectors.storage import Place
@@ -26,14 +26,14 @@ _ROWS = 1 << 14  # of a record batch
 _COLUMNS = METADATA_HISTORY.names[3:]  # behind the log directory's key
 
 
-def history(place: Place, key: Key, copy: Copy, limits: Limits) -> Iterator[pa.RecordBatch]:
-    """The changes that a copy of ``__cluster_metadata`` still shows, oldest first.
+def history(place: Place, key: Key, replica: Replica, limits: Limits) -> Iterator[pa.RecordBatch]:
+    """The changes that a replica of ``__cluster_metadata`` still shows, oldest first.
 
     A log that no longer begins at offset 0 is preceded by what its oldest complete snapshot says (offset null, the
     snapshot's time). Records that cannot be read are left out here: they are errors of the metadata. Cost: every record
     once; memory: the state, and a snapshot's rows.
     """
-    reading = MetadataLog(place, copy, limits)
+    reading = MetadataLog(place, replica, limits)
     rows: list[tuple[Any, ...]] = []
 
     def drained() -> pa.RecordBatch:
@@ -57,7 +57,7 @@ def beginning(reading: MetadataLog) -> tuple[ClusterMetadata, list[Change]]:
 
     Nothing listens to the state yet.
     """
-    first = reading.copy.segments[0].base_offset if reading.copy.segments else 0
+    first = reading.replica.segments[0].base_offset if reading.replica.segments else 0
     for file in reversed(reading.snapshots()) if first > 0 else ():
         changes: list[Change] = []
         metadata = ClusterMetadata(file.offset, changes.append)

@@ -1,4 +1,4 @@
-"""A copy of ``__cluster_metadata`` read record by record: its snapshots, and the log behind them."""
+"""A replica of ``__cluster_metadata`` read record by record: its snapshots, and the log behind them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from auditor.connectors.codec.batch import CONTROL
 from auditor.connectors.codec.cluster_metadata import MetadataEntry
 from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.files import Copy, DataFile
+from auditor.connectors.files import DataFile, Replica
 from auditor.connectors.storage import Place, open_file
 
 
 class MetadataLog:
-    """The files of a copy while they are read.
+    """The files of a replica while they are read.
 
     ``newest`` is the newest time seen, in ms (-1: none); ``lost``: a part could not be read, as ``unopened`` says of
-    files; bytes that are no batch are reported when the copy itself is audited. Memory: a chunk of a segment.
+    files; bytes that are no batch are reported when the replica itself is audited. Memory: a chunk of a segment.
     """
 
-    def __init__(self, place: Place, copy: Copy, limits: Limits) -> None:
+    def __init__(self, place: Place, replica: Replica, limits: Limits) -> None:
         self.place = place
-        self.copy = copy
+        self.replica = replica
         self.limits = limits.counting()
-        self.newest, self.lost = -1, not copy.segments
+        self.newest, self.lost = -1, not replica.segments
         self.unopened: list[DecodeError] = []
 
     def snapshots(self) -> list[DataFile]:
         """The snapshots, the newest first; ``offset``: the first one behind it. Complete is one with its footer."""
-        found = (file for file in self.copy.others if file.kind == "checkpoint" and file.offset > 0)
+        found = (file for file in self.replica.others if file.kind == "checkpoint" and file.offset > 0)
         return sorted(found, key=lambda file: -file.offset)
 
     def snapshot(self, file: DataFile) -> Iterator[MetadataEntry]:
@@ -39,7 +39,7 @@ class MetadataLog:
 
     def log(self) -> Iterator[MetadataEntry]:
         """The records of the log, in order."""
-        return self._entries((segment.name, segment.size) for segment in self.copy.segments)
+        return self._entries((segment.name, segment.size) for segment in self.replica.segments)
 
     def _entries(self, files: Iterable[tuple[str, int]]) -> Iterator[MetadataEntry]:
         for name, size in files:

@@ -1,4 +1,4 @@
-"""From the files of a partition folder to a :class:`Copy`: its segments, snapshots, and what is left out."""
+"""From the files of a partition folder to a :class:`Replica`: its segments, snapshots, and what is left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import names, startup, storage
 from auditor.connectors.codec.checkpoint import decode_partition_metadata
 from auditor.connectors.codec.tail import end_offset
-from auditor.connectors.files import Copy, DataFile, SegmentFile
+from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.names import DataName
 from auditor.connectors.startup import Found
 from auditor.connectors.storage import Place
@@ -17,16 +17,16 @@ NOT_KAFKAS = "no file of Kafka's"
 _MAX_METADATA_BYTES = 1 << 16
 
 
-class BuiltCopy(NamedTuple):
-    """A copy, the files of its folder that are left out (file, reason), and what could not be read."""
+class BuiltReplica(NamedTuple):
+    """A replica, the files of its folder that are left out (file, reason), and what could not be read."""
 
-    copy: Copy
+    replica: Replica
     dropped: list[tuple[DataFile, str]]
     errors: list[DecodeError]
 
 
-def folder_copy(place: Place, log_dir: str, folder: str, files: dict[str, int]) -> BuiltCopy:
-    """The copy in a partition folder of the log directory at ``place``; ``files``: name -> size in bytes.
+def folder_replica(place: Place, log_dir: str, folder: str, files: dict[str, int]) -> BuiltReplica:
+    """The replica in a partition folder of the log directory at ``place``; ``files``: name -> size in bytes.
 
     Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one.
     """
@@ -45,12 +45,12 @@ def folder_copy(place: Place, log_dir: str, folder: str, files: dict[str, int]) 
     dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
     metadata = next((item.name for item in kept.kept if item.says.kind == names.PARTITION_METADATA), None)
     topic_id = _topic_id(place, metadata, errors) if metadata is not None and says.kind == "live" else None
-    copy = _copy(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
-    return BuiltCopy(copy, dropped, errors)
+    replica = _replica(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
+    return BuiltReplica(replica, dropped, errors)
 
 
-def loose_copy(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltCopy:
-    """Files outside of a partition folder as a copy of an unknown partition; start-up rules do not apply to them."""
+def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltReplica:
+    """Files outside of a partition folder as a replica of an unknown partition; start-up rules do not apply to them."""
     kept, dropped = [], []
     for name, (size, says) in sorted(files.items()):
         reason = startup.DROPPED.get(says.state)
@@ -58,14 +58,14 @@ def loose_copy(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltCop
             dropped.append((DataFile(name, size, says.kind, says.offset), reason))
         else:
             kept.append(Found(name, size, says))
-    return BuiltCopy(_copy(kept, log_dir, None, None, ""), dropped, [])
+    return BuiltReplica(_replica(kept, log_dir, None, None, ""), dropped, [])
 
 
-def _copy(
+def _replica(
     files: list[Found], log_dir: str, topic: str | None, partition: int | None, folder: str, kind: str = "live",
     topic_id: str | None = None,
-) -> Copy:  # fmt: skip
-    """The copy with its files."""
+) -> Replica:  # fmt: skip
+    """The replica with its files."""
     by_kind: dict[str, list[DataFile]] = {}
     for item in files:
         by_kind.setdefault(item.says.kind, []).append(_data_file(item))
@@ -75,7 +75,7 @@ def _copy(
         indexes = [beside.pop((kind, log.offset), None) for kind in names.INDEX_KINDS] if beside else ()
         segments.append(SegmentFile(log.name, log.offset, log.size, *indexes))
     others = [*beside.values(), *by_kind.get("checkpoint", []), *by_kind.get(names.QUORUM_STATE, [])]
-    return Copy(
+    return Replica(
         log_dir, topic, partition, folder, kind, topic_id,
         segments=tuple(segments),
         snapshots=tuple(sorted(by_kind.get("snapshot", []), key=lambda item: (item.offset, item.name))),

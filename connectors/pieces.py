@@ -11,7 +11,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import internal_rows, names
 from auditor.connectors.arrow import Key
 from auditor.connectors.codec.index import decode_offset_index
-from auditor.connectors.files import Copy, DataFile, Inventory, LogDir
+from auditor.connectors.files import DataFile, Inventory, LogDir, Replica
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.connectors.rows import ErrorPiece, FilePiece, MetadataPiece, Piece, TextPiece
 from auditor.connectors.storage import read_file
@@ -43,7 +43,7 @@ def plan(
     split_size: int = DEFAULT_SPLIT_BYTES,
     wants_topic: Callable[[str], bool] = any_topic,
 ) -> list[Piece]:
-    """The pieces of live copies, small files and text dumps that have rows for ``tables``, in a fixed order.
+    """The pieces of live replicas, small files and text dumps that have rows for ``tables``, in a fixed order.
 
     ``split_size``: bytes of a segment that one piece is to read. Segments behind a URI stay whole, since walking to
     the start of a piece would fetch what lies before it once more.
@@ -54,9 +54,9 @@ def plan(
         if log_dir.texts:
             pieces.append(TextPiece(log_dir.place, key, log_dir.texts))
         pieces += [FilePiece(log_dir.place, key, file) for file in log_dir.small_files if _has(tables, None, file)]
-        for copy in log_dir.copies:
-            if wants_topic(copy.topic or ""):
-                pieces += _of_copy(log_dir, copy, tables, split_size)
+        for replica in log_dir.replicas:
+            if wants_topic(replica.topic or ""):
+                pieces += _of_replica(log_dir, replica, tables, split_size)
     if "metadata_history" in tables:
         pieces += _metadata(inventory)
     if "decode_errors" in tables:
@@ -65,18 +65,18 @@ def plan(
 
 
 def _metadata(inventory: Inventory) -> Iterator[MetadataPiece]:
-    """Of each cluster the copy of ``__cluster_metadata`` that goes furthest, by its newest segment."""
-    furthest: dict[str, tuple[tuple[int, int], LogDir, Copy]] = {}
+    """Of each cluster the replica of ``__cluster_metadata`` that goes furthest, by its newest segment."""
+    furthest: dict[str, tuple[tuple[int, int], LogDir, Replica]] = {}
     for log_dir in inventory.log_dirs:
-        for copy in log_dir.copies:
-            if copy.topic == METADATA_TOPIC:
-                end = (copy.segments[-1].base_offset, copy.segments[-1].size) if copy.segments else (-1, 0)
+        for replica in log_dir.replicas:
+            if replica.topic == METADATA_TOPIC:
+                end = (replica.segments[-1].base_offset, replica.segments[-1].size) if replica.segments else (-1, 0)
                 known = furthest.get(log_dir.join_key)
                 if known is None or end > known[0]:
-                    furthest[log_dir.join_key] = (end, log_dir, copy)
-    for _end, log_dir, copy in furthest.values():
-        key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, copy.topic, copy.partition)
-        yield MetadataPiece(log_dir.place, key, copy)
+                    furthest[log_dir.join_key] = (end, log_dir, replica)
+    for _end, log_dir, replica in furthest.values():
+        key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
+        yield MetadataPiece(log_dir.place, key, replica)
 
 
 def _has(tables: frozenset[str], topic: str | None, file: DataFile) -> bool:
@@ -99,27 +99,27 @@ def tables_of(piece: Piece, tables: frozenset[str]) -> frozenset[str]:
     return mine
 
 
-def _of_copy(log_dir: LogDir, copy: Copy, tables: frozenset[str], split_size: int) -> Iterator[Piece]:
-    key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, copy.topic, copy.partition)
-    for file in copy.files():
-        if not _has(tables, copy.topic, file):
+def _of_replica(log_dir: LogDir, replica: Replica, tables: frozenset[str], split_size: int) -> Iterator[Piece]:
+    key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
+    for file in replica.files():
+        if not _has(tables, replica.topic, file):
             continue
         where = file.place or log_dir.place
         count = 1 if file.kind != "log" or where.uri else min(MAX_PIECES, -(-file.size // split_size))
-        cuts = _cuts(log_dir, copy, file, count)
-        behind = next((s.base_offset for s in copy.segments if s.base_offset > file.offset), -1)
+        cuts = _cuts(log_dir, replica, file, count)
+        behind = next((s.base_offset for s in replica.segments if s.base_offset > file.offset), -1)
         for start, stop in zip([0, *cuts], [*cuts, None], strict=True):
             yield FilePiece(where, key, file, start, stop, behind)
 
 
-def _cuts(log_dir: LogDir, copy: Copy, file: DataFile, count: int) -> list[int]:
+def _cuts(log_dir: LogDir, replica: Replica, file: DataFile, count: int) -> list[int]:
     """Where a segment is cut into ``count`` pieces: at the index entry behind each even share, which points at a batch.
 
     The index is a hint only: whoever reads a piece walks the headers before it and begins with the first batch at or
     behind the cut, so that a damaged index moves work from one piece to another and changes no row.
     """
     shares = [number * file.size // count for number in range(1, count)]
-    index = next((s.index for s in copy.segments if s.name == file.name), None)
+    index = next((s.index for s in replica.segments if s.name == file.name), None)
     place = file.place or log_dir.place
     data = read_file(place, index.name) if shares and index is not None else None
     if data is None or isinstance(data, DecodeError):
@@ -148,7 +148,7 @@ def size(piece: Piece) -> int:
     if isinstance(piece, FilePiece):
         return (piece.file.size if piece.stop is None else piece.stop) - piece.start + OPENING_BYTES
     if isinstance(piece, MetadataPiece):
-        return sum(file.size for file in piece.copy.files()) + OPENING_BYTES
+        return sum(file.size for file in piece.replica.files()) + OPENING_BYTES
     return OPENING_BYTES + (sum(text.size for text in piece.texts) if isinstance(piece, TextPiece) else 0)
 
 

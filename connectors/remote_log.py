@@ -15,7 +15,7 @@ from auditor.base.limits import Limits
 from auditor.base.remote_segments import RemoteLogs, RemotePartition, RemoteSegment
 from auditor.connectors.codec.remote_log_metadata import RemoteLogMetadataRow
 from auditor.connectors.codec.segment import read_segment
-from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.internal_rows import REMOTE_LOG_METADATA, InternalRows
 from auditor.connectors.storage import Place, open_file
 
@@ -26,39 +26,39 @@ class RemoteLogTask(NamedTuple):
     """A copy of a partition of the topic to read. ``clean``: its broker had shut down."""
 
     place: Place
-    copy: Copy
+    replica: Replica
     clean: bool
     broker_id: int | None
     limits: Limits
 
 
 def tasks(inventory: Inventory, limits: Limits) -> list[tuple[str, RemoteLogTask]]:
-    """Of each cluster and partition of the topic the copy that goes furthest, by its newest segment; each with the
+    """Of each cluster and partition of the topic the replica that goes furthest, by its newest segment; each with the
     cluster's join key."""
-    furthest: dict[tuple[str, int], tuple[tuple[int, int], LogDir, Copy]] = {}
+    furthest: dict[tuple[str, int], tuple[tuple[int, int], LogDir, Replica]] = {}
     for log_dir in inventory.log_dirs:
-        for copy in log_dir.copies:
-            if copy.topic == REMOTE_LOG_METADATA and copy.segments:
-                end = (copy.segments[-1].base_offset, copy.segments[-1].size)
-                at = (log_dir.join_key, copy.partition or 0)
+        for replica in log_dir.replicas:
+            if replica.topic == REMOTE_LOG_METADATA and replica.segments:
+                end = (replica.segments[-1].base_offset, replica.segments[-1].size)
+                at = (log_dir.join_key, replica.partition or 0)
                 if at not in furthest or end > furthest[at][0]:
-                    furthest[at] = (end, log_dir, copy)
+                    furthest[at] = (end, log_dir, replica)
     return [
-        (join_key, RemoteLogTask(d.place, copy, d.clean_shutdown, d.broker_id, limits))
-        for (join_key, _), (_, d, copy) in furthest.items()
+        (join_key, RemoteLogTask(d.place, replica, d.clean_shutdown, d.broker_id, limits))
+        for (join_key, _), (_, d, replica) in furthest.items()
     ]
 
 
 def read_remote_log(task: RemoteLogTask) -> dict[Key, RemotePartition]:
-    """What one copy says, by topic id and partition. What cannot be read is said when the copy itself is audited.
+    """What one replica says, by topic id and partition. What cannot be read is said when the replica itself is audited.
 
     Cost: every record once; memory: the segments that were ever recorded, and a chunk.
     """
     reading = _Reading(task)
-    for segment in task.copy.segments:
+    for segment in task.replica.segments:
         reading.segment(segment.name, segment.size)
     for partition in reading.found.values():
-        partition.whole = not reading.lost and task.copy.segments[0].base_offset <= 0
+        partition.whole = not reading.lost and task.replica.segments[0].base_offset <= 0
         partition.newest, partition.clean, partition.metadata_broker = reading.newest, task.clean, task.broker_id
     return reading.found
 
@@ -69,7 +69,7 @@ def read_all(found: Iterable[tuple[str, RemoteLogTask]]) -> dict[str, RemoteLogs
 
 
 def joined(reads: Iterable[tuple[str, dict[Key, RemotePartition]]]) -> dict[str, RemoteLogs]:
-    """What the copies say, put together by cluster."""
+    """What the replicas say, put together by cluster."""
     of_cluster: dict[str, dict[Key, RemotePartition]] = {}
     for join_key, partitions in reads:
         of_cluster.setdefault(join_key, {}).update(partitions)
@@ -77,7 +77,7 @@ def joined(reads: Iterable[tuple[str, dict[Key, RemotePartition]]]) -> dict[str,
 
 
 class _Reading:
-    """The state of reading one copy."""
+    """The state of reading one replica."""
 
     def __init__(self, task: RemoteLogTask) -> None:
         self.task = task

@@ -24,13 +24,13 @@ from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Chunk, SeekableFile, before, read_segment
 from auditor.connectors.codec.snapshot import decode_snapshot
-from auditor.connectors.files import Copy, DataFile, TextFile
+from auditor.connectors.files import DataFile, Replica, TextFile
 from auditor.connectors.internal_columns import internal_records
 from auditor.connectors.internal_rows import InternalRows
 from auditor.connectors.metadata_history import history
 from auditor.connectors.storage import Place, open_file, read_file
 from auditor.connectors.text.folder import read_texts
-from auditor.connectors.text.logs import TextCopy
+from auditor.connectors.text.logs import TextReplica
 
 PART_BYTES = 1 << 20
 
@@ -73,11 +73,11 @@ class ErrorPiece:
 
 @dataclass(frozen=True, slots=True)
 class MetadataPiece:
-    """A whole copy of ``__cluster_metadata``, whose records only make sense one after the other."""
+    """A whole replica of ``__cluster_metadata``, whose records only make sense one after the other."""
 
     place: Place
     key: Key
-    copy: Copy
+    replica: Replica
 
 
 Piece = FilePiece | TextPiece | ErrorPiece | MetadataPiece
@@ -102,7 +102,7 @@ def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
     elif isinstance(piece, TextPiece):
         found = _texts(piece, how)
     elif isinstance(piece, MetadataPiece):
-        found = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.copy, how.limits))
+        found = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.replica, how.limits))
     elif piece.file.kind in ("log", "checkpoint"):
         found = _segment(piece, wanted, how)
     else:
@@ -283,26 +283,26 @@ _SMALL: dict[str, tuple[str, Callable[[FilePiece, bytes], Content]]] = {
 def _texts(piece: TextPiece, how: How) -> Rows:
     """What a folder of dumps shows, each log once."""
     folder = read_texts(piece.place, piece.texts, how.limits)
-    for copy in folder.copies:
-        yield from _text_copy((*piece.key[:3], copy.topic, copy.partition), copy)
+    for replica in folder.replicas:
+        yield from _text_replica((*piece.key[:3], replica.topic, replica.partition), replica)
     yield from _errors(piece.key, folder.errors)
 
 
-def _text_copy(key: Key, copy: TextCopy) -> Rows:
-    for segment in copy.segments:
+def _text_replica(key: Key, replica: TextReplica) -> Rows:
+    for segment in replica.segments:
         yield "batches", batch_rows(key, segment.file, segment.batches, segment.cannot_show)
         yield from _errors(key, segment.errors)
-    for shown in copy.snapshots:
+    for shown in replica.snapshots:
         columns = shown.entries._asdict() | {"file": shown.file, "snapshot_offset": shown.offset}
         yield (
             "producer_snapshots",
             from_columns(schema.PRODUCER_SNAPSHOTS, key, len(shown.entries.producer_id), columns),
         )
-    for item in copy.indexes:
+    for item in replica.indexes:
         if isinstance(item.entries, index.AbortedTransactions):
             yield "aborted_transactions", _aborted_rows(key, item.file, item.entries)
         else:
             yield "index_entries", _index_rows(key, item.file, item.entries)
-    for table, rows in copy.rows.items():
+    for table, rows in replica.rows.items():
         yield table, from_rows(schema.DECODED[table], key, rows)
-    yield from _errors(key, copy.unreadable)
+    yield from _errors(key, replica.unreadable)

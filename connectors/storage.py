@@ -1,4 +1,5 @@
-"""Where bytes are: read-only listing and opening of local paths and of URIs (``file://``, ``s3://``, ``hdfs://``, ``gs://``).
+"""Where bytes are: read-only listing and opening of local paths and of URIs (``file://``, ``s3://``, ``hdfs://``,
+``gs://``).
 
 Local files are opened by the operating system; URIs by the driver that ``pyarrow.fs`` has for their scheme, else by
 ``fsspec`` if it is installed. A file that cannot be read is a :class:`DecodeError`, since a running broker's directory

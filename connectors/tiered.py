@@ -1,4 +1,4 @@
-"""The remote part of tiered topics put before the local one: one copy, from the log's own start (KIP-405).
+"""The remote part of tiered topics put before the local one: one replica, from the log's own start (KIP-405).
 
 What LocalTieredStorage keeps: ``<topic>-<partition>-<topic id>/<base offset>-<segment id>.log``, with the files that
 belong to the segment beside it; what Aiven's RemoteStorageManager keeps, :mod:`auditor.connectors.stored_objects` makes
@@ -19,12 +19,12 @@ from auditor.connectors import names
 from auditor.connectors.codec.checkpoint import decode_leader_epochs
 from auditor.connectors.codec.tail import end_offset
 from auditor.connectors.files import (
-    Copy,
     DataFile,
     Inventory,
     LogDir,
     RemoteFiles,
     RemoteFolder,
+    Replica,
     SegmentFile,
     Skipped,
     Unreadable,
@@ -54,7 +54,8 @@ class Candidate(NamedTuple):
 
 
 def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs]) -> Inventory:
-    """The inventory with the remote segments of each copy put before its own; what is not needed is skipped with why.
+    """The inventory with the remote segments of each replica put before its own; what is not needed is skipped with
+    why.
 
     ``known``: what ``__remote_log_metadata`` says of each cluster, by join key. Every replica has the remote part, as
     every broker would serve it. Cost: small; a read for every manifest; without metadata, one short read a batch of the
@@ -67,9 +68,9 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs]) -> Invent
     log_dirs = []
     for log_dir in inventory.log_dirs:
         logs = known.get(log_dir.join_key, RemoteLogs())
-        copies = tuple(_whole(log_dir, copy, inventory.remote, logs, files) for copy in log_dir.copies)
-        used |= {(file.place, file.name) for copy in copies for file in copy.files() if file.place is not None}
-        log_dirs.append(replace(log_dir, copies=copies))
+        replicas = tuple(_whole(log_dir, replica, inventory.remote, logs, files) for replica in log_dir.replicas)
+        used |= {(file.place, file.name) for replica in replicas for file in replica.files() if file.place is not None}
+        log_dirs.append(replace(log_dir, replicas=replicas))
     skipped = [
         Skipped("", file.name, file.size, files.reasons.get((file.place, file.name), NO_REPLICA))
         for folder in inventory.remote
@@ -118,18 +119,20 @@ class _Files:
         self.reasons |= {(f.place, f.name): why for f in self.left(segment) if not kinds or f.kind in kinds}
 
 
-def _whole(log_dir: LogDir, copy: Copy, folders: Iterable[RemoteFolder], logs: RemoteLogs, files: _Files) -> Copy:
-    """A copy with its remote part, where there is one and it reaches the local one."""
-    mine = [f for f in folders if f.is_of(copy)]
-    if len({f.topic_id for f in mine}) != 1 or not copy.segments:
-        return copy
-    at = (copy.topic or "", copy.partition or 0)
+def _whole(
+    log_dir: LogDir, replica: Replica, folders: Iterable[RemoteFolder], logs: RemoteLogs, files: _Files
+) -> Replica:
+    """A replica with its remote part, where there is one and it reaches the local one."""
+    mine = [f for f in folders if f.is_of(replica)]
+    if len({f.topic_id for f in mine}) != 1 or not replica.segments:
+        return replica
+    at = (replica.topic or "", replica.partition or 0)
     part = logs.of(*at, mine[0].topic_id)
-    candidates = _candidates(_leader_epochs(log_dir, copy), [s for f in mine for s in f.segments], part, files)
+    candidates = _candidates(_leader_epochs(log_dir, replica), [s for f in mine for s in f.segments], part, files)
     start = log_dir.checkpoints.get("log-start", {}).get(at)
     start = part.start_from(start) if part is not None and start is not None else start
-    chosen = _reaching(candidates, start or 0, copy.local_start, files)
-    return _before(copy, chosen, files) if chosen else copy
+    chosen = _reaching(candidates, start or 0, replica.local_start, files)
+    return _before(replica, chosen, files) if chosen else replica
 
 
 def _candidates(
@@ -178,15 +181,15 @@ def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _F
     return run
 
 
-def _before(copy: Copy, chosen: list[Candidate], files: _Files) -> Copy:
-    """The copy with these segments in front, and the snapshots of their ends.
+def _before(replica: Replica, chosen: list[Candidate], files: _Files) -> Replica:
+    """The replica with these segments in front, and the snapshots of their ends.
 
     Segments of different leaders overlap: where the next one begins is read from that. The reader leaves out what is
     beyond; such a segment's indexes and snapshot speak of more than is read of it, and so are left out here.
     """
-    snapshots = {s.offset: s for s in copy.snapshots}
+    snapshots = {s.offset: s for s in replica.snapshots}
     segments = []
-    starts = [*(c.segment.start for c in chosen[1:]), copy.local_start]
+    starts = [*(c.segment.start for c in chosen[1:]), replica.local_start]
     for c, following in zip(chosen, starts, strict=True):
         log, cut = c.segment.file("log"), c.end > following
         assert log is not None
@@ -198,12 +201,12 @@ def _before(copy: Copy, chosen: list[Candidate], files: _Files) -> Copy:
         files.say(c.segment, NOT_NEEDED, "snapshot", *names.INDEX_KINDS)
         files.say(c.segment, AS_COPIED, names.LEADER_EPOCHS)
     ordered = tuple(snapshots[offset] for offset in sorted(snapshots))
-    return replace(copy, segments=(*segments, *copy.segments), snapshots=ordered)
+    return replace(replica, segments=(*segments, *replica.segments), snapshots=ordered)
 
 
-def _leader_epochs(log_dir: LogDir, copy: Copy) -> EpochStarts:
+def _leader_epochs(log_dir: LogDir, replica: Replica) -> EpochStarts:
     """The leader epochs of the local log, none where they cannot be read: then they decide nothing."""
-    file = copy.leader_epochs
+    file = replica.leader_epochs
     data = read_file(log_dir.place, file.name, limit=DEFAULT_LIMITS.small_file(file.kind)) if file else None
     if file is None or data is None or isinstance(data, DecodeError):
         return ()

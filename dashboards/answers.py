@@ -48,7 +48,7 @@ class Advice:
 class Open:
     """An open transaction with what was found about it and how far its log has run on.
 
-    ``row`` as handed to the report; ``cluster`` its id, where known; ``brokers`` that hold copies of it; ``findings``
+    ``row`` as handed to the report; ``cluster`` its id, where known; ``brokers`` that hold replicas of it; ``findings``
     about it, those of blocking rules first; ``log``: ``lso``, ``hw`` and ``log_end`` of its log in the summary.
     """
 
@@ -149,7 +149,8 @@ class Blocked:
 def open_transactions(
     transactions: Iterable[Mapping[str, Any]], findings: Sequence[Finding], summary: Mapping[str, Any]
 ) -> list[Open]:
-    """Every open transaction once (copies on several brokers joined), with its findings: worst class, oldest first."""
+    """Every open transaction once (replicas on several brokers joined), with its findings: worst class, oldest
+    first."""
     transactions = list(transactions)
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs = _logs(summary, map(_log, transactions))

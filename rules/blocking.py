@@ -184,7 +184,7 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
 
 
 def _absent(log: LogView) -> list[dict[str, Any]]:
-    """Partitions without a copy in the input that wait for a marker, as far as their coordinator shows."""
+    """Partitions without a replica in the input that wait for a marker, as far as their coordinator shows."""
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
         away, due = undeliverable(log.cluster, last), last.time + time_allowed(last) + LATE_MS

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.words import duration, plural
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import releases
 from auditor.model.policies import (
     ERRORS,
@@ -33,19 +33,19 @@ LAST_SEQUENCE = 2**31 - 1
 
 
 class Peak(NamedTuple):
-    """The largest producer state of one copy: how many producers, and its estimated bytes."""
+    """The largest producer state of one replica: how many producers, and its estimated bytes."""
 
     producers: int
     bytes: int
 
 
-def known_peaks(copy: CopyFacts, expiration_ms: int) -> list[Peak]:
-    """The peak of a copy's producer state, each producer counted from its first batch to its expiry: with
+def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
+    """The peak of a replica's producer state, each producer counted from its first batch to its expiry: with
     CACHED_BATCHES kept of each, and with the latest alone.
 
     Producers that expired and came back count in between too: an upper bound.
     """
-    p = copy.producers
+    p = replica.producers
     if not len(p):
         return [Peak(0, 0), Peak(0, 0)]
     marker_time, below_time = p["marker_time"], p["below_timestamp"]

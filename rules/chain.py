@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
 from auditor.rules import index_entries, repairs
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
@@ -42,14 +42,14 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     What to do: nothing if older ones are sound.
     Source: ProducerStateManager.readSnapshot
     """
-    for copy in log.copies:
-        for error in copy.errors:
+    for replica in log.replicas:
+        for error in replica.errors:
             if error.file.endswith(".snapshot") and error.reason not in ("unreadable", "vanished"):
                 yield log.finding(
                     "snapshot-unreadable",
                     "warning",
                     f"{error.file} cannot be read: {error.detail}",
-                    copy=copy,
+                    replica=replica,
                     file=error.file,
                     position=error.position,
                     evidence={"reason": error.reason, "detail": error.detail},
@@ -94,34 +94,34 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     log replayed; never where the log below it is gone, since nothing else knows the producers from before.
     Source: ProducerStateManager; semantics 1.14
     """
-    for copy in log.copies:
+    for replica in log.replicas:
         in_doubt: list[tuple[SnapshotLink, list[Difference]]] = []
-        for link in copy.snapshots:
-            judged = [(d, verdict(log, copy, link, d)) for d in link.differences]
+        for link in replica.snapshots:
+            judged = [(d, verdict(log, replica, link, d)) for d in link.differences]
             wrong = [d for d, says in judged if says == PROVED]
-            if not link.comparable or _passes_a_gap(copy, link):
+            if not link.comparable or _passes_a_gap(replica, link):
                 continue
             if wrong:
-                yield _mismatch(log, copy, link, wrong)
+                yield _mismatch(log, replica, link, wrong)
             elif doubtful := [d for d, says in judged if says == UNDECIDABLE]:
                 in_doubt.append((link, doubtful))
         if in_doubt:
-            yield _undecidable(log, copy, in_doubt)
+            yield _undecidable(log, replica, in_doubt)
 
 
-def _passes_a_gap(copy: CopyFacts, link: SnapshotLink) -> bool:
+def _passes_a_gap(replica: ReplicaFacts, link: SnapshotLink) -> bool:
     """Whether a segment between the snapshot and the one before it is not there."""
-    return any(start < link.offset and link.base < end for start, end in copy.absent)
+    return any(start < link.offset and link.base < end for start, end in replica.absent)
 
 
-def _undecidable(log: LogView, copy: CopyFacts, found: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
-    """Of all snapshots of a copy whose differences may be right, by what the input does not show."""
+def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
+    """Of all snapshots of a replica whose differences may be right, by what the input does not show."""
     link, first = found[0]
     expiry = [(each, [d for d in some if d.name == "missing"]) for each, some in found]
     limit = largest_that_fits(log, expiry) if any(some for _, some in expiry) else None
     if limit is None:
         why, missing = "end markers count as batches in them, as on brokers of 0.11", "the broker's release"
-    elif settings_known(log, copy):
+    elif settings_known(log, replica):
         why, missing = "unless they had expired by its clock", "the clock of the broker when it took them"
     else:
         why = f"unless producer.id.expiration.ms is {limit} or less there"
@@ -132,7 +132,7 @@ def _undecidable(log: LogView, copy: CopyFacts, found: list[tuple[SnapshotLink, 
         "info",
         f"{plural(len(found), 'snapshot')} of {log.name} {'disagrees' if len(found) == 1 else 'disagree'} with the log "
         f"about {plural(len(producers), 'producer')}, {why}",
-        copy=copy,
+        replica=replica,
         file=link.file,
         offset=link.offset,
         last_offset=found[-1][0].offset,
@@ -156,7 +156,7 @@ def _undecidable(log: LogView, copy: CopyFacts, found: list[tuple[SnapshotLink, 
     )
 
 
-def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Difference]) -> Finding:
+def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: list[Difference]) -> Finding:
     pid, name, stored, replayed, last_offset = found[0]
     name = "last_offset" if name == "marker_offset" else name
     open_differs = any(difference.name == "open" for difference in found)
@@ -168,10 +168,10 @@ def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Dif
     producers = sorted({difference.producer_id for difference in found})
     return log.finding(
         "snapshot-replay-mismatch",
-        "info" if log.unknown_start(copy) else "critical" if open_differs else "error",
+        "info" if log.unknown_start(replica) else "critical" if open_differs else "error",
         f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
         + (f"; {len(producers)} producers in all" if len(producers) > 1 else ""),
-        copy=copy,
+        replica=replica,
         file=link.file,
         offset=link.offset,
         last_offset=link.offset,
@@ -184,37 +184,37 @@ def _mismatch(log: LogView, copy: CopyFacts, link: SnapshotLink, found: list[Dif
             "number": len(found) + link.extra_differences,
             "replayed_from": link.base,
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
-            **log.unknown_start(copy),
+            **log.unknown_start(replica),
         },
-        remedy=_without_snapshot(copy, link),
+        remedy=_without_snapshot(replica, link),
     )
 
 
-def _without_snapshot(copy: CopyFacts, link: SnapshotLink) -> str:
+def _without_snapshot(replica: ReplicaFacts, link: SnapshotLink) -> str:
     """Doing without a wrong snapshot, where the log that it sums up is still there."""
-    older = any(other.offset < link.offset for other in copy.snapshots)
-    if not older and (copy.log_start > 0 or (copy.segment_bases and copy.segment_bases[0] > 0)):
+    older = any(other.offset < link.offset for other in replica.snapshots)
+    if not older and (replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0)):
         return (
             f"Do not delete {link.file}: the log below it is gone, so what it knows of older producers would be lost; "
             "compare it with the snapshots of the other replicas"
         )
-    start = f"Stop broker {copy.broker_id}, move {link.file} out of the folder and keep it"
+    start = f"Stop broker {replica.broker_id}, move {link.file} out of the folder and keep it"
     if older:
         return f"{start}, start it: an older one is loaded, the log replayed. It loses nothing: the log has it all"
     return (
         "Nothing in haste: a start that finds no snapshot forgets all producers, unless it is one as after a crash. "
-        f"Where the recovery of {copy.log_dir} in summary.json cuts nothing: {start}, with "
+        f"Where the recovery of {replica.log_dir} in summary.json cuts nothing: {start}, with "
         ".kafka_cleanshutdown of the log directory, start it: it recovers the last segment of every log there (and "
         "would cut it at a broken batch), and makes the snapshots anew"
     )
 
 
-def _aborted(copy: CopyFacts) -> np.ndarray:
+def _aborted(replica: ReplicaFacts) -> np.ndarray:
     """Aborted, not empty transactions of the replay whose marker lies at or above the log start."""
-    t = copy.transactions
+    t = replica.transactions
     if not len(t):
         return t
-    return t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= 0)]
+    return t[(t["commit"] == 0) & (t["marker_offset"] >= replica.log_start) & (t["first_offset"] >= 0)]
 
 
 @rule(
@@ -239,50 +239,50 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     move the segment's .txnindex and .index away: a missing .index makes the start recover the segment and rebuild both.
     Source: TransactionIndex; semantics 1.10
     """
-    for copy in log.copies:
+    for replica in log.replicas:
         without_index: dict[int, list[np.void]] = {}
-        for t in _unindexed(copy):
+        for t in _unindexed(replica):
             number = int(t["marker_segment"])
-            if number in copy.abort_indexes:
-                yield _not_indexed(log, copy, [t])
+            if number in replica.abort_indexes:
+                yield _not_indexed(log, replica, [t])
             else:
                 without_index.setdefault(number if log.cluster.abort_indexes else -1, []).append(t)
         for rows in without_index.values():
-            yield _not_indexed(log, copy, rows)
+            yield _not_indexed(log, replica, rows)
 
 
-def _unindexed(copy: CopyFacts) -> Iterator[np.void]:
+def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
     """Aborted transactions with data that a replica's indexes do not list, where some index was copied."""
-    rows = _aborted(copy)
+    rows = _aborted(replica)
     if not len(rows):
         return
-    unreadable = {e.file for e in copy.errors if e.file.endswith(".txnindex")}
-    rows = rows[(rows["records"] > 0) & (rows["last_offset"] >= copy.log_start)]
-    rows = rows[np.isin(rows["marker_segment"], list(copy.indexed))]
-    listed = (copy.aborted["producer_id"], copy.aborted["last_offset"])
+    unreadable = {e.file for e in replica.errors if e.file.endswith(".txnindex")}
+    rows = rows[(rows["records"] > 0) & (rows["last_offset"] >= replica.log_start)]
+    rows = rows[np.isin(rows["marker_segment"], list(replica.indexed))]
+    listed = (replica.aborted["producer_id"], replica.aborted["last_offset"])
     rows = rows[index_entries.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
     for t in rows:
-        if _index_file(copy, t) not in unreadable:
+        if _index_file(replica, t) not in unreadable:
             yield t
 
 
-def _index_file(copy: CopyFacts, t: np.void) -> str:
+def _index_file(replica: ReplicaFacts, t: np.void) -> str:
     """The transaction index of the segment that a transaction's marker is in."""
-    return (copy.file(int(t["marker_segment"])) or "").removesuffix(".log") + ".txnindex"
+    return (replica.file(int(t["marker_segment"])) or "").removesuffix(".log") + ".txnindex"
 
 
-def _index_may_be_older(copy: CopyFacts, t: np.void) -> bool:
+def _index_may_be_older(replica: ReplicaFacts, t: np.void) -> bool:
     """Whether the index file may have been copied before the marker came: then it has no later entry either."""
-    if copy.clean_shutdown or int(t["marker_segment"]) != len(copy.segments) - 1:
+    if replica.clean_shutdown or int(t["marker_segment"]) != len(replica.segments) - 1:
         return False
-    return not np.any(copy.aborted["last_offset"] > t["marker_offset"])
+    return not np.any(replica.aborted["last_offset"] > t["marker_offset"])
 
 
-def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
+def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Finding:
     """On one transaction, or on all that would be in an index which is not there, in the order of their markers."""
     t, count, records = rows[0], len(rows), sum(int(row["records"]) for row in rows)
-    file, not_copied = _index_file(copy, t), not log.cluster.abort_indexes
-    in_flight = _index_may_be_older(copy, t)
+    file, not_copied = _index_file(replica, t), not log.cluster.abort_indexes
+    in_flight = _index_may_be_older(replica, t)
     where = f"offsets {t['first_offset']} to {t['last_offset']}, marker at {t['marker_offset']}"
     if count == 1:
         subject = f"The aborted transaction of producer {t['producer_id']} in {log.name} ({where}) is"
@@ -295,7 +295,7 @@ def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
         "aborted-transaction-not-indexed",
         "info" if in_flight or not_copied else "critical",
         f"{subject} not in {file}: {got}",
-        copy=copy,
+        replica=replica,
         file=file,
         offset=t["first_offset"],
         last_offset=t["marker_offset"],
@@ -310,9 +310,9 @@ def _not_indexed(log: LogView, copy: CopyFacts, rows: list[np.void]) -> Finding:
             "in_flight": True if in_flight else None,
             **({"confidence": "undecidable", "missing": "the .txnindex files"} if not_copied else {}),
         },
-        remedy=f"Look into the folder of broker {copy.broker_id} for {file}, and copy the .txnindex files too"
+        remedy=f"Look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too"
         if not_copied
-        else repairs.rebuild(copy, file, f"{file.removesuffix('.txnindex')}.index"),
+        else repairs.rebuild(replica, file, f"{file.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -338,17 +338,19 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     What to do: as for aborted-transaction-not-indexed.
     Source: TransactionIndex; semantics 1.10
     """
-    for copy in log.copies:
-        wrong = index_entries.faults(copy, log.intact_from(copy))
+    for replica in log.replicas:
+        wrong = index_entries.faults(replica, log.intact_from(replica))
         if not len(wrong.entry):
             continue
-        listed, others = wrong.gravest(log.most, copy.aborted["first_offset"][wrong.entry])
-        for entry, (_, t, fault, severity) in zip(copy.aborted[listed.entry], zip(*listed, strict=True), strict=True):
-            yield _extra(log, copy, entry, copy.transactions[t] if t >= 0 else None, fault, severity)
+        listed, others = wrong.gravest(log.most, replica.aborted["first_offset"][wrong.entry])
+        for entry, (_, t, fault, severity) in zip(
+            replica.aborted[listed.entry], zip(*listed, strict=True), strict=True
+        ):
+            yield _extra(log, replica, entry, replica.transactions[t] if t >= 0 else None, fault, severity)
         for severity in np.unique(others.severity):
-            offsets = copy.aborted["first_offset"][others.entry[others.severity == severity]]
+            offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
-            yield summed(log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, copy=copy)
+            yield summed(log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica)
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
@@ -365,14 +367,16 @@ def _words(entry: np.void, t: np.void | None, fault: int) -> str:
     }[fault]
 
 
-def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: np.void | None, fault: int, severity: int) -> Finding:
-    stem = (copy.file(int(entry["segment"])) or "").removesuffix(".log")
+def _extra(
+    log: LogView, replica: ReplicaFacts, entry: np.void, t: np.void | None, fault: int, severity: int
+) -> Finding:
+    stem = (replica.file(int(entry["segment"])) or "").removesuffix(".log")
     return log.finding(
         "aborted-index-extra-entry",
         SEVERITIES[severity],
         f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
         f"{entry['last_offset']}) {_words(entry, t, int(fault))}",
-        copy=copy,
+        replica=replica,
         file=f"{stem}.txnindex",
         position=entry["position"],
         offset=entry["first_offset"],
@@ -383,5 +387,5 @@ def _extra(log: LogView, copy: CopyFacts, entry: np.void, t: np.void | None, fau
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=repairs.rebuild(copy, f"{stem}.txnindex", f"{stem}.index"),
+        remedy=repairs.rebuild(replica, f"{stem}.txnindex", f"{stem}.index"),
     )

@@ -24,7 +24,7 @@ from auditor.rules.written_times import recorded
 
 
 def judged_transactions(log: LogView) -> np.ndarray:
-    """The leader copy's transactions (TRANSACTION rows) but those that ended below the log start."""
+    """The leader replica's transactions (TRANSACTION rows) but those that ended below the log start."""
     rows = log.leader.transactions
     if not len(rows):
         return rows

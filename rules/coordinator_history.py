@@ -26,9 +26,9 @@ class CoordinatorHistory:
 
     ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
     the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``times`` the newest
-    broker-written time in its file; ``outdated`` when (ms) a marker was written whose decision its copy does not have,
-    which was made before. ``logs`` are its records by partition, packed; those of ids that several partitions have are
-    in ``shared`` too, together, and count there (``ranks``: the place of each among all ids).
+    broker-written time in its file; ``outdated`` when (ms) a marker was written whose decision its replica does not
+    have, which was made before. ``logs`` are its records by partition, packed; those of ids that several partitions
+    have are in ``shared`` too, together, and count there (``ranks``: the place of each among all ids).
     """
 
     partition_count: int

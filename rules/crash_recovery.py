@@ -13,8 +13,8 @@ from bisect import bisect_left, bisect_right
 from typing import Any
 
 from auditor.base.words import plural
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind, events_of
+from auditor.facts.replica_facts import ReplicaFacts
 
 MAX_SHOWN = 100  # fatal batches of one log
 PLAIN = "a plain batch inside an open transaction of the same producer"
@@ -23,47 +23,48 @@ REFUSED = "an offset that the rebuilt index refuses, in a segment without .index
 ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a crash, from offset 0
 
 
-def dry_run(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any] | None:
-    """What becomes of one copy at a start that scans from ``recovery_point`` on; None for text, which shows no bytes.
+def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> dict[str, Any] | None:
+    """What becomes of one replica at a start that scans from ``recovery_point`` on; None for text, which shows no
+    bytes.
 
     ``log_end_after`` and ``last_stable_offset_after``: offsets, the latter once the high watermark is at the log end.
     ``truncates``: each cut with file, byte, offset and what is lost; ``deletes``: segments renamed ``.deleted``, with
     their indexes; ``poison``: what stops the start; ``undecided``: what stays open; ``says``: all in a sentence.
     """
-    if copy.text or not copy.scans:
+    if replica.text or not replica.scans:
         return None
-    first = _first_scanned(copy, recovery_point)
-    end, truncates, kept = _cuts(copy, first)
-    fatal = _fatal(copy, first, kept)
-    deletes = [copy.segments[k] for k in range(kept, len(copy.scans))]
-    if end < copy.log_start:  # LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd
-        deletes, end = copy.segments[_first_local(copy) :], copy.log_start
+    first = _first_scanned(replica, recovery_point)
+    end, truncates, kept = _cuts(replica, first)
+    fatal = _fatal(replica, first, kept)
+    deletes = [replica.segments[k] for k in range(kept, len(replica.scans))]
+    if end < replica.log_start:  # LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd
+        deletes, end = replica.segments[_first_local(replica) :], replica.log_start
     result = {
-        "topic": copy.topic,
-        "partition": copy.partition,
+        "topic": replica.topic,
+        "partition": replica.partition,
         "starts": not fatal,
-        "log_end": copy.log_end,
+        "log_end": replica.log_end,
         "log_end_after": end,
-        "last_stable_offset_after": _last_stable_offset(copy, end, everything=first == _first_local(copy)),
+        "last_stable_offset_after": _last_stable_offset(replica, end, everything=first == _first_local(replica)),
         "truncates": truncates,
         "deletes": deletes,
         "poison": fatal,
         "undecided": [
-            f"{copy.segments[k]}: {s.undecided}"
-            for k, s in enumerate(copy.scans)
-            if s.undecided and _scanned(copy, k, first)
+            f"{replica.segments[k]}: {s.undecided}"
+            for k, s in enumerate(replica.scans)
+            if s.undecided and _scanned(replica, k, first)
         ],
     }
     return result | {"says": _says(result)}
 
 
-def both_runs(copy: CopyFacts) -> dict[str, Any] | None:
+def both_runs(replica: ReplicaFacts) -> dict[str, Any] | None:
     """The dry run that scans everything; ``from_recovery_point`` holds the other one where it differs, else None."""
-    full = dry_run(copy)
+    full = dry_run(replica)
     if full is None:
         return None
-    point = 0 if copy.topic == ALWAYS_SCANNED else copy.recovery_point or 0
-    plain = full if _first_scanned(copy, point) == _first_scanned(copy, 0) else dry_run(copy, point)
+    point = 0 if replica.topic == ALWAYS_SCANNED else replica.recovery_point or 0
+    plain = full if _first_scanned(replica, point) == _first_scanned(replica, 0) else dry_run(replica, point)
     return full | {"recovery_point": point, "from_recovery_point": None if plain == full else plain}
 
 
@@ -114,89 +115,93 @@ def _says(run: dict[str, Any]) -> str:
     return f"{run['topic']}-{run['partition']}: " + ("; ".join(parts) or "nothing is cut")
 
 
-def _scanned(copy: CopyFacts, number: int, first: int) -> bool:
+def _scanned(replica: ReplicaFacts, number: int, first: int) -> bool:
     """A segment without .index is recovered whatever the recovery point says; one in remote storage never."""
-    return number >= first or (number >= _first_local(copy) and not copy.scans[number].indexed)
+    return number >= first or (number >= _first_local(replica) and not replica.scans[number].indexed)
 
 
-def _first_local(copy: CopyFacts) -> int:
+def _first_local(replica: ReplicaFacts) -> int:
     """The first segment on the broker's own disk."""
-    return bisect_left(copy.segment_bases, copy.local_start) if copy.local_start >= 0 else 0
+    return bisect_left(replica.segment_bases, replica.local_start) if replica.local_start >= 0 else 0
 
 
-def _first_scanned(copy: CopyFacts, recovery_point: int) -> int:
+def _first_scanned(replica: ReplicaFacts, recovery_point: int) -> int:
     """The segment that holds the recovery point, or the first one."""
-    return max(_first_local(copy), bisect_right(copy.segment_bases, recovery_point) - 1)
+    return max(_first_local(replica), bisect_right(replica.segment_bases, recovery_point) - 1)
 
 
-def _cuts(copy: CopyFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
+def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[dict[str, Any]], int]:
     """Where the log ends, the cuts, and how many segments stay."""
     cuts, end = [], 0
-    for number, scan in enumerate(copy.scans):
+    for number, scan in enumerate(replica.scans):
         end = scan.next_offset
-        if scan.cut < 0 or not _scanned(copy, number, first):
+        if scan.cut < 0 or not _scanned(replica, number, first):
             continue
         # A missing .index has the segment recovered before recoverLog looks, which then finds nothing to cut there.
-        behind = copy.scans[number + 1 :] if scan.indexed else []
+        behind = replica.scans[number + 1 :] if scan.indexed else []
         end = scan.cut_offset
         cuts.append({
-            "topic": copy.topic,
-            "partition": copy.partition,
-            "file": copy.segments[number],
+            "topic": replica.topic,
+            "partition": replica.partition,
+            "file": replica.segments[number],
             "position": scan.cut,
             "offset": end,
             "reason": scan.cut_reason,
             "bytes": scan.size - scan.cut + sum(s.size for s in behind),
             "records": scan.records - scan.cut_records + sum(s.records for s in behind),
-            "deletes": copy.segments[number + 1 :] if scan.indexed else [],
+            "deletes": replica.segments[number + 1 :] if scan.indexed else [],
         })  # fmt: skip
         if scan.indexed:
             return end, cuts, number + 1
-    return end, cuts, len(copy.scans)
+    return end, cuts, len(replica.scans)
 
 
-def _fatal(copy: CopyFacts, first: int, kept: int) -> list[dict[str, Any]]:
+def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[dict[str, Any]]:
     """Batches that throw what nothing catches, among those that are scanned or replayed."""
-    replayed_from = _state_base(copy, first)
+    replayed_from = _state_base(replica, first)
     found = []
 
     def add(number: int, position: int, offset: int, producer: int, why: str) -> None:
-        reached = _scanned(copy, number, first) or (number >= _first_local(copy) and offset >= replayed_from)
+        reached = _scanned(replica, number, first) or (number >= _first_local(replica) and offset >= replayed_from)
         if number < kept and reached:
             found.append({
-                "topic": copy.topic, "partition": copy.partition, "file": copy.segments[number], "position": position,
-                "offset": offset, "producer_id": producer, "why": why,
+                "topic": replica.topic, "partition": replica.partition, "file": replica.segments[number],
+                "position": position, "offset": offset, "producer_id": producer, "why": why,
             })  # fmt: skip
 
-    for number, scan in enumerate(copy.scans):
+    for number, scan in enumerate(replica.scans):
         for position, offset, producer, kind in scan.fatal:
             add(number, position, offset, producer, f"{UNKNOWN_TYPE} {kind}")
         if scan.cut_reason == "offsets_not_increasing" and not scan.indexed:
             add(number, 0, scan.base_offset, -1, REFUSED)
-    for e in itertools.islice(events_of(copy.events, Kind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
-        if not 0 <= copy.scans[e["segment"]].cut <= e["position"]:
+    for e in itertools.islice(events_of(replica.events, Kind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
+        if not 0 <= replica.scans[e["segment"]].cut <= e["position"]:
             add(e["segment"], e["position"], e["base_offset"], e["producer_id"], PLAIN)
     return sorted(found, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
 
 
-def _state_base(copy: CopyFacts, first: int) -> int:
+def _state_base(replica: ReplicaFacts, first: int) -> int:
     """Where the replay for the state at the first scanned segment begins: its newest snapshot, or the log start."""
-    below = [s.offset for s in copy.snapshots if s.readable and copy.log_start < s.offset <= copy.segment_bases[first]]
-    return max(below, default=copy.log_start)
+    below = [
+        s.offset
+        for s in replica.snapshots
+        if s.readable and replica.log_start < s.offset <= replica.segment_bases[first]
+    ]
+    return max(below, default=replica.log_start)
 
 
-def _last_stable_offset(copy: CopyFacts, end: int, *, everything: bool) -> int:
+def _last_stable_offset(replica: ReplicaFacts, end: int, *, everything: bool) -> int:
     """The first offset of the transactions still open at the new end, not below the log start; else the end.
 
     A scan of everything forgets what lies in segments before the one that holds the log start: their snapshots go.
     """
-    t = copy.transactions
+    t = replica.transactions
     if not len(t):
         return end
     is_open = (t["first_offset"] >= 0) & (t["first_offset"] < end)
     is_open &= (t["marker_offset"] < 0) | (t["marker_offset"] >= end)
     if everything:
-        known_from = copy.segment_bases[_first_scanned(copy, copy.log_start)]
+        known_from = replica.segment_bases[_first_scanned(replica, replica.log_start)]
         is_open &= (t["from_snapshot"] == 0) & (t["last_offset"] >= known_from)
     firsts = t["first_offset"][is_open]
-    return min(end, max(int(firsts.min()), copy.log_start)) if len(firsts) else end
+    return min(end, max(int(firsts.min()), replica.log_start)) if len(firsts) else end

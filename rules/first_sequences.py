@@ -102,10 +102,10 @@ def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
 
 def _what_is_not_here(log: LogView) -> str:
     """Where the batches are that came before the first one here."""
-    copy = log.leader
-    if copy.own_start < copy.log_start:
-        return f"from {copy.own_start} to {copy.log_start - 1}, which are in remote storage"
-    return f"below the log start {copy.log_start}" if copy.log_start else "that the cleaner took"
+    replica = log.leader
+    if replica.own_start < replica.log_start:
+        return f"from {replica.own_start} to {replica.log_start - 1}, which are in remote storage"
+    return f"below the log start {replica.log_start}" if replica.log_start else "that the cleaner took"
 
 
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:

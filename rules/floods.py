@@ -20,7 +20,7 @@ from auditor.rules.finding import SEVERITIES, Finding, in_order
 from auditor.rules.registry import Rule
 
 if TYPE_CHECKING:
-    from auditor.facts.copy_facts import CopyFacts
+    from auditor.facts.replica_facts import ReplicaFacts
     from auditor.rules.view import LogView
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ def _made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Findi
 
 
 def summed(
-    log: LogView, rule_id: str, severity: str, count: int, first: int, last: int, copy: CopyFacts | None = None,
+    log: LogView, rule_id: str, severity: str, count: int, first: int, last: int, replica: ReplicaFacts | None = None,
     shared: Mapping[str, Any] = MappingProxyType({}),
 ) -> Finding:  # fmt: skip
     """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
@@ -171,7 +171,9 @@ def summed(
     ``first``, ``last``: the lowest and the highest of their offsets; ``shared``: what the evidence of all of them says.
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
-    return log.finding(rule_id, severity, f"{plural(count, 'more finding')} of {rule_id}", copy=copy, evidence=evidence)
+    return log.finding(
+        rule_id, severity, f"{plural(count, 'more finding')} of {rule_id}", replica=replica, evidence=evidence
+    )
 
 
 def _sum_of(log: LogView) -> Sum:

@@ -1,4 +1,5 @@
-"""Committed offsets of one ``__consumer_offsets`` partition: as the copy's reader left them, or replayed from rows."""
+"""Committed offsets of one ``__consumer_offsets`` partition: as the replica's reader left them, or replayed from
+rows."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.base.limits import MIB
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
 
 AGAIN_BYTES = 16_384 * MIB  # of segments, for all replicas of a log
 FOR_EVIDENCE = 1_024 * MIB  # of these, kept for what findings show of single batches
@@ -47,8 +47,8 @@ class Allowance:
 class HeadersAgain:
     """The headers of one replica whose ``digests`` are sums. ``errors``: what could not be read again, a file once."""
 
-    def __init__(self, copy: CopyFacts, sums: BatchSums, allowance: Allowance) -> None:
-        self.copy = copy
+    def __init__(self, replica: ReplicaFacts, sums: BatchSums, allowance: Allowance) -> None:
+        self.replica = replica
         self.sums = sums
         self.ranges = sums.ranges
         self.allowance = allowance
@@ -84,7 +84,7 @@ class HeadersAgain:
     def _changed(self, segment: int, position: int, first: int, last: int) -> None:
         detail = "changed while it was read: its batches are not compared with those of other replicas"
         detail += f" from offset {first} to {last}"
-        self.note(DecodeError(self.copy.segments[segment], position, -1, "vanished", detail))
+        self.note(DecodeError(self.replica.segments[segment], position, -1, "vanished", detail))
 
     def everything(self) -> PackedColumns | None:
         """All headers, packed, of a log that is out of order; None where it has none. Errors: :class:`Unknown`."""
@@ -92,27 +92,27 @@ class HeadersAgain:
         again = BatchSums(self.sums.key)
         if self.sums.total[0] > MOST_AT_ONCE:
             raise Unknown(limited=True)
-        for number in range(len(self.copy.segments)):
+        for number in range(len(self.replica.segments)):
             for rows in self._read(number, 0, None, -1, evidence=False):
                 found = found or PackedColumns({name: column.dtype for name, column in rows.items()})
                 found.add(np.array([*rows.values()], np.int64))
                 again.add_columns(rows)
         if again.total != self.sums.total:
-            self._changed(0, 0, 0, self.copy.log_end - 1)
+            self._changed(0, 0, 0, self.replica.log_end - 1)
             raise Unknown
         return found
 
     def limit(self, offset: int, why: str) -> None:
         """Notes that the comparison with other replicas ends at an offset, for a limit's sake."""
-        number = max(0, int(np.searchsorted(self.copy.segment_bases, offset, side="right")) - 1)
+        number = max(0, int(np.searchsorted(self.replica.segment_bases, offset, side="right")) - 1)
         detail = f"not compared with other replicas from offset {offset} on: {why}"
-        self.note(DecodeError(self.copy.segments[number], 0, -1, "limit", detail))
+        self.note(DecodeError(self.replica.segments[number], 0, -1, "limit", detail))
 
     def _walk(self, low: int, high: int, evidence: bool, *, whole: bool) -> Iterator[Columns]:
         """The batches of some ranges, read from where the first begins; or where that did not do, from the segments'
         beginnings to their ends."""
         first, last = self.ranges[low], self.ranges[high]
-        begin, end = int(first["segment"]), len(self.copy.segments) - 1
+        begin, end = int(first["segment"]), len(self.replica.segments) - 1
         behind = self.ranges[high + 1] if high + 1 < len(self.ranges) else None
         if behind is not None:
             end = int(behind["segment"])

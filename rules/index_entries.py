@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.finding import SEVERITIES
 
 NONE, BEYOND, NO_MARKER, COMMITTED, CLOSED_NOTHING, BEGINS, STABLE = range(7)
@@ -18,8 +18,8 @@ CRITICAL, ERROR, INFO = (SEVERITIES.index(name) for name in ("critical", "error"
 
 
 class Faults(NamedTuple):
-    """Entries that are wrong: their rows in ``CopyFacts.aborted``, the row of the transaction that they would be of in
-    ``CopyFacts.transactions`` (-1: there is none), what is wrong, and how grave that is (of SEVERITIES)."""
+    """Entries that are wrong: their rows in ``ReplicaFacts.aborted``, the row of the transaction that they would be of
+    in ``ReplicaFacts.transactions`` (-1: there is none), what is wrong, and how grave that is (of SEVERITIES)."""
 
     entry: np.ndarray
     transaction: np.ndarray
@@ -36,48 +36,51 @@ class Faults(NamedTuple):
         return self.take(np.sort(order[:most])), self.take(np.sort(order[most:]))
 
 
-def faults(copy: CopyFacts, intact_from: int) -> Faults:
+def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
     """The entries of a replica's transaction indexes that are wrong, above the log start and where it is intact."""
     none = np.empty(0, np.int64)
-    if copy.unreadable or not len(copy.aborted):
+    if replica.unreadable or not len(replica.aborted):
         return Faults(none, none, none, none)
-    kept = (copy.aborted["last_offset"] >= copy.log_start) & (copy.aborted["first_offset"] >= intact_from)
+    kept = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
     rows = np.flatnonzero(kept)
     first, last, stable, producer = (
-        copy.aborted[name][rows] for name in ("first_offset", "last_offset", "last_stable_offset", "producer_id")
+        replica.aborted[name][rows] for name in ("first_offset", "last_offset", "last_stable_offset", "producer_id")
     )
-    t = copy.transactions
+    t = replica.transactions
     at = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
-    fault = np.where(last >= copy.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
+    fault = np.where(last >= replica.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
     known = np.flatnonzero(at >= 0)
-    fault[known] = _of_known(copy, at[known], first[known], last[known], stable[known])
+    fault[known] = _of_known(replica, at[known], first[known], last[known], stable[known])
     wrong = np.flatnonzero(fault != NONE)
     fault, at = fault[wrong], at[wrong]
     severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
     doubted = np.flatnonzero(np.isin(fault, BY_WHAT_IT_HIDES))
     some = wrong[doubted]
-    severity[doubted] = np.where(hides(copy, producer[some], first[some], last[some]), CRITICAL, ERROR)
+    severity[doubted] = np.where(hides(replica, producer[some], first[some], last[some]), CRITICAL, ERROR)
     return Faults(rows[wrong], at, fault, severity)
 
 
-def _of_known(copy: CopyFacts, at: np.ndarray, first: np.ndarray, last: np.ndarray, stable: np.ndarray) -> np.ndarray:
+def _of_known(
+    replica: ReplicaFacts, at: np.ndarray, first: np.ndarray, last: np.ndarray, stable: np.ndarray
+) -> np.ndarray:
     """What is wrong with entries whose transactions, rows ``at``, are in the log."""
     begins, end, commit, before = (
-        copy.transactions[name][at] for name in ("first_offset", "last_stable_offset", "commit", "prev_marker_offset")
+        replica.transactions[name][at]
+        for name in ("first_offset", "last_stable_offset", "commit", "prev_marker_offset")
     )
     lone = begins < 0  # a marker alone: brokers up to 2.7 index it with first = last
-    own = (first == last) | (first < copy.log_start)
-    headless = (first < copy.log_start) & (before < copy.log_start)  # retention took where it begins
+    own = (first == last) | (first < replica.log_start)
+    headless = (first < replica.log_start) & (before < replica.log_start)  # retention took where it begins
     return np.select(
-        [commit != 0, lone & own, lone, headless, (first != begins) & (np.maximum(first, begins) >= copy.log_start),
-         (stable != end) & (end >= copy.log_start)],
+        [commit != 0, lone & own, lone, headless, (first != begins) & (np.maximum(first, begins) >= replica.log_start),
+         (stable != end) & (end >= replica.log_start)],
         [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS, STABLE], NONE,
     )  # fmt: skip
 
 
-def hides(copy: CopyFacts, producer: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Whether committed data of the entry's producer lies inside its range."""
-    t = copy.transactions
+    t = replica.transactions
     t = t[(t["commit"] == 1) & (t["first_offset"] >= 0)]
     t = t[np.lexsort((t["first_offset"], t["producer_id"]))]
     found = np.zeros(len(producer), bool)

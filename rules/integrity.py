@@ -1,4 +1,4 @@
-"""Rules on the bytes of one copy: checksums, tails, offset order, indexes, leader epochs, checkpoints."""
+"""Rules on the bytes of one replica: checksums, tails, offset order, indexes, leader epochs, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from auditor.base.errors import DecodeError
 from auditor.base.words import plural
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
@@ -50,10 +50,10 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     away, start. With one replica only keep a copy of the folder: a restart may cut the log there.
     Source: KIP-467; DefaultRecordBatch.ensureValid
     """
-    for copy in log.copies:
-        for run in runs(log.events(Kind.CRC, copy=copy), "segment"):
+    for replica in log.replicas:
+        for run in runs(log.events(Kind.CRC, replica=replica), "segment"):
             e, last = run[0], run[-1]
-            if copy.segments and not copy.clean_shutdown and _in_flight_tail(copy, e):
+            if replica.segments and not replica.clean_shutdown and _in_flight_tail(replica, e):
                 continue
             yield log.at_event(
                 "batch-crc-mismatch",
@@ -61,7 +61,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                 f"Wrong checksum in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
                 "consumers fail here, and an unclean restart truncates the log here",
                 e,
-                copy=copy,
+                replica=replica,
                 last_offset=last["last_offset"],
                 producer_id=None,
                 producer_epoch=None,
@@ -70,16 +70,16 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                 evidence={
                     "stored_crc": e["stored_crc"],
                     "batches": len(run),
-                    "records_behind_it": max(0, copy.log_end - int(e["base_offset"])),
+                    "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
-                remedy=f"Look first at {commands.dump(copy.file(int(e['segment'])), '--deep-iteration')} ; "
-                f"{repairs.refetch(log, copy)}",
+                remedy=f"Look first at {commands.dump(replica.file(int(e['segment'])), '--deep-iteration')} ; "
+                f"{repairs.refetch(log, replica)}",
             )
 
 
-def _in_flight_tail(copy: CopyFacts, e: Event) -> bool:
+def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
     """Whether the batch is the very last one of a live directory's newest segment."""
-    return bool(e["segment"] == len(copy.segments) - 1 and e["last_offset"] >= copy.log_end - 1)
+    return bool(e["segment"] == len(replica.segments) - 1 and e["last_offset"] >= replica.log_end - 1)
 
 
 @rule(
@@ -101,18 +101,18 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     (it cuts the bytes off), and let an in-sync replica that has the records lead.
     Source: UnifiedLog recovery; formats 1.4
     """
-    for copy in log.copies:
-        for pieces in tails(copy).values():
-            yield _tail(log, copy, pieces[0], sum(e.length for e in pieces))
+    for replica in log.replicas:
+        for pieces in tails(replica).values():
+            yield _tail(log, replica, pieces[0], sum(e.length for e in pieces))
 
 
-def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Finding:
-    number = copy.segments.index(error.file)
-    newest = number == len(copy.segments) - 1
-    live = newest and not copy.clean_shutdown
-    preallocated = error.reason == "zero_filled" and _preallocates(log, copy)
-    beyond = copy.high_watermark is not None and copy.high_watermark > copy.log_end
-    breaks_off = error.reason == "truncated" or _begins_a_batch(copy, error, length)
+def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) -> Finding:
+    number = replica.segments.index(error.file)
+    newest = number == len(replica.segments) - 1
+    live = newest and not replica.clean_shutdown
+    preallocated = error.reason == "zero_filled" and _preallocates(log, replica)
+    beyond = replica.high_watermark is not None and replica.high_watermark > replica.log_end
+    breaks_off = error.reason == "truncated" or _begins_a_batch(replica, error, length)
     severity = "error" if not newest else "info" if live and not beyond and breaks_off else "warning"
     if newest and preallocated:
         severity = "info"
@@ -124,36 +124,36 @@ def _tail(log: LogView, copy: CopyFacts, error: DecodeError, length: int) -> Fin
         severity,
         f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
         + ("; the high watermark lies in them: acknowledged data is lost on this replica" if beyond else ""),
-        copy=copy,
+        replica=replica,
         file=error.file,
         position=error.position,
-        offset=copy.log_end if newest else None,
+        offset=replica.log_end if newest else None,
         evidence={
             "reason": error.reason,
             "bytes": length,
             "detail": error.detail,
-            "log_end": copy.log_end,
-            "high_watermark": copy.high_watermark,
+            "log_end": replica.log_end,
+            "high_watermark": replica.high_watermark,
             "in_flight": True if severity == "info" and live else None,
         },
-        remedy=repairs.keep_tail(log, copy) if beyond else "",
+        remedy=repairs.keep_tail(log, replica) if beyond else "",
     )
 
 
-def _begins_a_batch(copy: CopyFacts, error: DecodeError, length: int) -> bool:
+def _begins_a_batch(replica: ReplicaFacts, error: DecodeError, length: int) -> bool:
     """Whether a few zeros are how the next batch begins: with its offset in eight bytes, and a size below 16 MiB."""
-    head = copy.log_end.to_bytes(8, "big") + b"\0"
+    head = replica.log_end.to_bytes(8, "big") + b"\0"
     return error.reason == "zero_filled" and length <= len(head) and not any(head[:length])
 
 
-def _preallocates(log: LogView, copy: CopyFacts) -> bool:
+def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
     """Whether zeros are what the newest segment was preallocated with: so it is set, or so its size says."""
     cluster = log.cluster
     own = cluster.setting(log.topic, "preallocate")
-    if "true" in (own, cluster.broker_setting(copy.broker_id, "log.preallocate")):
+    if "true" in (own, cluster.broker_setting(replica.broker_id, "log.preallocate")):
         return True
-    size = cluster.setting(log.topic, "segment.bytes") or cluster.broker_setting(copy.broker_id, "log.segment.bytes")
-    return own is None and str(copy.scans[-1].size) == (size or DEFAULT_SEGMENT_BYTES)
+    size = cluster.setting(log.topic, "segment.bytes") or cluster.broker_setting(replica.broker_id, "log.segment.bytes")
+    return own is None and str(replica.scans[-1].size) == (size or DEFAULT_SEGMENT_BYTES)
 
 
 @rule(
@@ -179,17 +179,17 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
     What to do: compare with the other replicas from the missing offset on.
     Source: UnknownProducerId and OutOfOrderSequence page
     """
-    for copy in log.copies:
-        for e in log.events(Kind.OFFSET_HOLE, copy=copy):
+    for replica in log.replicas:
+        for e in log.events(Kind.OFFSET_HOLE, replica=replica):
             missing = e["base_offset"] - e["first_missing_offset"]
-            at_start = _first_in_segment(copy, e)
+            at_start = _first_in_segment(replica, e)
             yield log.at_event(
                 "offset-hole",
                 "error",
                 f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({missing}) are missing "
                 f"before the batch at {e['base_offset']}" + (": a segment file may be missing" if at_start else ""),
                 e,
-                copy=copy,
+                replica=replica,
                 evidence={
                     "expected": e["first_missing_offset"],
                     "found": e["base_offset"],
@@ -201,9 +201,9 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
             )
 
 
-def _first_in_segment(copy: CopyFacts, e: Event) -> bool:
+def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
     """Whether the batch begins a segment whose name says that nothing is missing inside it."""
-    base = copy.segment_bases[int(e["segment"])]
+    base = replica.segment_bases[int(e["segment"])]
     return bool(e["position"] == 0 and e["base_offset"] == base)
 
 
@@ -228,8 +228,10 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     sound; else keep a copy of its folder before the broker is restarted.
     Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
     """
-    for copy in log.copies:
-        for run in runs(log.events(Kind.OFFSETS_NOT_INCREASING, Kind.OUTSIDE_SEGMENT, copy=copy), "kind", "segment"):
+    for replica in log.replicas:
+        for run in runs(
+            log.events(Kind.OFFSETS_NOT_INCREASING, Kind.OUTSIDE_SEGMENT, replica=replica), "kind", "segment"
+        ):
             e, last = run[0], run[-1]
             if e["kind"] == Kind.OUTSIDE_SEGMENT:
                 begin, end = e["segment_base_offset"], e["next_segment_base_offset"]
@@ -243,10 +245,10 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
                 "critical",
                 f"A batch at offset {e['base_offset']} of {log.name} {what}",
                 e,
-                copy=copy,
+                replica=replica,
                 last_offset=last["last_offset"],
                 evidence={"expected": expected, "found": e["base_offset"], "batches": len(run)},
-                remedy=repairs.refetch(log, copy),
+                remedy=repairs.refetch(log, replica),
             )
 
 
@@ -276,8 +278,8 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     explained = {e["last_offset"] for e in log.events(Kind.BATCH_TIMESTAMP, Kind.TIMESTAMP_AHEAD)}
     if (ahead := log.leader.ahead) is not None and is_ahead_of_all(log, ahead):
         explained.add(ahead.last_offset)
-    for copy in log.copies:
-        entries = log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, copy=copy)
+    for replica in log.replicas:
+        entries = log.events(Kind.INDEX_ENTRY, Kind.TIME_INDEX_ENTRY, replica=replica)
         for run in runs(entries, "kind", "segment", "fault", "maybe_cut_off"):
             time = run[0]["kind"] == Kind.TIME_INDEX_ENTRY
             left = [
@@ -286,35 +288,36 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
                 if not (time and (e["entry_offset"] in explained or e["larger_last_offset"] in explained))
             ]
             if left:
-                yield _index_finding(log, copy, left, time)
-        for error in copy.errors:
+                yield _index_finding(log, replica, left, time)
+        for error in replica.errors:
             if error.reason == "bad_length" and error.file.endswith((".index", ".timeindex", ".txnindex")):
                 yield log.finding(
-                    "index-mismatch", "warning", f"{error.file} ends with a partial entry", copy=copy, file=error.file,
-                    position=error.position, evidence={"reason": error.reason, "detail": error.detail},
+                    "index-mismatch", "warning", f"{error.file} ends with a partial entry", replica=replica,
+                    file=error.file, position=error.position, evidence={"reason": error.reason, "detail": error.detail},
                 )  # fmt: skip
 
 
-def _index_finding(log: LogView, copy: CopyFacts, run: list[Event], time: bool) -> Finding:
+def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: bool) -> Finding:
     e = run[0]
-    log_file = copy.file(int(e["segment"])) or ""
+    log_file = replica.file(int(e["segment"])) or ""
     file = log_file.removesuffix(".log") + (".timeindex" if time else ".index")
     entry = int(e["position"]) // (12 if time else 8)
     points = f"timestamp {e['entry_timestamp']}" if time else f"position {e['entry_position']}"
-    left_over = e["maybe_cut_off"] == 1 and not copy.clean_shutdown
+    left_over = e["maybe_cut_off"] == 1 and not replica.clean_shutdown
     return log.finding(
         "index-mismatch",
         "info" if left_over else "warning",
         f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
         f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves it in a running broker's file" * left_over),
-        copy=copy,
+        replica=replica,
         file=file,
         position=e["position"],
         evidence={"entry": entry, "entry_offset": e["entry_offset"], "points_at": points,
                   "why": INDEX_FAULTS[e["fault"]], "entries": len(run),
                   "segment_position": None if time else e["entry_position"], "in_flight": left_over or None,
                   **({"confidence": "undecidable", "missing": "the index's end in memory"} if left_over else {})},
-        remedy=repairs.rebuild(copy, *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
+        remedy=repairs.rebuild(replica,
+                               *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
     )  # fmt: skip
 
 
@@ -335,10 +338,10 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     sound; else keep a copy of its folder before the broker is restarted.
     Source: KIP-101, KIP-279; LeaderEpochFileCache
     """
-    for copy in log.copies:
+    for replica in log.replicas:
         kinds = (Kind.LEADER_EPOCH_DECREASE, Kind.LEADER_EPOCH_CHECKPOINT)
-        decreased = {int(e["base_offset"]) for e in log.events(Kind.LEADER_EPOCH_DECREASE, copy=copy)}
-        for run in runs(log.events(*kinds, copy=copy), "kind", "leader_epoch", "expected_leader_epoch"):
+        decreased = {int(e["base_offset"]) for e in log.events(Kind.LEADER_EPOCH_DECREASE, replica=replica)}
+        for run in runs(log.events(*kinds, replica=replica), "kind", "leader_epoch", "expected_leader_epoch"):
             e = run[0]
             down = e["kind"] == Kind.LEADER_EPOCH_DECREASE
             if not down and int(e["base_offset"]) in decreased:
@@ -354,10 +357,10 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                     else f"the checkpoint says {e['expected_leader_epoch']}"
                 ),
                 e,
-                copy=copy,
+                replica=replica,
                 last_offset=run[-1]["last_offset"],
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
-                remedy=repairs.refetch(log, copy),
+                remedy=repairs.refetch(log, replica),
             )
 
 
@@ -385,15 +388,15 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
     What to do: compare with the other replicas before this one becomes leader.
     Source: UnifiedLog; semantics 6.2
     """
-    for copy in log.copies:
-        if not copy.segments or _end_unknown(copy):
+    for replica in log.replicas:
+        if not replica.segments or _end_unknown(replica):
             continue
-        hw = copy.high_watermark
+        hw = replica.high_watermark
         checks = [
-            ("high watermark", hw, copy.log_end, "critical"),
-            ("recovery point", copy.recovery_point, copy.log_end, "error"),
-            ("cleaner checkpoint", copy.cleaner_offset, copy.log_end, "error"),
-            ("log start", copy.log_start if hw is not None else None, hw, "error"),
+            ("high watermark", hw, replica.log_end, "critical"),
+            ("recovery point", replica.recovery_point, replica.log_end, "error"),
+            ("cleaner checkpoint", replica.cleaner_offset, replica.log_end, "error"),
+            ("log start", replica.log_start if hw is not None else None, hw, "error"),
         ]
         beyond = [
             (name, value, limit, sev)
@@ -401,35 +404,38 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
             if value is not None and value > (limit or 0)
         ]
         if beyond:
-            yield _beyond(log, copy, beyond)
+            yield _beyond(log, replica, beyond)
 
 
-def _end_unknown(copy: CopyFacts) -> bool:
+def _end_unknown(replica: ReplicaFacts) -> bool:
     """Whether the newest segment could not be read to its end: then nobody knows where the log ends."""
     lost = ("unreadable", "vanished", "limit", "batch_limit")
-    return any(e.file == copy.segments[-1] and e.reason in lost for e in copy.errors)
+    return any(e.file == replica.segments[-1] and e.reason in lost for e in replica.errors)
 
 
-def _beyond(log: LogView, copy: CopyFacts, beyond: list[tuple[str, int, int | None, str]]) -> Finding:
+def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, int | None, str]]) -> Finding:
     name, value, limit, severity = beyond[0]
-    live = not copy.clean_shutdown
+    live = not replica.clean_shutdown
     what = "high watermark" if name == "log start" else "log end"
     return log.finding(
         "checkpoint-beyond-log-end",
-        "info" if live and not copy.unreadable else severity,
+        "info" if live and not replica.unreadable else severity,
         f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
         + (" (files of a live directory may be of different times)" if live else ": the tail of this replica is lost"),
-        copy=copy,
+        replica=replica,
         offset=limit,
         last_offset=value,
-        evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": copy.log_end,
-                  "high_watermark": copy.high_watermark, "in_flight": True if live else None,
-                  **_perhaps_not_copied(copy)},
+        evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
+                  "high_watermark": replica.high_watermark, "in_flight": True if live else None,
+                  **_perhaps_not_copied(replica)},
     )  # fmt: skip
 
 
-def _perhaps_not_copied(copy: CopyFacts) -> dict[str, str]:
+def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:
     """For the evidence of a lost tail: where the log ends like a segment that has another one behind it."""
-    if copy.log_end not in {link.offset for link in copy.snapshots}:
+    if replica.log_end not in {link.offset for link in replica.snapshots}:
         return {}
-    return {"confidence": "undecidable", "missing": f"perhaps the segment file {copy.log_end:020}.log, if not copied"}
+    return {
+        "confidence": "undecidable",
+        "missing": f"perhaps the segment file {replica.log_end:020}.log, if not copied",
+    }

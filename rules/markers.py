@@ -108,17 +108,17 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
 
 def _must_have_marker(log: LogView, window: Window) -> bool:
     """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it."""
-    prepare, copy = window.prepare, log.leader
+    prepare, replica = window.prepare, log.leader
     assert prepare is not None
-    if copy.unreadable or copy.absent or (copy.text and not copy.live):
+    if replica.unreadable or replica.absent or (replica.text and not replica.live):
         return False
-    first_time = copy.first_time
+    first_time = replica.first_time
     begin = window.start_time if window.start_time >= 0 else prepare.time
-    if first_time < 0 or first_time > begin - (0 if copy.log_start == 0 else SKEW_MS):
+    if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
         return False
-    if log.intact_from() <= copy.log_start:
+    if log.intact_from() <= replica.log_start:
         return True
-    cleaned = [time for base, time in zip(copy.segment_bases[1:], copy.segment_times, strict=False)
+    cleaned = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False)
                if base <= log.intact_from()]  # fmt: skip
     return begin > max(cleaned, default=-1) + SKEW_MS
 
@@ -220,8 +220,12 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
         behind = later["marker_offset"][later["first_offset"] >= 0]
         if np.isin(behind, found.markers[found.numbers >= 0]).any():
             return False
-    copy = log.leader
-    whole = copy.log_start <= 0 and copy.intact_from <= 0 and not (copy.starts_late or copy.unreadable or copy.absent)
+    replica = log.leader
+    whole = (
+        replica.log_start <= 0
+        and replica.intact_from <= 0
+        and not (replica.starts_late or replica.unreadable or replica.absent)
+    )
     return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
 
 

@@ -1,7 +1,7 @@
 """A follower's replica compared with the leader's, a row a batch: where they differ and what either lacks.
 
-Compared is only what replication makes alike: at or above both log starts, and where neither copy was cleaned (a
-cleaner rewrites batches, on each replica at its own pace). Cost: some passes over both copies' batches, a piece at a
+Compared is only what replication makes alike: at or above both log starts, and where neither replica was cleaned (a
+cleaner rewrites batches, on each replica at its own pace). Cost: some passes over both replicas' batches, a piece at a
 time, or over the sums of their ranges (:mod:`auditor.rules.stretches`); held are batches that differ, at 80 bytes each.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import index_entries
 from auditor.rules.headers_again import Allowance, Columns, Unknown
 from auditor.rules.replica_batches import COMPARED, ReplicaBatches
@@ -40,13 +40,13 @@ class Pair:
 
     ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
     ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
-    lineage), ``lost_epoch`` the leader epoch under which the copy has batches there. ``until``: where the comparison
+    lineage), ``lost_epoch`` the leader epoch under which the replica has batches there. ``until``: where the comparison
     ended for a limit's sake, None where it did not; ``undecided``: not all of it was compared, for that or since
     batches had to be read again and could not.
     """
 
-    copy: CopyFacts
-    leader: CopyFacts
+    replica: ReplicaFacts
+    leader: ReplicaFacts
     low: int
     high: int
     divergent: int = 0
@@ -59,18 +59,18 @@ class Pair:
     gaps: list[Gap] = field(default_factory=list)
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of the transaction indexes that only the leader replica has, and only the copy; by producer."""
-        if any(e.file.endswith(".txnindex") for c in (self.copy, self.leader) for e in c.errors):
-            return self._entries(self.leader)[:0], self._entries(self.copy)[:0]
-        only = index_entries.apart(self._entries(self.leader), self._entries(self.copy))
+        """Entries of the transaction indexes that only the leader replica has, and only the replica; by producer."""
+        if any(e.file.endswith(".txnindex") for c in (self.replica, self.leader) for e in c.errors):
+            return self._entries(self.leader)[:0], self._entries(self.replica)[:0]
+        only = index_entries.apart(self._entries(self.leader), self._entries(self.replica))
         return only[0][np.argsort(only[0]["last_offset"])], only[1][np.argsort(only[1]["last_offset"])]
 
-    def _entries(self, copy: CopyFacts) -> np.ndarray:
-        rows, last = copy.aborted, copy.aborted["last_offset"]
+    def _entries(self, replica: ReplicaFacts) -> np.ndarray:
+        rows, last = replica.aborted, replica.aborted["last_offset"]
         keep = (last >= self.low) & (last < self.high)
         for gap in self.gaps:  # its marker is missing: reported already
             keep &= (last < gap.first_offset) | (last > gap.last_offset)
-        for c in (self.copy, self.leader):  # an index that was not copied shows nothing of the other one
+        for c in (self.replica, self.leader):  # an index that was not copied shows nothing of the other one
             segment = np.searchsorted(c.segment_bases, last, side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
         found = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
@@ -80,7 +80,7 @@ class Pair:
 
     def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""
-        ours, theirs = self.copy.snapshot_producers, self.leader.snapshot_producers
+        ours, theirs = self.replica.snapshot_producers, self.leader.snapshot_producers
         found = [
             (offset, np.setdiff1d(ours[offset], theirs[offset]), np.setdiff1d(theirs[offset], ours[offset]))
             for offset in sorted(ours.keys() & theirs.keys())
@@ -88,30 +88,30 @@ class Pair:
         return [f for f in found if len(f[1]) or len(f[2])]
 
 
-def watermark(copy: CopyFacts) -> int:
-    """A copy's high watermark: its checkpoint, else its log end."""
-    return copy.log_end if copy.high_watermark is None else copy.high_watermark
+def watermark(replica: ReplicaFacts) -> int:
+    """A replica's high watermark: its checkpoint, else its log end."""
+    return replica.log_end if replica.high_watermark is None else replica.high_watermark
 
 
 def pairs(log: LogView) -> list[Pair]:
-    """Every copy on another broker than the leader replica's, against it. Computed once for a log."""
+    """Every replica on another broker than the leader replica's, against it. Computed once for a log."""
     if "pairs" not in log.cache:
         leader = log.leader
         log.cache["pairs"] = [
-            _compare(log, copy)
-            for copy in log.copies
-            if None not in (copy.broker_id, leader.broker_id)
-            and copy.broker_id != leader.broker_id
-            and all(c.digests or not (c.segments or c.text) for c in (copy, leader))
+            _compare(log, replica)
+            for replica in log.replicas
+            if None not in (replica.broker_id, leader.broker_id)
+            and replica.broker_id != leader.broker_id
+            and all(c.digests or not (c.segments or c.text) for c in (replica, leader))
         ]
     found: list[Pair] = log.cache["pairs"]
     return found
 
 
-def row_of(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
-    """The batch of a copy that holds ``offset``, else the next one, else the last; empty if there is none, or it had to
-    be read again and cannot."""
-    batches = batches_of(log, copy)
+def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
+    """The batch of a replica that holds ``offset``, else the next one, else the last; empty if there is none, or it had
+    to be read again and cannot."""
+    batches = batches_of(log, replica)
     try:
         return batches.row_of(offset)
     except Unknown as why:
@@ -120,28 +120,28 @@ def row_of(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
         return {}
 
 
-def batches_of(log: LogView, copy: CopyFacts) -> ReplicaBatches:
-    """The batches of a copy. Made once for a copy."""
+def batches_of(log: LogView, replica: ReplicaFacts) -> ReplicaBatches:
+    """The batches of a replica. Made once for a replica."""
     kept: dict[str, ReplicaBatches] = log.cache.setdefault("batches", {})
-    if copy.log_dir not in kept:
-        kept[copy.log_dir] = ReplicaBatches(copy, log.cache.setdefault("allowance", Allowance()))
-    return kept[copy.log_dir]
+    if replica.log_dir not in kept:
+        kept[replica.log_dir] = ReplicaBatches(replica, log.cache.setdefault("allowance", Allowance()))
+    return kept[replica.log_dir]
 
 
-def unread_again(log: LogView, copy: CopyFacts) -> list[DecodeError]:
-    """Why batches of a copy were not compared with those of the others: files that vanished or changed since they were
-    read, or a limit."""
+def unread_again(log: LogView, replica: ReplicaFacts) -> list[DecodeError]:
+    """Why batches of a replica were not compared with those of the others: files that vanished or changed since they
+    were read, or a limit."""
     kept: dict[str, ReplicaBatches] = log.cache.get("batches", {})
-    return kept[copy.log_dir].errors if copy.log_dir in kept else []
+    return kept[replica.log_dir].errors if replica.log_dir in kept else []
 
 
-def _compare(log: LogView, copy: CopyFacts) -> Pair:
+def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
     leader = log.leader
-    low = max(leader.log_start, copy.log_start, log.intact_from(leader), log.intact_from(copy))
-    pair = Pair(copy, leader, low, min(watermark(leader), watermark(copy)))
+    low = max(leader.log_start, replica.log_start, log.intact_from(leader), log.intact_from(replica))
+    pair = Pair(replica, leader, low, min(watermark(leader), watermark(replica)))
     lineage = Lineage(_lineage(leader, batches_of(log, leader)), low)
     try:
-        ours, theirs, pair.until, unread = apart(batches_of(log, copy), batches_of(log, leader), lineage)
+        ours, theirs, pair.until, unread = apart(batches_of(log, replica), batches_of(log, leader), lineage)
     except Unknown:  # why is among the errors
         pair.undecided = True
         return pair
@@ -149,7 +149,7 @@ def _compare(log: LogView, copy: CopyFacts) -> Pair:
     _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
     differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
     odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
-    for rows, others, in_leader, without in ((ours, theirs, True, leader), (theirs, ours, False, copy)):
+    for rows, others, in_leader, without in ((ours, theirs, True, leader), (theirs, ours, False, replica)):
         alone = ~np.isin(rows["base_offset"], others["base_offset"]) & (rows["crc_ok"] != 0)
         touching = overlaps(rows, others) & alone & _within(pair, rows)
         odd.append((rows["base_offset"][touching], rows["last_offset"][touching]))
@@ -173,7 +173,8 @@ def _differ(ours: Columns, theirs: Columns, at: np.ndarray, there: np.ndarray) -
 
 
 def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np.ndarray]:
-    """First and last offsets of the copy's batches outside the leader replica's lineage, whatever checkpoints say."""
+    """First and last offsets of the replica's batches outside the leader replica's lineage, whatever checkpoints
+    say."""
     outside = lineage.outside(ours)
     if np.any(outside):
         pair.forked_at = int(ours["base_offset"][outside].min())
@@ -181,14 +182,15 @@ def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np
     return ours["base_offset"][outside], ours["last_offset"][outside]
 
 
-def _lineage(copy: CopyFacts, batches: ReplicaBatches) -> dict[int, int]:
-    """Leader epochs of a copy with their first offsets: by its batches, and its checkpoint where that begins earlier.
+def _lineage(replica: ReplicaFacts, batches: ReplicaBatches) -> dict[int, int]:
+    """Leader epochs of a replica with their first offsets: by its batches, and its checkpoint where that begins
+    earlier.
 
     The checkpoint also knows epochs whose batches are gone; what it says behind the log end was never so.
     """
     lineage = dict(batches.lineage)
-    for epoch, start in copy.leader_epochs:
-        if start <= copy.log_end:
+    for epoch, start in replica.leader_epochs:
+        if start <= replica.log_end:
             lineage[epoch] = min(start, lineage.get(epoch, start))
     return lineage
 
@@ -199,7 +201,7 @@ def _within(pair: Pair, rows: Columns) -> np.ndarray:
 
 
 def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:
-    """Batches that the other copy lacks, together those with no batch of either copy between them."""
+    """Batches that the other replica lacks, together those with no batch of either replica between them."""
     numbers = np.flatnonzero(lone)
     if not len(numbers):
         return []
@@ -215,6 +217,6 @@ def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, und
     ]
 
 
-def _undecidable(copy: CopyFacts) -> bool:
+def _undecidable(replica: ReplicaFacts) -> bool:
     """Whether bytes of its segments could not be read, or none was copied, which may hold what seems missing."""
-    return not copy.segments or any(e.reason in UNDECIDED and e.file in copy.segments for e in copy.errors)
+    return not replica.segments or any(e.reason in UNDECIDED and e.file in replica.segments for e in replica.errors)

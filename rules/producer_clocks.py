@@ -72,15 +72,15 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
 
 def _forgotten(log: LogView) -> Iterator[Finding]:
     """Producers that a snapshot lacks between two of their batches, one finding each."""
-    copy, seen = log.leader, set()
-    for link in copy.snapshots if log.has_sequences else ():
+    replica, seen = log.leader, set()
+    for link in replica.snapshots if log.has_sequences else ():
         for d in link.differences:
             last = link.went_on.get(d.producer_id, -1)
             if d.name != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
                 continue
-            if built_without(copy, link, d) or d.last_offset < copy.log_start:
+            if built_without(replica, link, d) or d.last_offset < replica.log_start:
                 continue
-            if verdict(log, copy, link, d) != EXPLAINED:
+            if verdict(log, replica, link, d) != EXPLAINED:
                 continue
             seen.add(d.producer_id)
             yield log.finding(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, State, holes
 from auditor.base.words import plural
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.view import HOUR_MS, LogView
@@ -32,18 +32,18 @@ def remote_log_gap(log: LogView) -> Iterator[Finding]:
     move no group beyond them before that.
     Source: KIP-405; RemoteLogManager
     """
-    remote, copy = log.remote, log.leader
-    if remote is None or not remote.whole or not copy.log_start_known or copy.local_start < 0:
+    remote, replica = log.remote, log.leader
+    if remote is None or not remote.whole or not replica.log_start_known or replica.local_start < 0:
         return
-    for first, behind in holes(remote.finished(copy.leader_epochs), copy.own_start, copy.local_start):
-        at_rest = remote.clean and copy.clean_shutdown
-        late = behind == copy.local_start and not at_rest
+    for first, behind in holes(remote.finished(replica.leader_epochs), replica.own_start, replica.local_start):
+        at_rest = remote.clean and replica.clean_shutdown
+        late = behind == replica.local_start and not at_rest
         yield _gap(log, remote, first, behind - 1, late)
 
 
 def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: bool) -> Finding:
     there = [s for s in remote.segments.values() if s.start_offset <= last and s.end_offset >= first]
-    holders = [c.log_dir for c in log.copies if 0 <= c.local_start <= first and c.log_end > last]
+    holders = [c.log_dir for c in log.replicas if 0 <= c.local_start <= first and c.log_end > last]
     elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
     return log.finding(
         "remote-log-gap",
@@ -115,9 +115,9 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
             )
 
 
-def _of_others(segments: Iterable[RemoteSegment], copy: CopyFacts) -> list[RemoteSegment]:
+def _of_others(segments: Iterable[RemoteSegment], replica: ReplicaFacts) -> list[RemoteSegment]:
     finished = (s for s in segments if s.state == State.COPY_SEGMENT_FINISHED)
-    return [s for s in finished if not s.is_of(copy.leader_epochs)]
+    return [s for s in finished if not s.is_of(replica.leader_epochs)]
 
 
 def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
@@ -146,10 +146,10 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     RemoteLogManager or the RemoteStorageManager.
     Source: KIP-405, KIP-963
     """
-    remote, copy = log.remote, log.leader
+    remote, replica = log.remote, log.leader
     if remote is None or not remote.whole or log.cluster.setting(log.topic, "remote.storage.enable") != "true":
         return
-    if log.cluster.setting(log.topic, "remote.copy.disable") == "true" or copy.local_start < 0:
+    if log.cluster.setting(log.topic, "remote.copy.disable") == "true" or replica.local_start < 0:
         return
     waiting = _waiting(log, remote)
     if not waiting:
@@ -176,12 +176,12 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
 def _waiting(log: LogView, remote: RemotePartition) -> list[tuple[int, int]]:
     """The offsets, (first, behind the last), of closed local segments below the last stable offset with a hole in the
     remote log."""
-    copy, rows = log.leader, log.leader.transactions
+    replica, rows = log.leader, log.leader.transactions
     open_from = rows["first_offset"][(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
     stable = min([log.high_watermark, *open_from.tolist()])
-    finished = remote.finished(copy.leader_epochs)
-    local = [base for base in copy.segment_bases if base >= copy.local_start]
-    closed = [(max(a, copy.own_start), b) for a, b in itertools.pairwise(local) if b <= stable]
+    finished = remote.finished(replica.leader_epochs)
+    local = [base for base in replica.segment_bases if base >= replica.local_start]
+    closed = [(max(a, replica.own_start), b) for a, b in itertools.pairwise(local) if b <= stable]
     return [(a, b) for a, b in closed if a < b and any(holes(finished, a, b))]
 
 

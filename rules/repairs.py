@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands
 from auditor.rules.pairs import Pair, pairs
 from auditor.rules.view import Cluster, LogView
@@ -12,10 +12,10 @@ from auditor.rules.view import Cluster, LogView
 LOOK = "Nothing is lost by looking."
 
 
-def keeps_out(log: LogView, copy: CopyFacts) -> str | None:
+def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
     """Why a follower's replica must not be made leader, since records would be lost by it; None where nothing speaks
     against it. That it is in sync now is still to be looked up."""
-    pair: Pair | None = next((pair for pair in pairs(log) if pair.copy is copy), None)
+    pair: Pair | None = next((pair for pair in pairs(log) if pair.replica is replica), None)
     if pair is None:
         return "its replica cannot be compared with the leader's"
     if pair.divergent:
@@ -27,16 +27,16 @@ def keeps_out(log: LogView, copy: CopyFacts) -> str | None:
     if pair.undecided:
         return "not all of it could be compared with the leader's replica"
     in_sync = log.cluster.in_sync.get((log.topic, log.partition))
-    if in_sync is not None and copy.broker_id not in in_sync:
+    if in_sync is not None and replica.broker_id not in in_sync:
         return f"it is not in sync (in sync: {_some(in_sync)}), and what it has not fetched would be lost"
     return None
 
 
-def lead(log: LogView, copy: CopyFacts) -> str:
+def lead(log: LogView, replica: ReplicaFacts) -> str:
     """Making an in-sync replica the leader."""
     return (
-        f"make it leader: put {copy.broker_id} first among the replicas of {log.name} (kafka-reassign-partitions.sh), "
-        f"then {commands.prefer(log.topic, log.partition)}"
+        f"make it leader: put {replica.broker_id} first among the replicas of {log.name} "
+        f"(kafka-reassign-partitions.sh), then {commands.prefer(log.topic, log.partition)}"
     )
 
 
@@ -53,55 +53,57 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
     )
 
 
-def refetch(log: LogView, copy: CopyFacts, holder: CopyFacts | None = None) -> str:
+def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> str:
     """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
 
-    ``holder``: a copy in the input that is known to have what this one lacks.
+    ``holder``: a replica in the input that is known to have what this one lacks.
     """
-    in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != copy.broker_id]
+    in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
     brokers = in_sync if holder is None else [holder.broker_id]
     if not brokers:
         return (
-            f"Do not move or delete {copy.folder}: no other replica is known to have its data. Copy it to a safe place "
-            f"before broker {copy.broker_id} is restarted; {commands.describe_topic(log.topic)} shows if there is "
-            "another in-sync replica; without one, what can be saved are the records before and behind, read by "
-            "consumers that seek there. Moving the folder away would lose all of it"
+            f"Do not move or delete {replica.folder}: no other replica is known to have its data. Copy it to a safe "
+            f"place before broker {replica.broker_id} is restarted; {commands.describe_topic(log.topic)} shows if "
+            "there is another in-sync replica; without one, what can be saved are the records before and behind, "
+            "read by consumers that seek there. Moving the folder away would lose all of it"
         )
     names = " or ".join(str(b) for b in brokers)
     return (
         f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
-        f"{copy.broker_id}, move {copy.folder} away and keep it, start it: the replica is fetched again. It loses what "
-        f"only broker {copy.broker_id} has"
+        f"{replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched again. It "
+        f"loses what only broker {replica.broker_id} has"
     )
 
 
-def rebuild(copy: CopyFacts, *files: str) -> str:
+def rebuild(replica: ReplicaFacts, *files: str) -> str:
     """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
     cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
     return (
         f"Only where no broken batch is reported in this segment, since the start would cut it there: stop broker "
-        f"{copy.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written anew from the "
+        f"{replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written anew from the "
         "log. It loses no record then"
     )
 
 
-def rescue(log: LogView, copy: CopyFacts, offset: int) -> str:
-    """Keeping what only one copy still has, from an offset on, before its broker follows another lineage and cuts it.
+def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> str:
+    """Keeping what only one replica still has, from an offset on, before its broker follows another lineage and cuts
+    it.
 
     Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
     """
     return (
-        f"Keep {copy.folder} of broker {copy.broker_id} before that broker starts (it cuts the log at offset {offset} "
-        f"then): copy the folder to a safe place, and read the copy: {commands.dump(None, '--print-data-log')} ; "
-        f"produce again what is missed; set unclean.leader.election.enable=false for {log.topic}. {LOOK}"
+        f"Keep {replica.folder} of broker {replica.broker_id} before that broker starts (it cuts the log at offset "
+        f"{offset} then): copy the folder to a safe place, and read the copy: "
+        f"{commands.dump(None, '--print-data-log')} ; produce again what is missed; set "
+        f"unclean.leader.election.enable=false for {log.topic}. {LOOK}"
     )
 
 
-def keep_tail(log: LogView, copy: CopyFacts) -> str:
+def keep_tail(log: LogView, replica: ReplicaFacts) -> str:
     """Keeping the torn end of a log that holds acknowledged records, before a start cuts it off."""
     return (
-        f"Copy {copy.folder} of broker {copy.broker_id} to a safe place before that broker starts: it cuts these bytes "
-        f"off. Let an in-sync replica that has the records lead; who is in the Isr: "
+        f"Copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts: it cuts "
+        "these bytes off. Let an in-sync replica that has the records lead; who is in the Isr: "
         f"{commands.describe_topic(log.topic)} . {LOOK}"
     )
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.facts.batch_sums import SUMMED, BatchSums
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.headers_again import Allowance, Columns, HeadersAgain, Unknown
 
 COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
@@ -37,8 +37,8 @@ class ReplicaBatches:
     making: a pass over two columns, or none. What is asked for may have to be read again: errors: :class:`Unknown`.
     """
 
-    def __init__(self, copy: CopyFacts, allowance: Allowance | None = None) -> None:
-        self.copy = copy
+    def __init__(self, replica: ReplicaFacts, allowance: Allowance | None = None) -> None:
+        self.replica = replica
         self.sums: BatchSums | None = None
         self.ordered, self.starts = True, []
         self.again: HeadersAgain | None = None
@@ -47,10 +47,10 @@ class ReplicaBatches:
         self._kept: dict[str, np.ndarray] | PackedColumns = {}
         self._unknown = False
         self._made: BatchSums | None = None
-        if isinstance(copy.digests, BatchSums):
-            self.again = HeadersAgain(copy, copy.digests, allowance or Allowance())
-            if copy.digests.ordered:
-                self.sums = copy.digests
+        if isinstance(replica.digests, BatchSums):
+            self.again = HeadersAgain(replica, replica.digests, allowance or Allowance())
+            if replica.digests.ordered:
+                self.sums = replica.digests
                 self.starts = self.again.ranges["first"].tolist()
                 return
             try:
@@ -61,7 +61,7 @@ class ReplicaBatches:
                     self.again.limit(0, "its batches are out of order, and too many to be put in order")
                 return
         else:
-            self._kept = copy.digests
+            self._kept = replica.digests
         self._order()
 
     def _order(self) -> None:

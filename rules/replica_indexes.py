@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs
 from auditor.rules.finding import Finding
 from auditor.rules.pairs import Pair, row_of
@@ -40,17 +40,17 @@ def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     Source: semantics 1.10, 1.15; TransactionIndex
     """
     for pair in replica_pairs(log):
-        only_leader, only_copy = pair.index_entries()
-        if len(only_leader) or len(only_copy):
-            yield _index_finding(log, pair, only_leader, only_copy)
+        only_leader, only_replica = pair.index_entries()
+        if len(only_leader) or len(only_replica):
+            yield _index_finding(log, pair, only_leader, only_replica)
 
 
-def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy: np.ndarray) -> Finding:
-    copy, leader = pair.copy, pair.leader
-    entry = min([*only_leader[:1], *only_copy[:1]], key=lambda e: e["last_offset"])
-    without, holder = (leader, copy) if entry in only_copy else (copy, leader)
-    number = int(np.searchsorted(copy.segment_bases, entry["last_offset"], side="right")) - 1
-    file = (copy.file(number) or "").removesuffix(".log") + ".txnindex"
+def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_replica: np.ndarray) -> Finding:
+    replica, leader = pair.replica, pair.leader
+    entry = min([*only_leader[:1], *only_replica[:1]], key=lambda e: e["last_offset"])
+    without, holder = (leader, replica) if entry in only_replica else (replica, leader)
+    number = int(np.searchsorted(replica.segment_bases, entry["last_offset"], side="right")) - 1
+    file = (replica.file(number) or "").removesuffix(".log") + ".txnindex"
     late = _index_is_late(log, without, holder, entry)
     return log.finding(
         "replica-abort-index-divergence",
@@ -58,7 +58,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
         f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
         f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
         "has: its read_committed consumers would get aborted records",
-        copy=copy,
+        replica=replica,
         offset=entry["first_offset"],
         last_offset=entry["last_offset"],
         producer_id=entry["producer_id"],
@@ -68,9 +68,9 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
             "missing_in": {"broker_id": without.broker_id, "log_dir": without.log_dir},
             "present_in": {"broker_id": holder.broker_id, "log_dir": holder.log_dir},
             "only_in_leader_copy": [list(map(int, e)) for e in only_leader[:TOP]],
-            "only_in_this_copy": [list(map(int, e)) for e in only_copy[:TOP]],
+            "only_in_this_copy": [list(map(int, e)) for e in only_replica[:TOP]],
             "columns": ["producer_id", "first_offset", "marker_offset"],
-            "entries": len(only_leader) + len(only_copy),
+            "entries": len(only_leader) + len(only_replica),
             "in_flight": True if late else None,
         },
         remedy=f"In the replica's segment that holds offset {entry['last_offset']}: "
@@ -78,11 +78,11 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_copy:
     )
 
 
-def _index_is_late(log: LogView, without: CopyFacts, holder: CopyFacts, entry: np.void) -> bool:
+def _index_is_late(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, entry: np.void) -> bool:
     """Whether the entry may only be absent because the index was copied before it came: nothing later is in it, and
     its batch is young, or could not be read again."""
     later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
     row = row_of(log, holder, int(entry["last_offset"]))
     if later or not row:
         return not later
-    return log.in_flight(log.time(row["max_timestamp"]), other_clock=True, copy=without)
+    return log.in_flight(log.time(row["max_timestamp"]), other_clock=True, replica=without)

@@ -36,7 +36,7 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
     Source: KIP-360 (problem 2, and the note on reassignment); semantics 1.12, 1.15
     """
     for pair in replica_pairs(log):
-        if pair.copy.segments and pair.leader.segments and pair.copy.own_start < pair.leader.own_start:
+        if pair.replica.segments and pair.leader.segments and pair.replica.own_start < pair.leader.own_start:
             yield _lower_start(log, pair)
         if _went_back(pair):
             yield _start_back(log, pair)
@@ -46,64 +46,65 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
 
 
 def _lower_start(log: LogView, pair: Pair) -> Finding:
-    copy, leader = pair.copy, pair.leader
+    replica, leader = pair.replica, pair.leader
     return log.finding(
         "replica-state-differs",
         "info",
-        f"{log.name} starts at offset {copy.own_start} on broker {copy.broker_id}, at {leader.own_start} on broker "
-        f"{leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
-        copy=copy,
-        offset=copy.own_start,
+        f"{log.name} starts at offset {replica.own_start} on broker {replica.broker_id}, at {leader.own_start} on "
+        f"broker {leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
+        replica=replica,
+        offset=replica.own_start,
         last_offset=leader.own_start - 1,
-        evidence={"log_start": copy.own_start, "log_start_of_leader_copy": leader.own_start,
+        evidence={"log_start": replica.own_start, "log_start_of_leader_copy": leader.own_start,
                   "leader_copy": {"broker_id": leader.broker_id, "log_dir": leader.log_dir}},
     )  # fmt: skip
 
 
 def _went_back(pair: Pair) -> bool:
     """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
-    copy, leader = pair.copy, pair.leader
-    known = copy.segments and leader.segments and copy.log_start_known and leader.log_start_known
-    return bool(known) and leader.own_start < copy.own_start and copy.own_start not in copy.segment_bases
+    replica, leader = pair.replica, pair.leader
+    known = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
+    return bool(known) and leader.own_start < replica.own_start and replica.own_start not in replica.segment_bases
 
 
 def _start_back(log: LogView, pair: Pair) -> Finding:
-    copy, leader = pair.copy, pair.leader
+    replica, leader = pair.replica, pair.leader
     doubt = not leader.clean_shutdown
     return log.finding(
         "replica-state-differs",
         "info",
-        f"The start of {log.name} went back from {copy.log_start} to {leader.log_start} when broker {leader.broker_id} "
-        f"became leader or restarted: records that were deleted can be read again, and producers are known again"
+        f"The start of {log.name} went back from {replica.log_start} to {leader.log_start} when broker "
+        f"{leader.broker_id} became leader or restarted: records that were deleted can be read again, and producers "
+        "are known again"
         + (" (it may only not have noted its start yet)" if doubt else ""),
-        copy=leader,
+        replica=leader,
         offset=leader.log_start,
-        last_offset=copy.log_start - 1,
-        evidence={"log_start": leader.log_start, "log_start_before": copy.log_start,
-                  "leader_epochs": [copy.last_leader_epoch, leader.last_leader_epoch], "in_flight": doubt or None,
-                  "seen_on": {"broker_id": copy.broker_id, "log_dir": copy.log_dir},
+        last_offset=replica.log_start - 1,
+        evidence={"log_start": leader.log_start, "log_start_before": replica.log_start,
+                  "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch], "in_flight": doubt or None,
+                  "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir},
                   "confidence": "undecidable" if doubt else "proved"},
-        remedy=f"If those below {copy.log_start} have to be gone, delete them once more (kafka-delete-records.sh), "
+        remedy=f"If those below {replica.log_start} have to be gone, delete them once more (kafka-delete-records.sh), "
         "which cannot be undone",
     )  # fmt: skip
 
 
 def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:
-    offset, only_copy, only_leader = differing[-1]
+    offset, only_replica, only_leader = differing[-1]
     return log.finding(
         "replica-state-differs",
         "info",
-        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_copy)} only on "
-        f"broker {pair.copy.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
-        copy=pair.copy,
+        f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_replica)} only "
+        f"on broker {pair.replica.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
+        replica=pair.replica,
         offset=offset,
         last_offset=offset,
-        file=next((link.file for link in pair.copy.snapshots if link.offset == offset), None),
+        file=next((link.file for link in pair.replica.snapshots if link.offset == offset), None),
         evidence={
-            "only_in_this_copy": only_copy[:TOP].tolist(),
+            "only_in_this_copy": only_replica[:TOP].tolist(),
             "only_in_leader_copy": only_leader[:TOP].tolist(),
             "snapshots": [at for at, _, _ in differing][-TOP:],
             "leader_copy": {"broker_id": pair.leader.broker_id, "log_dir": pair.leader.log_dir},
-            "high_watermarks": [watermark(pair.copy), watermark(pair.leader)],
+            "high_watermarks": [watermark(pair.replica), watermark(pair.leader)],
         },
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding, iso
@@ -30,15 +30,15 @@ TOP = 20  # transactions or producers of one finding shown in its evidence
 EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
 
-def _place(copy: CopyFacts, row: dict[str, int]) -> dict[str, Any]:
-    """Segment and byte of a batch in a copy."""
-    number = int(np.searchsorted(copy.segment_bases, row["base_offset"], side="right")) - 1
-    return {"file": copy.file(number), "position": row["position"]}
+def _place(replica: ReplicaFacts, row: dict[str, int]) -> dict[str, Any]:
+    """Segment and byte of a batch in a replica."""
+    number = int(np.searchsorted(replica.segment_bases, row["base_offset"], side="right")) - 1
+    return {"file": replica.file(number), "position": row["position"]}
 
 
-def _lineage(copy: CopyFacts) -> list[list[int]]:
-    """The newest leader epochs that a copy's checkpoint knows, each with its first offset."""
-    known = copy.leader_epochs
+def _lineage(replica: ReplicaFacts) -> list[list[int]]:
+    """The newest leader epochs that a replica's checkpoint knows, each with its first offset."""
+    known = replica.leader_epochs
     return [list(entry) for entry in known[-EPOCHS_SHOWN:]]
 
 
@@ -70,7 +70,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     Source: KIP-101; UnknownProducerId and OutOfOrderSequence page; semantics 1.15
     """
     for pair in replica_pairs(log):
-        if pair.divergent and row_of(log, pair.copy, pair.first_offset):
+        if pair.divergent and row_of(log, pair.replica, pair.first_offset):
             yield _diverging(log, pair)
 
 
@@ -111,13 +111,13 @@ def _in_sync(brokers: Sequence[int]) -> str:
 
 
 def _unclean(log: LogView, election: Election) -> Finding:
-    pair = next((p for p in replica_pairs(log) if p.copy.broker_id == election.last_leader), None)
+    pair = next((p for p in replica_pairs(log) if p.replica.broker_id == election.last_leader), None)
     begins = next((at for epoch, at in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
-    # Only a copy that has not followed the new leader yet can show what there was.
-    as_it_was = pair if pair is not None and pair.copy.last_leader_epoch < election.leader_epoch else None
+    # Only a replica that has not followed the new leader yet can show what there was.
+    as_it_was = pair if pair is not None and pair.replica.last_leader_epoch < election.leader_epoch else None
     lost = _lost(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
     compared = None if as_it_was is None or as_it_was.undecided else as_it_was
-    whole = compared is not None and lost is None and begins is not None and compared.copy.log_end <= begins
+    whole = compared is not None and lost is None and begins is not None and compared.replica.log_end <= begins
     severity, meaning = _harm(election, lost, whole=whole)
     return log.finding(
         "unclean-election",
@@ -140,7 +140,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
             "lost": lost,
         },
-        remedy=repairs.rescue(log, as_it_was.copy, lost["first_offset"]) if as_it_was is not None and lost else "",
+        remedy=repairs.rescue(log, as_it_was.replica, lost["first_offset"]) if as_it_was is not None and lost else "",
     )
 
 
@@ -167,13 +167,13 @@ def _lost(log: LogView, pair: Pair) -> dict[str, Any] | None:
     """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions. None
     where it had to be read again and cannot."""
     names = ("base_offset", "producer_id", "max_timestamp", "last_offset")
-    gone = list(batches_of(log, pair.copy).above(pair.forked_at, pair.until, names))
+    gone = list(batches_of(log, pair.replica).above(pair.forked_at, pair.until, names))
     if not any(len(rows["base_offset"]) for rows in gone):
         return None
     producers = np.unique(np.concatenate([rows["producer_id"] for rows in gone]))
     times = np.concatenate([rows["max_timestamp"] for rows in gone])
     last = int(np.concatenate([rows["last_offset"] for rows in gone]).max())
-    open_or_ended = pair.copy.transactions
+    open_or_ended = pair.replica.transactions
     theirs = open_or_ended[open_or_ended["last_offset"] >= pair.forked_at]
     return {
         "first_offset": pair.forked_at,
@@ -189,7 +189,8 @@ def _lost(log: LogView, pair: Pair) -> dict[str, Any] | None:
              "transactional_id": log.owner(t["producer_id"])}
             for t in theirs[:TOP]
         ],
-        "lies_on": {"broker_id": pair.copy.broker_id, "log_dir": pair.copy.log_dir, "folder": pair.copy.folder},
+        "lies_on": {"broker_id": pair.replica.broker_id, "log_dir": pair.replica.log_dir,
+                    "folder": pair.replica.folder},
     }  # fmt: skip
 
 
@@ -208,11 +209,11 @@ def _epoch_at(log: LogView, pair: Pair) -> int:
 
 
 def _diverging(log: LogView, pair: Pair) -> Finding:
-    copy, leader = pair.copy, pair.leader
-    first, ours = pair.first_offset, row_of(log, copy, pair.first_offset)
+    replica, leader = pair.replica, pair.leader
+    first, ours = pair.first_offset, row_of(log, replica, pair.first_offset)
     theirs = row_of(log, leader, first) if first < leader.log_end else {}  # a new leader may have none there yet
     fields = [name for name in COMPARED if theirs and ours.get(name) != theirs.get(name)]
-    with_copy, with_leader = _sides(log, pair)
+    with_replica, with_leader = _sides(log, pair)
     lost = _lost(log, pair) if pair.forked_at == first else None
     severity = _severity(log, pair)
     differ = f"they differ in {', '.join(fields)}" if fields else "what the leader has there could not be read again"
@@ -227,16 +228,16 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
     return log.finding(
         "replica-divergence",
         severity,
-        f"Broker {copy.broker_id} and broker {leader.broker_id} (leader) "
+        f"Broker {replica.broker_id} and broker {leader.broker_id} (leader) "
         f"{'hold different batches' if theirs else 'have different histories'} of {log.name} from offset {first} on, "
         f"{why}",
-        copy=copy,
+        replica=replica,
         offset=first,
         last_offset=pair.last_offset,
         producer_id=ours["producer_id"] if ours["producer_id"] >= 0 else None,
         producer_epoch=ours["producer_epoch"] if ours["producer_id"] >= 0 else None,
         time_ms=ours["max_timestamp"],
-        **_place(copy, ours),
+        **_place(replica, ours),
         evidence={
             "found": {name: ours[name] for name in COMPARED},
             "expected": {name: theirs[name] for name in COMPARED} if theirs else None,
@@ -247,34 +248,36 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
                 "log_dir": leader.log_dir,
                 **(_place(leader, theirs) if theirs else {"log_end": leader.log_end}),
             },
-            "same_as_this_copy": with_copy,
+            "same_as_this_copy": with_replica,
             "same_as_leader_copy": with_leader,
             "common_prefix_ends_at": first,
             "high_watermark": pair.high,
             "lost": lost,
             "compared_from": pair.low,
             **({} if pair.until is None else {"compared_until": pair.until}),
-            "leader_epochs": {"this_copy": _lineage(copy), "leader_copy": _lineage(leader)},
-            "topic_ids": [copy.topic_id, leader.topic_id] if copy.topic_id != leader.topic_id else None,
+            "leader_epochs": {"this_copy": _lineage(replica), "leader_copy": _lineage(leader)},
+            "topic_ids": [replica.topic_id, leader.topic_id] if replica.topic_id != leader.topic_id else None,
         },
-        remedy=repairs.rescue(log, copy, first)
+        remedy=repairs.rescue(log, replica, first)
         if lost is not None
         else f"Compare both at offset {first}: {commands.dump(None, '--print-data-log')} ; look at the leader "
-        f"epochs in the evidence too; if broker {leader.broker_id} is right, {repairs.refetch(log, copy, leader)}",
+        f"epochs in the evidence too; if broker {leader.broker_id} is right, {repairs.refetch(log, replica, leader)}",
     )
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
     """Brokers of the other replicas that have the same batch there as this one, and as the leader's."""
-    ours, theirs = (_compared(log, c, pair.first_offset) for c in (pair.copy, pair.leader))
+    ours, theirs = (_compared(log, c, pair.first_offset) for c in (pair.replica, pair.leader))
     others = [
-        (c.broker_id, _compared(log, c, pair.first_offset)) for c in log.copies if c not in (pair.copy, pair.leader)
+        (c.broker_id, _compared(log, c, pair.first_offset))
+        for c in log.replicas
+        if c not in (pair.replica, pair.leader)
     ]
     return [b for b, row in others if row == ours], [b for b, row in others if row == theirs]
 
 
-def _compared(log: LogView, copy: CopyFacts, offset: int) -> dict[str, int]:
-    row = row_of(log, copy, offset)
+def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
+    row = row_of(log, replica, offset)
     return {name: row[name] for name in COMPARED} if row else {}
 
 
@@ -307,7 +310,7 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
     for pair in replica_pairs(log):
         for gap in pair.gaps:
             key = (gap.first_offset, gap.last_offset)
-            shown = row_of(log, pair.copy if gap.in_leader else pair.leader, gap.first_offset)
+            shown = row_of(log, pair.replica if gap.in_leader else pair.leader, gap.first_offset)
             if shown and (not gap.in_leader or key not in reported):
                 yield _missing(log, pair, gap)
             if gap.in_leader:
@@ -315,7 +318,7 @@ def replica_missing_range(log: LogView) -> Iterator[Finding]:
 
 
 def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
-    without, holder = (pair.leader, pair.copy) if gap.in_leader else (pair.copy, pair.leader)
+    without, holder = (pair.leader, pair.replica) if gap.in_leader else (pair.replica, pair.leader)
     row = row_of(log, holder, gap.first_offset)
     committed = gap.first_offset < pair.high
     forked = 0 <= pair.forked_at <= gap.first_offset  # then it never had them, whenever it was copied
@@ -333,7 +336,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
         severity,
         f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span} of {log.name}, which broker "
         f"{holder.broker_id} has: {_meaning(pair, gap, committed, late, forked)}",
-        copy=pair.copy,
+        replica=pair.replica,
         offset=gap.first_offset,
         last_offset=gap.last_offset,
         time_ms=row["max_timestamp"],
@@ -355,7 +358,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     )  # fmt: skip
 
 
-def _ahead_of_its_leader(log: LogView, without: CopyFacts, holder: CopyFacts) -> bool:
+def _ahead_of_its_leader(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> bool:
     """Whether a follower has what the leader that the metadata names lacks, both stopped cleanly: that is no lag."""
     named = log.cluster.leaders.get((log.topic, log.partition))
     return without.clean_shutdown and holder.clean_shutdown and named is not None and named == without.broker_id
@@ -374,7 +377,7 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) ->
     return f"they begin below the high watermark {pair.high}: {loss}"
 
 
-def _cure(log: LogView, without: CopyFacts, holder: CopyFacts) -> str:
+def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> str:
     refetch = repairs.refetch(log, without, holder)
     if without is log.leader:
         keep = f"Before anything else copy broker {holder.broker_id}'s folder {holder.folder} to a safe place"

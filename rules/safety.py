@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, plural
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
@@ -107,14 +107,14 @@ def _coordinator_epoch(log: LogView, decision: Entry) -> int | None:
 
 def _commit_elsewhere(log: LogView, t: OpenTransaction) -> Commit | None:
     """The COMMIT marker that another replica has for it, whatever is left of what its coordinator wrote."""
-    rows = [row for copy in log.copies if copy is not log.leader for row in _commits(copy, t)]
+    rows = [row for replica in log.replicas if replica is not log.leader for row in _commits(replica, t)]
     if not rows:
         return None
     return Commit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
 
 
 def _restore(log: LogView, t: OpenTransaction, commit: Commit) -> Advice:
-    with_marker = [c for c in log.copies if c is not log.leader and len(_commits(c, t))]
+    with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
     if sound is not None:
@@ -151,7 +151,7 @@ def _marker_unseen(log: LogView, missing: str) -> Advice:
 
 def _look_elsewhere(log: LogView) -> str:
     """Which in-sync replicas were not audited, one of which may have the marker; with a blank behind, or nothing."""
-    here = {copy.broker_id for copy in log.copies}
+    here = {replica.broker_id for replica in log.replicas}
     others = [broker for broker in log.cluster.in_sync.get((log.topic, log.partition), ()) if broker not in here]
     if not others:
         return ""
@@ -159,9 +159,9 @@ def _look_elsewhere(log: LogView) -> str:
     return f"Audit the copies of broker {names} first: they are in sync, are not in the input, and may have it. "
 
 
-def _commits(copy: CopyFacts, t: OpenTransaction) -> np.ndarray:
+def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
     """The transaction in another replica that has its COMMIT marker; no row where it has none."""
-    rows = copy.transactions
+    rows = replica.transactions
     mine = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
     return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
 

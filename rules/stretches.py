@@ -141,7 +141,7 @@ def thinned(here: Columns, there: Columns, lineage: Lineage) -> tuple[Columns, C
 
 
 def overlaps(rows: Columns, others: Columns) -> np.ndarray:
-    """Whether some batch of the other copy holds one of a batch's offsets."""
+    """Whether some batch of the other replica holds one of a batch's offsets."""
     if not len(others["base_offset"]):
         return np.zeros(len(rows["base_offset"]), bool)
     near = np.searchsorted(others["base_offset"], rows["last_offset"], side="right") - 1

@@ -8,8 +8,8 @@ from typing import Any
 from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.codec import batch_columns as col
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import releases
 from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
 from auditor.rules import commands, repairs
@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 TOLERANCE_MS = 300_000
 AFTER_SETTINGS = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
-# The counters of KIP-467 as brokers name them, by the sums of facts.copy_facts.REFUSALS; the KIP calls the last one
+# The counters of KIP-467 as brokers name them, by the sums of facts.replica_facts.REFUSALS; the KIP calls the last one
 # NonIncreasingOffsetRecordsPerSec.
 METRICS = {
     "no_key_compacted": "NoKeyCompactedTopicRecordsPerSec",
@@ -148,8 +148,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             count, span = left[0]["record_count"], left[0]["span"]
             yield _invalid(log, left, what, "record-structure-invalid", declared=count, span=span, span_in_doubt=True)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
-    for copy in log.copies:  # each is damaged by itself
-        yield from _gaps(log, copy)
+    for replica in log.replicas:  # each is damaged by itself
+        yield from _gaps(log, replica)
 
 
 def _place(e: Event) -> tuple[int, int]:
@@ -158,15 +158,15 @@ def _place(e: Event) -> tuple[int, int]:
 
 def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
     """Whole batches of a magic that does not exist, and wrappers of such a codec."""
-    copy = log.leader
-    in_tail = {(e.file, e.position) for pieces in tails(copy).values() for e in pieces}
-    for error in copy.errors:
+    replica = log.leader
+    in_tail = {(e.file, e.position) for pieces in tails(replica).values() for e in pieces}
+    for error in replica.errors:
         wrapper = error.reason == "bad_codec" and error.position not in reported
-        if error.file not in copy.segments or (error.file, error.position) in in_tail:
+        if error.file not in replica.segments or (error.file, error.position) in in_tail:
             continue
         if wrapper or is_whole(error):
-            newest = error.file == copy.segments[-1] and copy.scans[-1:] != []
-            at_end = newest and error.position + error.length == copy.scans[-1].size
+            newest = error.file == replica.segments[-1] and replica.scans[-1:] != []
+            at_end = newest and error.position + error.length == replica.scans[-1].size
             what = "compression" if wrapper else "format"
             yield log.finding(
                 "record-structure-invalid", "error", f"A batch in {error.file} has an unknown {what}: {error.detail}",
@@ -176,10 +176,10 @@ def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
+def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
     """Bytes between sound batches that are no batch."""
-    for error in copy.errors:
-        if error.reason != "bad_size" or error.last_offset < 0 or error.file not in copy.segments:
+    for error in replica.errors:
+        if error.reason != "bad_size" or error.last_offset < 0 or error.file not in replica.segments:
             continue
         first, last = error.first_offset, error.last_offset
         lost = f"offsets {first} to {last}" if last >= first else "no offset"
@@ -188,12 +188,12 @@ def _gaps(log: LogView, copy: CopyFacts) -> Iterator[Finding]:
             "error",
             f"No batch in {plural(error.length, 'byte')} of {error.file} from byte {error.position} on "
             f"({error.detail}): {lost} of {log.name} could not be read, and a broker reads nothing after them here",
-            copy=copy, file=error.file, position=error.position,
+            replica=replica, file=error.file, position=error.position,
             offset=first, last_offset=last if last >= first else None,
             evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
                       "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
-            remedy=f"Do not restart broker {copy.broker_id} uncleanly, and move nothing: that could cut off the rest. "
-            f"Check first that another in-sync replica has {lost}; only then let this one be fetched from it",
+            remedy=f"Do not restart broker {replica.broker_id} uncleanly, and move nothing: that could cut off the "
+            f"rest. Check first that another in-sync replica has {lost}; only then let this one be fetched from it",
         )  # fmt: skip
 
 

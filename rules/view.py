@@ -1,4 +1,4 @@
-"""What a rule sees: one log with all its copies, and what is known of the cluster around it."""
+"""What a rule sees: one log with all its replicas, and what is known of the cluster around it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
-from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, Ahead, CopyFacts
 from auditor.facts.events import Event, Kind, events_of
+from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, Ahead, ReplicaFacts
 from auditor.model import releases
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.model.releases import Shown
@@ -182,30 +182,30 @@ class Cluster:
 
 @dataclass(slots=True)
 class LogView:
-    """One log: its copies in the order of broker id and log directory, the leader replica, the cluster around it.
+    """One log: its replicas in the order of broker id and log directory, the leader replica, the cluster around it.
 
     ``most``: so many findings of a rule are listed; a rule that may have millions makes no more, and sums the others.
     """
 
-    copies: list[CopyFacts]
+    replicas: list[ReplicaFacts]
     cluster: Cluster
-    leader: CopyFacts = field(init=False)
+    leader: ReplicaFacts = field(init=False)
     topic: str = field(init=False)
     partition: int = field(init=False)
     most: int = OF_A_RULE
     cache: dict[str, Any] = field(default_factory=dict)
-    _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the copy
+    _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
     def __post_init__(self) -> None:
-        first, *others = self.copies
+        first, *others = self.replicas
         self.topic, self.partition = first.topic, first.partition
         if not others:
             self.leader = first
             return
-        self.copies.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
+        self.replicas.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
         named = self.cluster.leaders.get((self.topic, self.partition))
-        best = max(c.rank for c in self.copies)
-        ties = [c for c in self.copies if c.rank == best]
+        best = max(c.rank for c in self.replicas)
+        ties = [c for c in self.replicas if c.rank == best]
         self.leader = next((c for c in ties if c.broker_id == named), ties[0])
 
     @property
@@ -223,23 +223,23 @@ class LogView:
         """Whether sequences mean something in this topic."""
         return self.topic not in SEQUENCE_FREE_TOPICS
 
-    def unknown_start(self, copy: CopyFacts | None = None) -> dict[str, str]:
+    def unknown_start(self, replica: ReplicaFacts | None = None) -> dict[str, str]:
         """For the evidence of what looks odd only if the log starts where its files do; empty where that is sure."""
-        if (copy or self.leader).log_start_known:
+        if (replica or self.leader).log_start_known:
             return {}
         return {"confidence": "undecidable", "missing": "log-start-offset-checkpoint"}
 
-    def intact_from(self, copy: CopyFacts | None = None) -> int:
+    def intact_from(self, replica: ReplicaFacts | None = None) -> int:
         """The first offset from which the log was never cleaned."""
-        return (copy or self.leader).intact_from
+        return (replica or self.leader).intact_from
 
-    def policy_name(self, copy: CopyFacts | None = None) -> str:
-        """The policy under which a copy's broker worked, the leader replica's unless another is named."""
-        return self.cluster.policy.get((copy or self.leader).log_dir, ASSUMED)
+    def policy_name(self, replica: ReplicaFacts | None = None) -> str:
+        """The policy under which a replica's broker worked, the leader replica's unless another is named."""
+        return self.cluster.policy.get((replica or self.leader).log_dir, ASSUMED)
 
-    def policy(self, copy: CopyFacts | None = None) -> Policy:
+    def policy(self, replica: ReplicaFacts | None = None) -> Policy:
         """What that policy decides."""
-        return POLICIES[self.policy_name(copy)]
+        return POLICIES[self.policy_name(replica)]
 
     @property
     def high_watermark(self) -> int:
@@ -253,12 +253,12 @@ class LogView:
         end, since the checkpoint of a running or killed broker is seconds old."""
         return self.high_watermark if self.leader.clean_shutdown else self.leader.log_end
 
-    def events(self, *kinds: Kind, copy: CopyFacts | None = None) -> Iterable[Event]:
+    def events(self, *kinds: Kind, replica: ReplicaFacts | None = None) -> Iterable[Event]:
         """Events of these kinds in log order, of the leader replica unless another is named.
 
         Cost: next to nothing where there are none, as of most kinds in most logs.
         """
-        of = copy or self.leader
+        of = replica or self.leader
         if not len(of.events):
             return ()
         there = self._kinds.get(id(of))
@@ -280,29 +280,37 @@ class LogView:
         history = self.cluster.coordinator
         return history.last_of_owner(int(producer_id)) if history is not None else None
 
-    def copy_time(self, copy: CopyFacts | None = None) -> int:
-        """Newest broker-written time in the copy's files, else the newest time(b) in them."""
-        c = copy or self.leader
+    def copy_time(self, replica: ReplicaFacts | None = None) -> int:
+        """Newest broker-written time in the replica's files, else the newest time(b) in them."""
+        c = replica or self.leader
         return c.broker_time if c.broker_time >= 0 else self.time(c.any_time)
 
-    def in_flight(self, needed_by: int, *, other_clock: bool, copy: CopyFacts | None = None) -> bool:
-        """Whether something absent from this copy may only be absent because the copy was made before ``needed_by``."""
-        c = copy or self.leader
+    def in_flight(self, needed_by: int, *, other_clock: bool, replica: ReplicaFacts | None = None) -> bool:
+        """Whether something absent from this replica may only be absent because the copy was made before
+        ``needed_by``."""
+        c = replica or self.leader
         whole = c.clean_shutdown and not c.cut_short
         if c is self.leader and (bounds := self.cluster.bounds.get((self.topic, self.partition))) is not None:
             whole = bounds.clean_shutdown
         return not arrived(self.copy_time(c), whole, needed_by, other_clock=other_clock)
 
     def finding(
-        self, rule: str, severity: str, message: str, *, copy: CopyFacts | None = None, segment: int = -1, **fields: Any
+        self,
+        rule: str,
+        severity: str,
+        message: str,
+        *,
+        replica: ReplicaFacts | None = None,
+        segment: int = -1,
+        **fields: Any,
     ) -> Finding:
         """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory."""
-        c = copy or self.leader
+        c = replica or self.leader
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
         evidence["log_dir"] = c.log_dir
         evidence.setdefault("confidence", "proved")
-        others = [o.log_dir for o in self.copies if o is not c]
-        if others and copy is None:
+        others = [o.log_dir for o in self.replicas if o is not c]
+        if others and replica is None:
             evidence["other_copies"] = others
         if (stamp := fields.pop("time_ms", None)) is not None:
             fields["timestamp"] = iso(int(stamp))
@@ -338,14 +346,14 @@ class LogView:
 TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
 
 
-def tails(copy: CopyFacts) -> dict[str, list[DecodeError]]:
+def tails(replica: ReplicaFacts) -> dict[str, list[DecodeError]]:
     """By segment file, the bytes that go on to its end without being whole batches, piece by piece.
 
     A single whole batch of an unknown magic is no tail: brokers step over it too.
     """
-    sizes = {copy.segments[k]: scan.size for k, scan in enumerate(copy.scans)}
+    sizes = {replica.segments[k]: scan.size for k, scan in enumerate(replica.scans)}
     out: dict[str, list[DecodeError]] = {}
-    for e in sorted(copy.errors, key=lambda e: -e.position):
+    for e in sorted(replica.errors, key=lambda e: -e.position):
         begun = out.get(e.file)
         end = begun[-1].position if begun else sizes.get(e.file)
         if e.reason in TAIL_REASONS and end == e.position + e.length:

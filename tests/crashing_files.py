@@ -52,8 +52,8 @@ def die(how: str) -> None:
 
 
 def crashing_tasks(file: str, how: str, once: str = "") -> Callable[..., list[object]]:
-    """What to put in place of :func:`auditor.pipeline.plan.copy_tasks`, so that whoever opens such a file ends."""
-    tasks_of = plan.copy_tasks
+    """What to put in place of :func:`auditor.pipeline.plan.replica_tasks`, so that whoever opens such a file ends."""
+    tasks_of = plan.replica_tasks
 
     def crashing(*arguments: object) -> list[object]:
         return [crashing_task(task) for task in tasks_of(*arguments)]  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def crashing_tasks(file: str, how: str, once: str = "") -> Callable[..., list[ob
 
 def main(name: str, out: str, file: str, how: str, once: str, master: str = "local[1]") -> int:
     """An audit of a corpus with such a file, as the console script would run it."""
-    plan.copy_tasks = crashing_tasks(file, how, once)  # type: ignore[assignment]
+    plan.replica_tasks = crashing_tasks(file, how, once)  # type: ignore[assignment]
     as_of = corpora.manifest(name)["copied_at"]
     options = AuditOptions((str(corpora.unpack(name)),), Path(out), records=True, as_of=as_of, master=master)
     return running.audit(options, lambda _: None).exit_code()

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline.inline_runner import InlineRunner
-from auditor.inline.kept_copies import KeptCopies
+from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
@@ -46,8 +46,8 @@ def opened(path: Path, **options: object) -> Audit:
 
 def logs_of(audit: Audit) -> list[LogView]:
     """Every log of an audit as the rules see it."""
-    assert isinstance(audit.copies, KeptCopies)
-    logs = audit.copies.logs()
+    assert isinstance(audit.replicas, KeptReplicas)
+    logs = audit.replicas.logs()
     return [LogView([pickle.loads(one) for one in facts], audit.clusters[key]) for key, facts in logs]
 
 
@@ -69,6 +69,6 @@ def judge(logs: Iterable[LogView], *rule_ids: str) -> list[Finding]:
     return resolve(finding for log in logs for finding in registry.judge(log, chosen))
 
 
-def log_of(copies: list[CopyFacts], cluster: Cluster | None = None) -> LogView:
-    """One log made of these copies in a cluster of nothing else, at a clock of an hour."""
-    return LogView(copies, cluster or Cluster(as_of=3_600_000, newest_time=3_600_000))
+def log_of(replicas: list[ReplicaFacts], cluster: Cluster | None = None) -> LogView:
+    """One log made of these replicas in a cluster of nothing else, at a clock of an hour."""
+    return LogView(replicas, cluster or Cluster(as_of=3_600_000, newest_time=3_600_000))

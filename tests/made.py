@@ -10,8 +10,8 @@ import pyarrow as pa
 from auditor.connectors import schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.batch_columns import BatchColumns, empty_batches
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.producer_rows import PRODUCER, blank_producers
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import TRANSACTION
 
 TRANSACTIONAL, CONTROL, APPEND_TIME = 0x10, 0x20, 0x08
@@ -47,12 +47,12 @@ def marker(offset: int, epoch: int, *, pid: int = 1, coordinator_epoch: int = 0,
     }  # fmt: skip
 
 
-def facts(topic: str = "t", **given: Any) -> CopyFacts:
-    """The facts of a copy of ``topic``-0 on broker 1: nothing known but what is given."""
-    copy = CopyFacts("cluster", 1, "broker-1", topic, 0, "cluster", segments=["0.log"], segment_bases=[0])
+def facts(topic: str = "t", **given: Any) -> ReplicaFacts:
+    """The facts of a replica of ``topic``-0 on broker 1: nothing known but what is given."""
+    replica = ReplicaFacts("cluster", 1, "broker-1", topic, 0, "cluster", segments=["0.log"], segment_bases=[0])
     for name, value in given.items():
-        setattr(copy, name, value)
-    return copy
+        setattr(replica, name, value)
+    return replica
 
 
 def producers(*rows: dict[str, Any]) -> np.ndarray:
@@ -76,7 +76,7 @@ def _rows(out: np.ndarray, rows: tuple[dict[str, Any], ...]) -> np.ndarray:
 
 
 def table(name: str, *rows: dict[str, Any]) -> pa.Table:
-    """A decoded table of the copy of :func:`facts`; absent columns null."""
+    """A decoded table of the replica of :func:`facts`; absent columns null."""
     columns = [field.name for field in schema.DECODED[name]][len(KEY) :]
     return from_rows(schema.DECODED[name], KEY, [tuple(row.get(column) for column in columns) for row in rows])
 

@@ -1,6 +1,6 @@
 """``auditor watch``: the findings about a growing log directory, each once when it first holds and once when it ends.
 
-A loop over the directory: copies whose files changed are read again, large ones from where the look before stood
+A loop over the directory: replicas whose files changed are read again, large ones from where the look before stood
 (:mod:`auditor.replay.resume_point`), the facts of the others are kept, and all logs are judged by the clock. The
 journal (:mod:`auditor.outputs.journal`) is what makes restarts and kills harmless: a start reads everything once, and
 reports only what the journal does not have yet.
@@ -30,9 +30,9 @@ from auditor.outputs.journal import FOUND, Journal, key_of
 from auditor.pipeline import results
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
-from auditor.pipeline.runner import Copies, Runner
+from auditor.pipeline.runner import Replicas, Runner
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules.finding import iso
 
 CLOCK_S = 60.0  # how often all is judged again while no byte changes: time passes too
@@ -109,7 +109,7 @@ def _quiet(line: dict[str, Any]) -> None:
 
 @dataclass
 class Kept:
-    """The facts of one task's copies. ``again``: its files changed at the last look, so some may still be written."""
+    """The facts of one task's replicas. ``again``: its files changed at the last look, so some may still be written."""
 
     signature: bytes
     rows: list[KeptFacts]
@@ -124,7 +124,7 @@ class LookedAt(Audit):
         self._rows_now = rows
 
     @cached_property
-    def copies(self) -> Copies:
+    def replicas(self) -> Replicas:
         """All facts, new and old."""
         return self.runner.keep(self._rows_now())
 
@@ -141,8 +141,8 @@ class Look:
 
 @dataclass
 class Watch:
-    """What is known of the directory between two looks. Memory: the facts of all copies, and of each large one what its
-    batches came to, 64 MiB at most."""
+    """What is known of the directory between two looks. Memory: the facts of all replicas, and of each large one what
+    its batches came to, 64 MiB at most."""
 
     options: AuditOptions
     runner: Runner
@@ -198,14 +198,14 @@ class Watch:
             self._keep({p: Kept(signatures[p], [], p in fresh) for p in due}, tasks)
         return bool(due or gone)
 
-    def _going_on(self, place: Place, task: CopyTask | TextTask) -> CopyTask | TextTask:
+    def _going_on(self, place: Place, task: ReplicaTask | TextTask) -> ReplicaTask | TextTask:
         """The task, to be read from where the last reading left off."""
         if isinstance(task, TextTask):
             return task
         point = self.kept[place].rows[0].resume_point if place in self.kept and self.kept[place].rows else b""
         return dataclasses.replace(task, leaves_resume_point=True, resume_point=point)
 
-    def _keep(self, entries: dict[Place, Kept], tasks: list[CopyTask | TextTask]) -> None:
+    def _keep(self, entries: dict[Place, Kept], tasks: list[ReplicaTask | TextTask]) -> None:
         with contextlib.closing(self.runner.read(tasks)) as facts:
             for row in facts.rows():
                 place = (row.log_dir, row.topic, row.partition)
@@ -216,10 +216,10 @@ class Watch:
         return [row for place in sorted(self.kept) for row in self.kept[place].rows]
 
 
-def _place(task: CopyTask | TextTask) -> Place:
+def _place(task: ReplicaTask | TextTask) -> Place:
     if isinstance(task, TextTask):
         return (task.log_dir, "", -1)
-    return (task.copy.log_dir, task.copy.topic or "", task.copy.partition or 0)
+    return (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
 
 
 def _holding(found: Audit) -> dict[str, dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""What reading and replaying leaves of one copy of a partition: plain data with named columns."""
+"""What reading and replaying leaves of one replica of a partition: plain data with named columns."""

@@ -1,6 +1,6 @@
-"""Facts as bytes: the types of their rows by name, and of a healthy copy only what is not as it always is.
+"""Facts as bytes: the types of their rows by name, and of a healthy replica only what is not as it always is.
 
-Written out, these types and the names of fields that say nothing are most of a healthy copy's facts.
+Written out, these types and the names of fields that say nothing are most of a healthy replica's facts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was odd while a copy was read and replayed, an event each. An event says that a sequence jumped; whether that
+"""What was odd while a replica was read and replayed, an event each. An event says that a sequence jumped; whether that
 is a finding, a rule says.
 
 Offsets, positions and sizes are as in the log, times ms since the epoch; -1 means absent throughout.
@@ -52,7 +52,7 @@ class Event(TypedDict, total=False):
     """One event. The first ten columns say where: the batch, or for an index the byte of the entry in its file."""
 
     kind: int
-    segment: int  # number of the segment file (CopyFacts.segments)
+    segment: int  # number of the segment file (ReplicaFacts.segments)
     position: int
     base_offset: int
     last_offset: int

@@ -1,5 +1,5 @@
-"""What the replay of a copy under other policies leaves: verdicts, what the producer state would have cost, and numbers
-on the producers that hold under every policy. Offsets and sizes as in the log, times in ms; -1 means absent.
+"""What the replay of a replica under other policies leaves: verdicts, what the producer state would have cost, and
+numbers on the producers that hold under every policy. Offsets and sizes as in the log, times in ms; -1 means absent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references: an estimate (semantics 2.6)
 LEAST_MS = 1_000  # a rate needs that much time between two batches
-SHOWN = 20  # producers of one copy that wrap, or run out of epochs, first
+SHOWN = 20  # producers of one replica that wrap, or run out of epochs, first
 
 # One row a run of batches (or a marker) that would have been answered otherwise; the first of the run, and how many.
 VERDICT = np.dtype(
@@ -25,7 +25,7 @@ VERDICT = np.dtype(
 
 @dataclass(slots=True)
 class PolicyOutcome:
-    """What one policy would have made of the copy. Sizes are estimates in bytes.
+    """What one policy would have made of the replica. Sizes are estimates in bytes.
 
     ``dropped``: verdicts that were not kept; ``forgotten``: batches that found their producer forgotten.
     """
@@ -41,7 +41,7 @@ class PolicyOutcome:
 
 @dataclass(slots=True)
 class PolicyOutcomes:
-    """One copy under each policy that was asked for, by name, and what holds under all of them.
+    """One replica under each policy that was asked for, by name, and what holds under all of them.
 
     ``hours``: hour since the epoch -> (producers that began in it, largest producer id seen). ``wraps``: how often
     sequences began again at 0, by plain and transactional producers; ``rates``: the records an hour of all producers

@@ -1,10 +1,10 @@
-"""The producers of one copy: their states at its end, as a broker would have them, and what led there."""
+"""The producers of one replica: their states at its end, as a broker would have them, and what led there."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# One row a producer known in this copy. Columns below_*: what lies below the log start, in files or snapshots only.
+# One row a producer known in this replica. Columns below_*: what lies below the log start, in files or snapshots only.
 # Columns first_*: its first judged batch; data_*: its last one.
 PRODUCER = np.dtype(
     [

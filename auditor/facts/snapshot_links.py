@@ -1,4 +1,4 @@
-"""The links of the chain proof: each producer snapshot of a copy beside what the replay has at its offset."""
+"""The links of the chain proof: each producer snapshot of a replica beside what the replay has at its offset."""
 
 from __future__ import annotations
 

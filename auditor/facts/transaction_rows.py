@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# One row a transaction of a producer in this copy, in marker order; open ones last, with marker_offset -1.
+# One row a transaction of a producer in this replica, in marker order; open ones last, with marker_offset -1.
 # first_offset -1: a marker that closed nothing. first_time, last_time are time(b) of rules.md without its cap;
 # first_append_time: 1 where the broker stamped the first batch.
 TRANSACTION = np.dtype(

@@ -1,7 +1,7 @@
 """The two steps in processes of this machine, as many as asked for: no JVM, no Spark.
 
-A copy is one task, the largest first; whoever is free takes the next, so that nobody waits for a list made beforehand.
-Memory: the facts of all copies, packed, on the driver.
+A replica is one task, the largest first; whoever is free takes the next, so that nobody waits for a list made
+beforehand. Memory: the facts of all replicas, packed, on the driver.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from auditor.facts.rows_at_rest import RowsAtRest
-from auditor.inline.kept_copies import KeptCopies, Log, lists
+from auditor.inline.kept_replicas import KeptReplicas, Log, lists
 from auditor.pipeline import derived_tables, plan
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, read_kept
-from auditor.pipeline.runner import Audited, Copies, Judged, JudgeLog, Runner, judged_rows, judged_texts
+from auditor.pipeline.runner import Audited, Judged, JudgeLog, Replicas, Runner, judged_rows, judged_texts
 from auditor.pipeline.table_schemas import schemas
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules.view import Cluster
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class InlineRunner(Runner):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
-    def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
-        """Every copy by whoever is free, the largest first."""
+    def read(self, tasks: list[ReplicaTask | TextTask]) -> Replicas:
+        """Every replica by whoever is free, the largest first."""
         large_first = [task for tasks in plan.spread(plan.sharing(tasks), 1) for task in tasks]
         sizes = [plan.file_bytes(task) for task in large_first]
         read = None
@@ -54,17 +54,17 @@ class InlineRunner(Runner):
                     read.ends(number)
                 yield from rows
 
-        return KeptCopies(found)
+        return KeptReplicas(found)
 
-    def keep(self, rows: Sequence[KeptFacts]) -> Copies:
+    def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
         """As they are, but for what no judge asks for."""
         known = [row._replace(resume_point=b"") for row in rows]
-        return KeptCopies(lambda: known)
+        return KeptReplicas(lambda: known)
 
-    def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
+    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
         """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""
-        assert isinstance(copies, KeptCopies)
-        shared = lists(copies, self.processes)
+        assert isinstance(replicas, KeptReplicas)
+        shared = lists(replicas, self.processes)
         done: dict[int, RowsAtRest[tuple[str, str]]] = {}
         following = 0
         for number, rows in self.pool.map(shared, partial(judge_list, clusters, judge), reads=False):

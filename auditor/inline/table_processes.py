@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from auditor.base.errors import DecodeError
-from auditor.inline.kept_copies import KeptCopies, Log, lists
+from auditor.inline.kept_replicas import KeptReplicas, Log, lists
 from auditor.pipeline import table_parts, table_tasks
 from auditor.pipeline.isolation import KILLS, Pool
 from auditor.pipeline.table_tasks import Part, Wanted
@@ -27,9 +27,9 @@ def run(pool: Pool, audit: Audited, wanted: Wanted) -> list[Part]:
     ]
     audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
     if wanted.derived:
-        copies, clusters = audit.copies, audit.clusters
-        assert isinstance(copies, KeptCopies)
-        logs = list(enumerate(lists(copies, pool.size)))
+        replicas, clusters = audit.replicas, audit.clusters
+        assert isinstance(replicas, KeptReplicas)
+        logs = list(enumerate(lists(replicas, pool.size)))
         for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):
             found += parts
     return found

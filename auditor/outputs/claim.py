@@ -25,7 +25,7 @@ LOCK, STAGED = ".lock", ".unfinished"
 def evidence(inventory: Inventory | None) -> Iterator[tuple[str, Place]]:
     """Folders of the input that nothing may be written into, each with what it is; those of text dumps only may be."""
     for log_dir in () if inventory is None else inventory.log_dirs:
-        if log_dir.meta is not None or log_dir.copies or log_dir.small_files:
+        if log_dir.meta is not None or log_dir.replicas or log_dir.small_files:
             yield "log directory", log_dir.place
     for remote in () if inventory is None else inventory.remote:
         for file in (file for segment in remote.segments[:1] for file in segment.files[:1]):

@@ -206,7 +206,7 @@ def _inputs(audit: Audit) -> list[dict[str, Any]]:
         out.append({
             "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id,
             "broker_id_from": d.broker_id_source,
-            "clean_shutdown": d.clean_shutdown, "copies": len(d.copies), "files": len(files),
+            "clean_shutdown": d.clean_shutdown, "copies": len(d.replicas), "files": len(files),
             "bytes": sum(f.size for f in files),
         })  # fmt: skip
     return out

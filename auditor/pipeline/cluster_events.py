@@ -17,7 +17,7 @@ from auditor.connectors.codec.cluster_metadata import (
     ClusterMetadata,
     PartitionState,
 )
-from auditor.connectors.files import Copy
+from auditor.connectors.files import Replica
 from auditor.connectors.metadata_history import beginning
 from auditor.connectors.metadata_log import MetadataLog
 from auditor.connectors.storage import Place
@@ -29,10 +29,10 @@ MAX_EVENTS = 60  # of a partition, the newest
 
 
 class EventsTask(NamedTuple):
-    """A copy of ``__cluster_metadata``, and the partitions to tell of."""
+    """A replica of ``__cluster_metadata``, and the partitions to tell of."""
 
     place: Place
-    copy: Copy
+    replica: Replica
     wanted: tuple[tuple[str, int], ...]
     limits: Limits
 
@@ -44,7 +44,7 @@ def read_events(task: EventsTask) -> list[dict[str, Any]]:
     Cost: every record of the log once more; memory: the metadata's state.
     """
     told = _Told(task.wanted)
-    reading = MetadataLog(task.place, task.copy, task.limits)
+    reading = MetadataLog(task.place, task.replica, task.limits)
     told.metadata, changes = beginning(reading)
     for change in changes:
         told.take(change)

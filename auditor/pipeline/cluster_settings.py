@@ -19,7 +19,7 @@ from auditor.connectors import remote_log, schema
 from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
 from auditor.connectors.codec.settings import OF_BROKERS, OF_TOPICS, sort_out
-from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.identity import JUDGED
 from auditor.connectors.metadata_history import beginning
 from auditor.connectors.metadata_log import MetadataLog
@@ -111,15 +111,15 @@ def timestamp_limit(cluster: ClusterSettings, side: str, topic: str, broker_id: 
 
 
 class MetadataTask(NamedTuple):
-    """A copy of ``__cluster_metadata`` to read."""
+    """A replica of ``__cluster_metadata`` to read."""
 
     place: Place
-    copy: Copy
+    replica: Replica
     limits: Limits
 
 
 class MetadataRead(NamedTuple):
-    """What a copy of it says: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
+    """What a replica of it says: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
 
     ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
     led.
@@ -141,8 +141,8 @@ def read_settings(
     ``pool``: processes that read, since a file may kill its reader; None: this process reads.
     """
     clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
-    found = [(d, c) for d in inventory.log_dirs for c in d.copies if c.topic == METADATA_TOPIC]
-    tasks = [MetadataTask(log_dir.place, copy, limits) for log_dir, copy in found]
+    found = [(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic == METADATA_TOPIC]
+    tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in found]
     errors: list[tuple[str, DecodeError]] = []
     reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
     for (log_dir, _), read in zip(found, reads, strict=True):
@@ -200,7 +200,7 @@ def _who_stopped_before(cluster: ClusterSettings) -> None:
 
 
 def read_metadata(task: MetadataTask) -> MetadataRead:
-    """Reads one copy: its newest snapshot that is complete, and the log behind it."""
+    """Reads one replica: its newest snapshot that is complete, and the log behind it."""
     reading = MetadataLog(*task)
     snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
     elections: Elections = {}

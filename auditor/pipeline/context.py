@@ -1,4 +1,4 @@
-"""What is known of each cluster beyond a single log, put together from the copies' facts for the rules."""
+"""What is known of each cluster beyond a single log, put together from the replicas' facts for the rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from auditor.connectors.codec.cluster_metadata import ClusterMetadata, Partition
 from auditor.facts.at_rest import without_defaults
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
@@ -22,7 +22,10 @@ from auditor.rules.view import Bounds, Cluster, OpenHere
 from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
-MOST_OPEN, MOST_OPEN_IN_ALL = 50_000, 500_000  # open transactions known everywhere, of a copy (the oldest) and of all
+MOST_OPEN, MOST_OPEN_IN_ALL = (
+    50_000,
+    500_000,
+)  # open transactions known everywhere, of a replica (the oldest) and of all
 NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
 MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
@@ -31,7 +34,7 @@ BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those 
 @without_defaults
 @dataclass(slots=True)
 class Brief:
-    """The little of one copy that must be known everywhere: bounds, clocks, and what its coordinator wrote."""
+    """The little of one replica that must be known everywhere: bounds, clocks, and what its coordinator wrote."""
 
     join_key: str
     log_dir: str
@@ -54,8 +57,8 @@ class Brief:
     undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
 
 
-def brief(facts: CopyFacts) -> Brief:
-    """The brief of a copy."""
+def brief(facts: ReplicaFacts) -> Brief:
+    """The brief of a replica."""
     copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
     opened = open_here(facts.transactions)
     bounds = Bounds(
@@ -80,7 +83,7 @@ def brief(facts: CopyFacts) -> Brief:
 
 
 def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
-    """The open transactions of a copy by producer id, the oldest :data:`MOST_OPEN` of them."""
+    """The open transactions of a replica by producer id, the oldest :data:`MOST_OPEN` of them."""
     if not len(transactions):
         return {}
     begun = transactions[(transactions["marker_offset"] < 0) & (transactions["first_offset"] >= 0)]
@@ -92,7 +95,7 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
 
 
 def newest_markers(transactions: np.ndarray) -> np.ndarray:
-    """The newest marker of each producer of a copy, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
+    """The newest marker of each producer of a replica, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
     if not len(transactions):
         return NOTHING_ENDED
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
@@ -199,7 +202,7 @@ def _out_of_sync(briefs: list[Brief], leading: dict[tuple[str, int], Brief], clu
 
 
 def _outdated(history: CoordinatorHistory, briefs: Iterable[Brief], undecided: np.ndarray) -> dict[int, int]:
-    """By partition of the coordinators' log when (ms) a COMMIT was written whose decision its copy does not have.
+    """By partition of the coordinators' log when (ms) a COMMIT was written whose decision its replica does not have.
 
     Of producers whose last transaction is complete there: what came behind its end, no operator can have written.
     """
@@ -275,8 +278,8 @@ def _number(value: int | None, otherwise: int = -1) -> int:
     return otherwise if value is None else value
 
 
-def _coordinator_log(facts: CopyFacts) -> CoordinatorLog | None:
-    """What the copy holds of ``__transaction_state``; of texts, which are small, made from their table."""
+def _coordinator_log(facts: ReplicaFacts) -> CoordinatorLog | None:
+    """What the replica holds of ``__transaction_state``; of texts, which are small, made from their table."""
     table = facts.tables.get("transaction_log")
     if facts.coordinator_log is not None or table is None:
         return facts.coordinator_log

@@ -18,14 +18,14 @@ from auditor.connectors.arrow import Key, array_of, from_columns, from_errors, t
 from auditor.connectors.declared import declared
 from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedRows
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
 
-# What each copy's replay leaves of its producers, as a broker would hold it at the log's end.
+# What each replica's replay leaves of its producers, as a broker would hold it at the log's end.
 PRODUCER_STATES = declared("producer_states", LOG_KEY, """
     producer_id:long
     producer_epoch:int
@@ -43,7 +43,7 @@ PRODUCER_STATES = declared("producer_states", LOG_KEY, """
     first_sequence:int sequence number that this batch begins with; -1: none
     max_epoch:int its largest epoch in the log
 """)  # fmt: skip
-# One row a transaction of a producer in a copy.
+# One row a transaction of a producer in a replica.
 TRANSACTIONS = declared("transactions", LOG_KEY, """
     producer_id:long
     producer_epoch:int
@@ -83,12 +83,12 @@ def listed(text: str) -> pa.Table | None:
     return pa.table({"name": texts(NAMES)}) if re.fullmatch(r"\s*show\s+tables\s*;?\s*", text, re.I) else None
 
 
-def of_log(copies: list[CopyFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a derived table about one log, whose copies explain each other."""
-    log = LogView(copies, cluster)
+def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a derived table about one log, whose replicas explain each other."""
+    log = LogView(replicas, cluster)
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
-    for copy in log.copies:
-        yield rows_of(log, copy)
+    for replica in log.replicas:
+        yield rows_of(log, replica)
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
@@ -111,8 +111,8 @@ def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.T
     return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
 
 
-def _key(copy: CopyFacts) -> Key:
-    return (copy.cluster_id, copy.broker_id, copy.log_dir, copy.topic, copy.partition)
+def _key(replica: ReplicaFacts) -> Key:
+    return (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)
 
 
 def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> dict[str, Any]:
@@ -126,21 +126,21 @@ def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
     return texts([log.owner(pid) for pid in known.tolist()]).take(array_of(at.astype(np.int64)))
 
 
-def _states(log: LogView, copy: CopyFacts) -> pa.RecordBatch:
-    rows = copy.producers
+def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
+    rows = replica.producers
     columns = _columns(rows, PRODUCER_STATES)
     columns |= {
         "current_txn_first_offset": rows["txn_first_offset"].copy(),
         "transactional_id": _owners(log, rows["producer_id"]),
     }
-    return from_columns(PRODUCER_STATES, _key(copy), len(rows), columns)
+    return from_columns(PRODUCER_STATES, _key(replica), len(rows), columns)
 
 
-def _transactions(log: LogView, copy: CopyFacts) -> pa.RecordBatch:
-    rows = copy.transactions
+def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
+    rows = replica.transactions
     is_open = rows["marker_offset"] < 0
     classes: dict[tuple[int, int], str] = {}
-    if copy is log.leader:
+    if replica is log.leader:
         classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t.klass for t in open_transactions(log)}
     where = zip(rows["producer_id"].tolist(), rows["first_offset"].tolist(), is_open.tolist(), strict=True)
     segments = np.where(rows["segment"] >= 0, rows["segment"], rows["marker_segment"])
@@ -151,8 +151,8 @@ def _transactions(log: LogView, copy: CopyFacts) -> pa.RecordBatch:
         "outcome": _OUTCOMES.take(array_of((rows["commit"] == 1).astype(np.int64), is_open)),
         "class": texts([classes.get((pid, first)) if still else None for pid, first, still in where]),
         "size": rows["bytes"].copy(),
-        "file": texts([copy.file(number) for number in segments.tolist()]),
+        "file": texts([replica.file(number) for number in segments.tolist()]),
         "position": positions,
-        "leader_copy": copy is log.leader,
+        "leader_copy": replica is log.leader,
     }
-    return from_columns(TRANSACTIONS, _key(copy), len(rows), columns)
+    return from_columns(TRANSACTIONS, _key(replica), len(rows), columns)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from auditor.base.errors import AuditInputError, is_unread
 from auditor.base.limits import MIB
-from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.facts.batch_sums import MOST_KEPT
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 
 GIB = 1 << 30
 OTHERS, TEXTS = "all other topics", "text dumps"
@@ -69,10 +69,10 @@ def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> dict[
 
     Errors: :class:`AuditInputError` for a ``--topic`` that matches none. Cost: none but memory; no file is opened.
     """
-    tasks = plan.copy_tasks(inventory, {}, options)
+    tasks = plan.replica_tasks(inventory, {}, options)
     _check_topics(inventory, options)
-    chosen = {(task.copy.log_dir, task.copy.folder) for task in tasks if isinstance(task, CopyTask)}
-    log_dirs = [_log_dir(d, [c for c in d.copies if (d.name, c.folder) in chosen]) for d in inventory.log_dirs]
+    chosen = {(task.replica.log_dir, task.replica.folder) for task in tasks if isinstance(task, ReplicaTask)}
+    log_dirs = [_log_dir(d, [c for c in d.replicas if (d.name, c.folder) in chosen]) for d in inventory.log_dirs]
     remote = [file for folder in inventory.remote for segment in folder.segments for file in segment.files]
     return {
         "log_dirs": log_dirs,
@@ -87,35 +87,35 @@ def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> dict[
 
 
 def _check_topics(inventory: Inventory, options: AuditOptions) -> None:
-    topics = {c.topic or "" for d in inventory.log_dirs for c in d.copies}
+    topics = {c.topic or "" for d in inventory.log_dirs for c in d.replicas}
     texts = any(d.texts for d in inventory.log_dirs)  # whose topics are known when they are read
     for glob in () if texts else options.topics:
         if not any(fnmatch.fnmatchcase(topic, glob) for topic in topics):
             raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
 
 
-def _log_dir(d: LogDir, copies: list[Copy]) -> dict[str, Any]:
-    files = [file for copy in copies for file in copy.files()]
+def _log_dir(d: LogDir, replicas: list[Replica]) -> dict[str, Any]:
+    files = [file for replica in replicas for file in replica.files()]
     return {
-        "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id, "partitions": len(copies),
-        "segments": sum(len(c.segments) for c in copies), "files": len(files) + len(d.texts),
+        "log_dir": d.name, "cluster_id": d.cluster_id, "broker_id": d.broker_id, "partitions": len(replicas),
+        "segments": sum(len(c.segments) for c in replicas), "files": len(files) + len(d.texts),
         "bytes": sum(f.size for f in files) + sum(t.size for t in d.texts),
     }  # fmt: skip
 
 
-def _kind(task: CopyTask | TextTask) -> str:
+def _kind(task: ReplicaTask | TextTask) -> str:
     """What kind of topic a task reads, as :data:`RATES` has them."""
     if isinstance(task, TextTask):
         return TEXTS
-    topic = task.copy.topic or ""
+    topic = task.replica.topic or ""
     return topic if topic in RATES else OTHERS
 
 
-def _by_topic(tasks: Iterable[CopyTask | TextTask]) -> list[dict[str, Any]]:
+def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[dict[str, Any]]:
     """Partitions, segments and bytes of each kind of topic, the largest first."""
     found: dict[str, Counter[str]] = {}
     for task in tasks:
-        segments = len(task.copy.segments) if isinstance(task, CopyTask) else 0
+        segments = len(task.replica.segments) if isinstance(task, ReplicaTask) else 0
         more = {"partitions": 1, "segments": segments, "bytes": plan.file_bytes(task)}
         found.setdefault(_kind(task), Counter()).update(more)
     rows = [{"kind": kind} | {name: counts[name] for name in ("partitions", "segments", "bytes")}
@@ -124,13 +124,13 @@ def _by_topic(tasks: Iterable[CopyTask | TextTask]) -> list[dict[str, Any]]:
 
 
 def _divided(
-    tasks: list[CopyTask | TextTask], slots: Slots
-) -> tuple[list[CopyTask], list[CopyTask | TextTask]]:  # fmt: skip
+    tasks: list[ReplicaTask | TextTask], slots: Slots
+) -> tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]:  # fmt: skip
     """The replicas that are read in parts, and the others."""
     return plan.divide(tasks, slots.at_a_time) if slots.lists and slots.at_a_time else ([], tasks)
 
 
-def _tasks(tasks: list[CopyTask | TextTask], slots: Slots) -> dict[str, Any]:
+def _tasks(tasks: list[ReplicaTask | TextTask], slots: Slots) -> dict[str, Any]:
     large, others = _divided(tasks, slots)
     lists = len(others)
     if slots.lists and slots.at_a_time:
@@ -146,11 +146,11 @@ def _tasks(tasks: list[CopyTask | TextTask], slots: Slots) -> dict[str, Any]:
     }
 
 
-def _name(task: CopyTask | TextTask) -> str:
-    return task.log_dir if isinstance(task, TextTask) else f"{task.copy.log_dir}/{task.copy.folder}"
+def _name(task: ReplicaTask | TextTask) -> str:
+    return task.log_dir if isinstance(task, TextTask) else f"{task.replica.log_dir}/{task.replica.folder}"
 
 
-def _cpu(task: CopyTask | TextTask, options: AuditOptions) -> tuple[Span, Span]:
+def _cpu(task: ReplicaTask | TextTask, options: AuditOptions) -> tuple[Span, Span]:
     """CPU seconds of a task: what reading the replica takes, and what comes on top for the tables."""
     size, rate = plan.file_bytes(task) / GIB, RATES[_kind(task)]
     deep = RECORDS if options.records and _kind(task) == OTHERS else (0.0, 0.0)
@@ -159,7 +159,7 @@ def _cpu(task: CopyTask | TextTask, options: AuditOptions) -> tuple[Span, Span]:
     return read, more  # type: ignore[return-value]
 
 
-def _estimate(tasks: list[CopyTask | TextTask], options: AuditOptions, slots: Slots) -> dict[str, Any]:
+def _estimate(tasks: list[ReplicaTask | TextTask], options: AuditOptions, slots: Slots) -> dict[str, Any]:
     """Seconds, CPU seconds and bytes of memory, each from large batches to small ones; seconds are null where nobody
     knows yet how many tasks run at a time."""
     costs = [_cpu(task, options) for task in tasks]
@@ -183,19 +183,19 @@ def _estimate(tasks: list[CopyTask | TextTask], options: AuditOptions, slots: Sl
     }
 
 
-def _headers(task: CopyTask, batch_bytes: int) -> int:
+def _headers(task: ReplicaTask, batch_bytes: int) -> int:
     """How many headers of a replica are kept to compare it: all, but of a long log on its broker's own disk."""
     batches = plan.file_bytes(task) // batch_bytes
-    return batches if any(s.place is not None for s in task.copy.segments) else min(batches, MOST_KEPT)
+    return batches if any(s.place is not None for s in task.replica.segments) else min(batches, MOST_KEPT)
 
 
-def _memory(tasks: list[CopyTask | TextTask]) -> dict[str, Any]:
+def _memory(tasks: list[ReplicaTask | TextTask]) -> dict[str, Any]:
     """Of the driver, of a worker that reads, and of the worker that compares the replicas of the largest partition."""
-    copies: dict[tuple[str, str | None, int | None], list[CopyTask]] = {}
+    replicas: dict[tuple[str, str | None, int | None], list[ReplicaTask]] = {}
     for task in tasks:
-        if isinstance(task, CopyTask):
-            copies.setdefault((task.join_key, task.copy.topic, task.copy.partition), []).append(task)
-    compared = [of_log for of_log in copies.values() if len(of_log) > 1]
+        if isinstance(task, ReplicaTask):
+            replicas.setdefault((task.join_key, task.replica.topic, task.replica.partition), []).append(task)
+    compared = [of_log for of_log in replicas.values() if len(of_log) > 1]
     most = [max((sum(_headers(t, size) for t in of_log) for of_log in compared), default=0) for size in BATCH_BYTES]
     comparing = [WORKER_BYTES + COMPARED_BYTES * count for count in most] if any(most) else None
     return {"driver": DRIVER_BYTES + REPLICA_BYTES * len(tasks), "worker": WORKER_BYTES, "comparing": comparing}

@@ -43,7 +43,7 @@ SAY_EVERY_S = 0.1
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 KILLS = "reading it "  # how the reason of a refused file begins
-LOADED = ("auditor.base.machine_code", "auditor.replay.copy_reader", "auditor.pipeline.read_step",
+LOADED = ("auditor.base.machine_code", "auditor.replay.replica_reader", "auditor.pipeline.read_step",
           "auditor.pipeline.cluster_settings", "auditor.pipeline.judge")  # fmt: skip
 # What numpy reads in a worker. Huge pages are of little use to tables that are mostly written once. Where memory is in
 # pieces, as beside a broker whose log fills the page cache, the kernel first moves pages about to have any: up to a

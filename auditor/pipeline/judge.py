@@ -10,7 +10,7 @@ import numpy as np
 
 from auditor.base.errors import DecodeError, is_unread
 from auditor.base.limits import OF_A_RULE
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.rules import blocking, crash_recovery, registry, safety
 from auditor.rules.expiry import PROVED, verdict
@@ -22,21 +22,21 @@ from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
-DECODE_ERRORS = 1_000  # of one copy; the table decode_errors has all
+DECODE_ERRORS = 1_000  # of one replica; the table decode_errors has all
 OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wait for
 
 
 def judge_log(
-    copies: list[CopyFacts], cluster: Cluster, rule_ids: list[str], max_findings: int = OF_A_RULE
+    replicas: list[ReplicaFacts], cluster: Cluster, rule_ids: list[str], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a rule."""
-    log = LogView(copies, cluster)
+    log = LogView(replicas, cluster)
     catalogue = registry.load()
     for finding in judge_bounded(log, map(catalogue.__getitem__, rule_ids), max_findings):
         yield "finding", finding.to_dict()
     opened = open_transactions(log)
-    for copy in log.copies:
-        yield "log", _log_row(log, copy, opened if copy is log.leader else [])
+    for replica in log.replicas:
+        yield "log", _log_row(log, replica, opened if replica is log.leader else [])
     for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
     by_offset = {int(t.row["first_offset"]): t for t in opened[:OPEN_TRANSACTIONS]}
@@ -57,29 +57,31 @@ def _advice(log: LogView, row: dict[str, Any], opened: dict[int, OpenTransaction
     return safety.undelivered(log.cluster, name, row["transactional_id"], row["state"], log.partition)
 
 
-def _log_row(log: LogView, copy: CopyFacts, opened: list[OpenTransaction]) -> dict[str, Any]:
-    starts = [max(int(t.row["first_offset"]), copy.log_start) for t in opened]
-    hw = copy.log_end if copy.high_watermark is None else copy.high_watermark
+def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> dict[str, Any]:
+    starts = [max(int(t.row["first_offset"]), replica.log_start) for t in opened]
+    hw = replica.log_end if replica.high_watermark is None else replica.high_watermark
     return {
-        "log_dir": copy.log_dir,
-        "broker_id": copy.broker_id,
-        "topic": copy.topic,
-        "partition": copy.partition,
-        "leader_copy": copy is log.leader,
-        "log_start": copy.own_start,
-        "local_log_start": max(copy.local_start, copy.own_start) if copy.local_start >= 0 else None,
-        "log_end": copy.log_end,
-        "high_watermark": copy.high_watermark,
+        "log_dir": replica.log_dir,
+        "broker_id": replica.broker_id,
+        "topic": replica.topic,
+        "partition": replica.partition,
+        "leader_copy": replica is log.leader,
+        "log_start": replica.own_start,
+        "local_log_start": max(replica.local_start, replica.own_start) if replica.local_start >= 0 else None,
+        "log_end": replica.log_end,
+        "high_watermark": replica.high_watermark,
         "hw": hw,
-        "lso": min([log.readable_end if copy is log.leader and starts else hw, *starts]),
-        "offsets": accounting(copy),
-        "chain": chain(log, copy),
-        "dropped_events": copy.dropped_events or None,
-        "producers": copy.sums.get("producers", 0),
-        "sums": copy.sums,
-        "errors": [e._asdict() for e in _fewer([*copy.errors, *_records_in_error(copy), *unread_again(log, copy)])],
-        "recovery": crash_recovery.both_runs(copy),
-        "notes": [*_notes(copy), *_left_out(log, len(opened))],
+        "lso": min([log.readable_end if replica is log.leader and starts else hw, *starts]),
+        "offsets": accounting(replica),
+        "chain": chain(log, replica),
+        "dropped_events": replica.dropped_events or None,
+        "producers": replica.sums.get("producers", 0),
+        "sums": replica.sums,
+        "errors": [
+            e._asdict() for e in _fewer([*replica.errors, *_records_in_error(replica), *unread_again(log, replica)])
+        ],
+        "recovery": crash_recovery.both_runs(replica),
+        "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(blocking.counted_as(log, t) for t in opened),
     }
 
@@ -99,22 +101,22 @@ def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
     ]
 
 
-def _records_in_error(copy: CopyFacts) -> list[DecodeError]:
+def _records_in_error(replica: ReplicaFacts) -> list[DecodeError]:
     """Records of an internal topic that could not be decoded."""
-    return [error for _offset, _position, error in copy.unreadable_records] + copy.unknown_records
+    return [error for _offset, _position, error in replica.unreadable_records] + replica.unknown_records
 
 
-def _notes(copy: CopyFacts) -> list[str]:
+def _notes(replica: ReplicaFacts) -> list[str]:
     """What was left out of this log by a text dump, or by a limit of a live audit, in sentences."""
-    notes = list(copy.notes)
-    name = f"{copy.topic}-{copy.partition}"
-    if hidden := copy.cannot_show:
+    notes = list(replica.notes)
+    name = f"{replica.topic}-{replica.partition}"
+    if hidden := replica.cannot_show:
         notes.append(f"{name}: text does not show {', '.join(hidden)}")
-    if copy.breaks_off:
+    if replica.breaks_off:
         live = "the log was not read to its end"
-        what = live if copy.live else "the dump breaks off before the log ends"
+        what = live if replica.live else "the dump breaks off before the log ends"
         notes.append(f"{name}: {what}, so nothing is said of its end")
-    if copy.may_be_cleaned and not copy.topic.startswith("__"):
+    if replica.may_be_cleaned and not replica.topic.startswith("__"):
         notes.append(f"{name}: text does not show whether the topic is compacted, so its holes are taken for cleaning")
     return notes
 
@@ -125,15 +127,17 @@ def _left_out(log: LogView, opened: int) -> list[str]:
     return [f"{log.name}: {opened} transactions are open; the report has the first {OPEN_TRANSACTIONS} of them"]
 
 
-def accounting(copy: CopyFacts) -> dict[str, int]:
+def accounting(replica: ReplicaFacts) -> dict[str, int]:
     """Every offset of [log start, log end): data, marker, aborted, compacted away, unreadable, missing, or remote: in
     tiered storage and not read."""
-    t, records = copy.transactions, 0
+    t, records = replica.transactions, 0
     if len(t):
-        aborted = t[(t["commit"] == 0) & (t["marker_offset"] >= copy.log_start) & (t["first_offset"] >= copy.log_start)]
+        aborted = t[
+            (t["commit"] == 0) & (t["marker_offset"] >= replica.log_start) & (t["first_offset"] >= replica.log_start)
+        ]
         records = int(aborted["records"].sum())
-    s = copy.sums
-    total = copy.log_end - copy.own_start
+    s = replica.sums
+    total = replica.log_end - replica.own_start
     out = {
         "data": s["data_offsets"] - min(records, s["data_offsets"]),
         "aborted": min(records, s["data_offsets"]),
@@ -141,7 +145,7 @@ def accounting(copy: CopyFacts) -> dict[str, int]:
         "compacted": s["hole_offsets_cleaned"],
         "unreadable": s["unreadable_offsets"],
         "missing": s["hole_offsets_intact"],
-        "remote": copy.log_start - copy.own_start,
+        "remote": replica.log_start - replica.own_start,
     }
     rest = total - sum(out.values())
     out["not_reached"] = rest  # behind the last whole batch: an empty or damaged end, never negative in a sound log
@@ -149,25 +153,25 @@ def accounting(copy: CopyFacts) -> dict[str, int]:
     return out
 
 
-def chain(log: LogView, copy: CopyFacts) -> dict[str, Any]:
+def chain(log: LogView, replica: ReplicaFacts) -> dict[str, Any]:
     """How much of the log is proved by its snapshots: each link replays from one snapshot to the next."""
-    links = sorted(copy.snapshots, key=lambda link: link.offset)
-    sound = [link for link in links if link.comparable and not _broken(log, copy, link)]
-    proved = sum(max(0, min(link.offset, copy.log_end) - max(link.base, copy.log_start)) for link in sound)
-    length = copy.log_end - copy.log_start
+    links = sorted(replica.snapshots, key=lambda link: link.offset)
+    sound = [link for link in links if link.comparable and not _broken(log, replica, link)]
+    proved = sum(max(0, min(link.offset, replica.log_end) - max(link.base, replica.log_start)) for link in sound)
+    length = replica.log_end - replica.log_start
     return {
         "snapshots": len(links),
         "proved_links": [link.offset for link in sound][:100],
         "proved": proved,
-        "broken": [link.file for link in links if link.comparable and _broken(log, copy, link)][:100],
+        "broken": [link.file for link in links if link.comparable and _broken(log, replica, link)][:100],
         "not_comparable": [link.file for link in links if not link.comparable][:100],
         "fraction": round(proved / length, 4) if length > 0 else None,
     }
 
 
-def _broken(log: LogView, copy: CopyFacts, link: SnapshotLink) -> bool:
+def _broken(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> bool:
     """Whether the snapshot is wrong for sure in more than a producer that it lacks."""
-    return any(d.name != "missing" and verdict(log, copy, link, d) == PROVED for d in link.differences)
+    return any(d.name != "missing" and verdict(log, replica, link, d) == PROVED for d in link.differences)
 
 
 def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:

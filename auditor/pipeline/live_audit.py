@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import plural
-from auditor.connectors.files import Copy, Inventory, LogDir, SegmentFile
+from auditor.connectors.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.live_reading import Reading
 from auditor.pipeline.live_tables import Tables
 from auditor.pipeline.read_step import kept
 from auditor.pipeline.whole_audit import Audit, Say, nobody
-from auditor.replay.live_copy import NOWHERE
+from auditor.replay.live_replica import NOWHERE
 from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
@@ -26,7 +26,7 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.runner import Copies, Runner
+    from auditor.pipeline.runner import Replicas, Runner
 
 
 class LiveAudit(Audit):
@@ -57,7 +57,7 @@ class LiveAudit(Audit):
         return {self.reading.join_key: self.reading.settings}, []
 
     @cached_property
-    def copies(self) -> Copies:
+    def replicas(self) -> Replicas:
         """The facts of what was read, where the runner has them."""
         reading = self.reading
         self.ready()
@@ -159,11 +159,13 @@ def inventory_of(reading: Reading) -> Inventory:
     dirs = []
     for broker in reading.brokers:
         mine = [f for f in reading.facts if f.broker_id == broker]
-        copies = tuple(
-            Copy(f.log_dir, f.topic, f.partition, f.folder,
+        replicas = tuple(
+            Replica(f.log_dir, f.topic, f.partition, f.folder,
                  segments=(SegmentFile(f.segments[0], f.segment_bases[0], f.sums["bytes_total"]),))
             for f in mine
         )  # fmt: skip
         name = f"broker-{broker}"
-        dirs.append(LogDir(name, NOWHERE, reading.join_key, reading.cluster_id, broker, "the cluster", copies=copies))
+        dirs.append(
+            LogDir(name, NOWHERE, reading.join_key, reading.cluster_id, broker, "the cluster", replicas=replicas)
+        )
     return Inventory(tuple(dirs), (), (), (), tuple(reading.notes))

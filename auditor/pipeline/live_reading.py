@@ -30,11 +30,11 @@ from auditor.connectors.live_cluster import (
     Producer,
 )
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.hashing import partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.live_copy import LiveReader, LiveTask
+from auditor.replay.live_replica import LiveReader, LiveTask
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import is_compacted
 
@@ -102,7 +102,7 @@ class Reading:
     logs: list[Log] = field(default_factory=list)
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     ends: Ends = field(default_factory=Ends)
-    facts: list[CopyFacts] = field(default_factory=list)
+    facts: list[ReplicaFacts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     asked_at: int = -1
 
@@ -172,11 +172,11 @@ class Reading:
         wanted = self.ends.stable.get(log.name, start) if self.begin == "lso" else int(self.begin)
         return min(max(wanted, start), end)
 
-    def begins(self, facts: CopyFacts) -> int:
+    def begins(self, facts: ReplicaFacts) -> int:
         """Where the log of these facts begins, as its leader says."""
         return self.ends.start.get((facts.topic, facts.partition), facts.log_start)
 
-    def _read(self, log: Log, watch: Watch) -> CopyFacts:
+    def _read(self, log: Log, watch: Watch) -> ReplicaFacts:
         policy = self.settings.topic_setting(log.topic, "cleanup.policy", log.leader)
         task = LiveTask(
             log.topic, log.partition, log.leader, f"broker-{log.leader}", self.cluster_id, self.join_key,

@@ -15,10 +15,10 @@ from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_columns import internal_records
 from auditor.connectors.rows import table_schema
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.parquet_files import ParquetFile
-from auditor.replay.live_copy import LiveTask
+from auditor.replay.live_replica import LiveTask
 
 INTERNAL = ("transaction_log", "offset_commits", "group_metadata")
 PASSING = ("batches", *INTERNAL, "records")
@@ -74,16 +74,16 @@ class Tables:
             self.writers[name].add(rows)
 
 
-def from_facts(copies: list[CopyFacts], table: str) -> pa.Table | None:
+def from_facts(replicas: list[ReplicaFacts], table: str) -> pa.Table | None:
     """A decoded table as far as facts have it; one that a cluster cannot fill is there without rows. None: derived."""
     if table not in schema.DECODED:
         return None
     wanted = schema.DECODED[table]
-    found = [f.tables[table] for f in copies if table in f.tables]
+    found = [f.tables[table] for f in replicas if table in f.tables]
     if table == "decode_errors":
-        found = [pa.Table.from_batches([from_errors(_key(f), f.errors)]) for f in copies if f.errors]
+        found = [pa.Table.from_batches([from_errors(_key(f), f.errors)]) for f in replicas if f.errors]
     return pa.concat_tables([wanted.empty_table(), *found])
 
 
-def _key(copy: CopyFacts) -> Key:
-    return (copy.cluster_id, copy.broker_id, copy.log_dir, copy.topic, copy.partition)
+def _key(replica: ReplicaFacts) -> Key:
+    return (replica.cluster_id, replica.broker_id, replica.log_dir, replica.topic, replica.partition)

@@ -18,7 +18,7 @@ class LogTotals:
     """Sums over the rows of kind ``log`` (:func:`auditor.pipeline.judge.judge_log`).
 
     ``refused``: what leaders would have refused, by column of ``sums``, each log once. ``open``: open transactions by
-    class. ``padded``: copies with bytes that were skipped, of which ``padded_example`` is the first. ``recovery``: by
+    class. ``padded``: replicas with bytes that were skipped, of which ``padded_example`` is the first. ``recovery``: by
     log directory the dry runs of its logs, those in which nothing happens left out.
     """
 

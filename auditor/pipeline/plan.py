@@ -1,5 +1,5 @@
-"""From an inventory to tasks: one for each copy of a partition, or for each segment of a copy that is far larger than
-the others, spread evenly over the slots of the cluster.
+"""From an inventory to tasks: one for each replica of a partition, or for each segment of a replica that is far larger
+than the others, spread evenly over the slots of the cluster.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
-from auditor.connectors.files import Copy, DataFile, Inventory, LogDir, TextFile
+from auditor.connectors.files import DataFile, Inventory, LogDir, Replica, TextFile
 from auditor.connectors.internal_rows import PACKED
 from auditor.facts.batch_sums import KEY_BYTES
 from auditor.model.policies import Policy
@@ -22,23 +22,23 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import known_before
 from auditor.replay.bounds import INTERNAL_TOPICS
 from auditor.replay.chunks import SegmentTask, shared_key
-from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.view import is_compacted
 
-AnyTask = CopyTask | SharingTask | TextTask | SegmentTask
+AnyTask = ReplicaTask | SharingTask | TextTask | SegmentTask
 Spread = TypeVar("Spread", bound=AnyTask)
-MIN_SPLIT_BYTES = 512 << 20  # of a copy: below, reading it in parts would cost more than it gives
+MIN_SPLIT_BYTES = 512 << 20  # of a replica: below, reading it in parts would cost more than it gives
 # Drawn by each process that plans: whoever writes logs cannot know it, and what a watch kept stays comparable.
 KEY = secrets.token_bytes(KEY_BYTES)
 OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
 
 
-def copy_tasks(
+def replica_tasks(
     inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions
-) -> list[CopyTask | TextTask]:
-    """A task for every live copy that the options let through, and for every folder of text dumps."""
-    copies = Counter(_log(d, c) for d in inventory.log_dirs for c in d.copies if c.topic is not None)
-    tasks: list[CopyTask | TextTask] = [
+) -> list[ReplicaTask | TextTask]:
+    """A task for every live replica that the options let through, and for every folder of text dumps."""
+    replicas = Counter(_log(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic is not None)
+    tasks: list[ReplicaTask | TextTask] = [
         TextTask(d.place, d.name, d.join_key, d.cluster_id, d.broker_id, d.texts, limits=options.limits)
         for d in inventory.log_dirs
         if d.texts
@@ -47,8 +47,8 @@ def copy_tasks(
         cluster = settings.get(d.join_key, ClusterSettings())
         of_topic, broker = cache(partial(_of_topic, d, cluster)), known_before(d, cluster, options.policy)
         tasks += [
-            _task(d, c, of_topic(c.topic or ""), options, copies[_log(d, c)] > 1, broker)
-            for c in d.copies
+            _task(d, c, of_topic(c.topic or ""), options, replicas[_log(d, c)] > 1, broker)
+            for c in d.replicas
             if options.wants_topic(c.topic or "")
         ]
     return with_shares(tasks)
@@ -72,32 +72,32 @@ def _of_topic(d: LogDir, cluster: ClusterSettings, topic: str) -> _OfTopic:
     )
 
 
-def with_shares(tasks: list[CopyTask | TextTask]) -> list[CopyTask | TextTask]:
-    """The tasks, those of the topics that brokers write with their shares (:class:`CopyTask`), at most 1 together.
+def with_shares(tasks: list[ReplicaTask | TextTask]) -> list[ReplicaTask | TextTask]:
+    """The tasks, those of the topics that brokers write with their shares (:class:`ReplicaTask`), at most 1 together.
 
     Half of it goes to all alike, half by the bytes of the files: so much is known before they are read, few bytes that
     become many get little, and a partition far larger than the others is not cut down to an average. Shares are powers
     of two, so that a file that grows leaves nearly all tasks as they are: a watch reads again what changed.
     """
-    sizes = {n: size(t) for n, t in enumerate(tasks) if isinstance(t, CopyTask) and t.copy.topic in PACKED}
+    sizes = {n: size(t) for n, t in enumerate(tasks) if isinstance(t, ReplicaTask) and t.replica.topic in PACKED}
     whole = sum(sizes.values())
 
     def share(number: int) -> float:
         return float(2.0 ** math.floor(math.log2(0.5 / len(sizes) + 0.5 * sizes[number] / whole)))
 
     return [
-        replace(t, share=share(n)) if n in sizes and isinstance(t, CopyTask) else t for n, t in enumerate(tasks)
+        replace(t, share=share(n)) if n in sizes and isinstance(t, ReplicaTask) else t for n, t in enumerate(tasks)
     ]  # fmt: skip
 
 
-def _log(d: LogDir, c: Copy) -> tuple[str, str | None, int | None]:
+def _log(d: LogDir, c: Replica) -> tuple[str, str | None, int | None]:
     return (d.join_key, c.topic, c.partition)
 
 
-def _task(d: LogDir, c: Copy, of: _OfTopic, options: AuditOptions, replicated: bool, broker: Policy) -> CopyTask:
+def _task(d: LogDir, c: Replica, of: _OfTopic, options: AuditOptions, replicated: bool, broker: Policy) -> ReplicaTask:
     topic = c.topic or ""
     at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
-    return CopyTask(
+    return ReplicaTask(
         d.place,
         c,
         d.cluster_id,
@@ -121,7 +121,7 @@ def _task(d: LogDir, c: Copy, of: _OfTopic, options: AuditOptions, replicated: b
     )
 
 
-def remote_from(c: Copy, cluster: ClusterSettings, log_start: int | None) -> int | None:
+def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> int | None:
     """Where the log of a tiered topic begins if that is below its first segment here, else None.
 
     ``log_start``: its checkpoint; without one it is the first segment that was copied and not deleted. Source:
@@ -137,44 +137,44 @@ def remote_from(c: Copy, cluster: ClusterSettings, log_start: int | None) -> int
 
 
 def split_from(tasks: Sequence[AnyTask], slots: int) -> int:
-    """The size in bytes above which a copy is read in parts: all the work that there is for one slot."""
+    """The size in bytes above which a replica is read in parts: all the work that there is for one slot."""
     return max(MIN_SPLIT_BYTES, sum(size(t) for t in tasks) // slots)
 
 
-def divide(tasks: list[CopyTask | TextTask], slots: int) -> tuple[list[CopyTask], list[CopyTask | TextTask]]:
-    """The copies to be read in parts, which would else hold up all others, and the rest.
+def divide(tasks: list[ReplicaTask | TextTask], slots: int) -> tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]:
+    """The replicas to be read in parts, which would else hold up all others, and the rest.
 
-    Without the former, no slot works more than twice as long as the best plan would let it. Copies of one segment stay
-    whole, and so do internal topics, whose records are decoded as well, and copies whose reading goes on.
+    Without the former, no slot works more than twice as long as the best plan would let it. Replicas of one segment
+    stay whole, and so do internal topics, whose records are decoded as well, and replicas whose reading goes on.
     """
     least = split_from(tasks, slots)
-    large: list[CopyTask] = []
-    others: list[CopyTask | TextTask] = []
+    large: list[ReplicaTask] = []
+    others: list[ReplicaTask | TextTask] = []
     for task in tasks:
-        if isinstance(task, CopyTask) and size(task) > least and may_be_split(task):
+        if isinstance(task, ReplicaTask) and size(task) > least and may_be_split(task):
             large.append(task)
         else:
             others.append(task)
     return large, others
 
 
-def may_be_split(task: CopyTask) -> bool:
-    """Whether a copy may be read in parts: it has more than one segment, its records are not looked at, and the whole
-    of it is read."""
-    return len(task.copy.segments) > 1 and not reads_records(task) and not task.resume_point
+def may_be_split(task: ReplicaTask) -> bool:
+    """Whether a replica may be read in parts: it has more than one segment, its records are not looked at, and the
+    whole of it is read."""
+    return len(task.replica.segments) > 1 and not reads_records(task) and not task.resume_point
 
 
-def reads_records(task: CopyTask) -> bool:
-    """Whether the records of a copy are needed as they are stored, which packed chunks have not."""
-    return task.has_internal_rows or task.copy.topic in INTERNAL_TOPICS
+def reads_records(task: ReplicaTask) -> bool:
+    """Whether the records of a replica are needed as they are stored, which packed chunks have not."""
+    return task.has_internal_rows or task.replica.topic in INTERNAL_TOPICS
 
 
-def segment_tasks(tasks: Sequence[CopyTask]) -> list[SegmentTask]:
-    """A task for every segment of these copies, one for those that lie in remote storage for several of them."""
+def segment_tasks(tasks: Sequence[ReplicaTask]) -> list[SegmentTask]:
+    """A task for every segment of these replicas, one for those that lie in remote storage for several of them."""
     found: list[SegmentTask] = []
     known: dict[Hashable, int] = {}
     for k, t in enumerate(tasks):
-        for number in range(len(t.copy.segments)):
+        for number in range(len(t.replica.segments)):
             key = shared_key(t, number)
             if key is not None and key in known:
                 first = found[known[key]]
@@ -186,13 +186,13 @@ def segment_tasks(tasks: Sequence[CopyTask]) -> list[SegmentTask]:
     return found
 
 
-def sharing(tasks: Sequence[CopyTask | TextTask]) -> list[CopyTask | SharingTask | TextTask]:
+def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> list[ReplicaTask | SharingTask | TextTask]:
     """The tasks, those for replicas of a log that have segments in remote storage in common made one."""
-    groups: dict[Hashable, list[CopyTask]] = {}
-    found: list[CopyTask | SharingTask | TextTask] = []
+    groups: dict[Hashable, list[ReplicaTask]] = {}
+    found: list[ReplicaTask | SharingTask | TextTask] = []
     for t in tasks:
-        if isinstance(t, CopyTask) and t.copy.segments and shared_key(t, 0) is not None:
-            groups.setdefault((t.join_key, t.copy.topic, t.copy.partition), []).append(t)
+        if isinstance(t, ReplicaTask) and t.replica.segments and shared_key(t, 0) is not None:
+            groups.setdefault((t.join_key, t.replica.topic, t.replica.partition), []).append(t)
         else:
             found.append(t)
     return found + [of_log[0] if len(of_log) == 1 else SharingTask(tuple(of_log)) for of_log in groups.values()]
@@ -205,17 +205,19 @@ def size(task: AnyTask) -> int:
     return file_bytes(task) + OPENING_BYTES
 
 
-def file_bytes(task: CopyTask | SharingTask | TextTask) -> int:
+def file_bytes(task: ReplicaTask | SharingTask | TextTask) -> int:
     """Bytes of the files that a task reads."""
-    return task.copy.size if isinstance(task, CopyTask) else sum(f.size for f in files(task))
+    return task.replica.size if isinstance(task, ReplicaTask) else sum(f.size for f in files(task))
 
 
-def files(task: CopyTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
+def files(task: ReplicaTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
     """The files that a task reads."""
     if isinstance(task, SharingTask):
-        found = {(None if f.place else t.copy.log_dir, f.place, f.name): f for t in task.tasks for f in t.copy.files()}
+        found = {
+            (None if f.place else t.replica.log_dir, f.place, f.name): f for t in task.tasks for f in t.replica.files()
+        }
         return list(found.values())
-    return task.texts if isinstance(task, TextTask) else task.copy.files()
+    return task.texts if isinstance(task, TextTask) else task.replica.files()
 
 
 def _name(task: AnyTask) -> tuple[str, str, int]:
@@ -224,8 +226,8 @@ def _name(task: AnyTask) -> tuple[str, str, int]:
     if isinstance(task, TextTask):
         return task.log_dir, "", 0
     if isinstance(task, SegmentTask):
-        return task.task.copy.log_dir, task.task.copy.folder, task.number
-    return task.copy.log_dir, task.copy.folder, 0
+        return task.task.replica.log_dir, task.task.replica.folder, task.number
+    return task.replica.log_dir, task.replica.folder, 0
 
 
 def spread(tasks: Sequence[Spread], slots: int) -> list[list[Spread]]:

@@ -1,4 +1,4 @@
-"""The read step: from a task to the facts of its copies, and facts at rest, one pickled row a copy.
+"""The read step: from a task to the facts of its replicas, and facts at rest, one pickled row a replica.
 
 Readers are loaded by who reads: the driver names this step and never takes it.
 """
@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from auditor.facts.at_rest import at_rest
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.context import NOTHING_ENDED, NOTHING_UNDECIDED, Brief, brief
-from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
 
 
 class KeptFacts(NamedTuple):
-    """The facts of one copy at rest: what names its log and its copy, and pickled its brief and all its facts.
+    """The facts of one replica at rest: what names its log and its replica, and pickled its brief and all its facts.
 
-    ``resume_point`` is what the next reading of the copy may be given, empty where nobody asked for it.
+    ``resume_point`` is what the next reading of the replica may be given, empty where nobody asked for it.
     """
 
     join_key: str
@@ -31,28 +31,28 @@ class KeptFacts(NamedTuple):
     resume_point: bytes
 
 
-def read_task(task: CopyTask | SharingTask | TextTask) -> list[CopyFacts]:
-    """The facts of a task's copies."""
+def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
+    """The facts of a task's replicas."""
     if isinstance(task, TextTask):
-        from auditor.replay.text_copy import read_text_copies
+        from auditor.replay.text_replica import read_text_replicas
 
-        return read_text_copies(task)
+        return read_text_replicas(task)
     if isinstance(task, SharingTask):
         from auditor.replay.shared_reading import read_sharing
 
         return read_sharing(task.tasks)
-    from auditor.replay.copy_reader import read_copy
+    from auditor.replay.replica_reader import read_replica
 
-    return [read_copy(task)]
+    return [read_replica(task)]
 
 
-def read_kept(task: CopyTask | SharingTask | TextTask) -> list[KeptFacts]:
+def read_kept(task: ReplicaTask | SharingTask | TextTask) -> list[KeptFacts]:
     """The same, at rest."""
     return [kept(facts) for facts in read_task(task)]
 
 
-def kept(facts: CopyFacts) -> KeptFacts:
-    """The row of one copy."""
+def kept(facts: ReplicaFacts) -> KeptFacts:
+    """The row of one replica."""
     key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
     little = at_rest(brief(facts))
     facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
@@ -61,7 +61,7 @@ def kept(facts: CopyFacts) -> KeptFacts:
 
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
-    """Pickled briefs as objects, in the order of their copies."""
+    """Pickled briefs as objects, in the order of their replicas."""
     return sorted(map(_brief, rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
 
 

@@ -123,7 +123,7 @@ def findings(audit: Audited) -> pa.Table:
 
 
 def logs(audit: Audited) -> pa.Table:
-    """What each copy of a partition holds: offsets, batches, records, producers and bytes."""
+    """What each replica of a partition holds: offsets, batches, records, producers and bytes."""
     of_dir = _cluster_ids(audit)
     rows = [
         {

@@ -1,4 +1,4 @@
-"""A way to run: the two steps of an audit, read copies and judge logs, and the tables; nothing else differs.
+"""A way to run: the two steps of an audit, read replicas and judge logs, and the tables; nothing else differs.
 
 :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline.inline_runner` in processes of this machine.
 What either gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.files import Inventory
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import KeptFacts
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from auditor.pipeline.table_tasks import Part, Wanted
 
 Judged = tuple[str, dict[str, Any]]  # kind, and a row of that kind
-# What is made of the copies of one log and its cluster: a function of a module, or a partial of one.
-JudgeLog = Callable[[list[CopyFacts], Cluster], Iterator[Judged]]
+# What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
+JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[Judged]]
 _AT_ONCE = 1000  # rows of JSON
 _text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def judged_texts(facts: Iterable[bytes], cluster: Cluster, judge: JudgeLog) -> Iterator[tuple[str, str]]:
-    """What is said of one log, whose copies' facts come pickled: kind and row, which travels as JSON on any way."""
+    """What is said of one log, whose replicas' facts come pickled: kind and row, which travels as JSON on any way."""
     for kind, row in judge([pickle.loads(one) for one in facts], cluster):
         yield kind, _text(row)
 
@@ -53,20 +53,20 @@ def judged_rows(texts: Iterable[tuple[str, str]]) -> Iterator[Judged]:
         yield from zip((kind for kind, _ in some), rows, strict=True)
 
 
-class Copies(ABC):
-    """The facts of all copies, where the runner has them."""
+class Replicas(ABC):
+    """The facts of all replicas, where the runner has them."""
 
     @abstractmethod
     def briefs(self) -> list[Brief]:
-        """The brief of every copy, in a fixed order. The first call reads, where nothing has read yet."""
+        """The brief of every replica, in a fixed order. The first call reads, where nothing has read yet."""
 
     @abstractmethod
     def rows(self) -> Sequence[KeptFacts]:
         """All of it, brought to the driver."""
 
     @abstractmethod
-    def replaced(self, again: Copies) -> Copies:
-        """These, but the copies that ``again`` has as they are there."""
+    def replaced(self, again: Replicas) -> Replicas:
+        """These, but the replicas that ``again`` has as they are there."""
 
     @abstractmethod
     def close(self) -> None:
@@ -88,8 +88,8 @@ class Audited(Protocol):
         """What could not be read of the clusters' metadata, each with its log directory."""
 
     @property
-    def copies(self) -> Copies:
-        """The facts of every copy."""
+    def replicas(self) -> Replicas:
+        """The facts of every replica."""
 
     @property
     def clusters(self) -> dict[str, Cluster]:
@@ -114,7 +114,7 @@ class Runner(ABC):
     """A way to run. ``pool``: processes of the driver's machine for what is read before all else.
 
     ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
-    ``progress``: hears, while copies are read, which part of their bytes has been read, from 0 to 1. ``slow_start``:
+    ``progress``: hears, while replicas are read, which part of their bytes has been read, from 0 to 1. ``slow_start``:
     whether its start takes so long that other work is worth doing beside it.
     """
 
@@ -131,16 +131,16 @@ class Runner(ABC):
         return
 
     @abstractmethod
-    def read(self, tasks: list[CopyTask | TextTask]) -> Copies:
+    def read(self, tasks: list[ReplicaTask | TextTask]) -> Replicas:
         """The read step. Nothing need run until it is asked for."""
 
     @abstractmethod
-    def keep(self, rows: Sequence[KeptFacts]) -> Copies:
+    def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
         """Facts that the driver has, for the second step."""
 
     @abstractmethod
-    def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterable[Judged]:
-        """The judge step: ``judge`` of every log with all its copies, rows in any order."""
+    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterable[Judged]:
+        """The judge step: ``judge`` of every log with all its replicas, rows in any order."""
 
     @abstractmethod
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:

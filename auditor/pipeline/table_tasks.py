@@ -96,8 +96,8 @@ def derive(
         return [Part(number, NOT_SHARED, "")]
     with _Files(wanted, number) as files:
         for join_key, facts in logs:
-            copies = [pickle.loads(one) for one in facts]
+            replicas = [pickle.loads(one) for one in facts]
             for table in wanted.derived:
-                for rows in derived_tables.of_log(copies, clusters[join_key], table):
+                for rows in derived_tables.of_log(replicas, clusters[join_key], table):
                     files.add(table, rows)
     return files.parts

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from auditor.connectors.declared import declared
 from auditor.connectors.schema import LOG_KEY
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import VERDICT, PolicyOutcome, PolicyOutcomes
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import ERRORS, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, POLICIES
 from auditor.rules import registry
 from auditor.rules.floods import judge_bounded
@@ -45,14 +45,14 @@ VERDICTS = declared("verdicts", LOG_KEY, """
 """)  # fmt: skip
 
 
-def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the policies make of one log: verdicts and findings by its leader replica, sizes by every copy."""
-    log = LogView(copies, cluster)
-    for facts in log.copies:
+def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the policies make of one log: verdicts and findings by its leader replica, sizes by every replica."""
+    log = LogView(replicas, cluster)
+    for facts in log.replicas:
         yield "log", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
-    for facts in log.copies:
+    for facts in log.replicas:
         if facts.outcomes is not None:
-            yield "copy", _copy_row(facts, facts.outcomes, facts is log.leader)
+            yield "replica", _replica_row(facts, facts.outcomes, facts is log.leader)
     if log.leader.outcomes is None:
         return
     verdicts = [*_stored(log.leader, log.leader.outcomes), *_unverified(log, tuple(log.leader.outcomes.by_policy))]
@@ -66,8 +66,8 @@ def judge_log(copies: list[CopyFacts], cluster: Cluster) -> Iterator[tuple[str, 
         yield "finding", finding.to_dict()
 
 
-def _copy_row(facts: CopyFacts, outcomes: PolicyOutcomes, leader: bool) -> dict[str, Any]:
-    """A copy's numbers, as :mod:`auditor.pipeline.what_if_numbers` adds them up."""
+def _replica_row(facts: ReplicaFacts, outcomes: PolicyOutcomes, leader: bool) -> dict[str, Any]:
+    """A replica's numbers, as :mod:`auditor.pipeline.what_if_numbers` adds them up."""
     row = {name: getattr(facts, name) for name in ("join_key", "log_dir", "broker_id", "topic", "partition")}
     row |= {name: value for name, value in asdict(outcomes).items() if name not in ("by_policy", "hours")}
     row["leader_copy"] = leader
@@ -81,7 +81,7 @@ def _sizes(outcome: PolicyOutcome) -> dict[str, int]:
     return sizes | {"verdicts": len(outcome.verdicts)}
 
 
-def _stored(facts: CopyFacts, outcomes: PolicyOutcomes) -> Iterator[dict[str, Any]]:
+def _stored(facts: ReplicaFacts, outcomes: PolicyOutcomes) -> Iterator[dict[str, Any]]:
     """The verdicts of the replays, as rows of the table."""
     plain = [name for name in VERDICT.names or () if name not in ("error", "segment", "transactional", "control")]
     for policy, outcome in outcomes.by_policy.items():

@@ -13,7 +13,7 @@ from auditor.model.policies import COMPARED, DRAFT
 from auditor.pipeline import plan, results, verdicts, what_if_numbers, what_if_plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules.capacity import Peak, broker_memory
 from auditor.rules.finding import Finding, iso
 from auditor.rules.resolve import resolve_each
@@ -21,7 +21,7 @@ from auditor.rules.resolve import resolve_each
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.runner import Copies, Runner
+    from auditor.pipeline.runner import Replicas, Runner
 
 Row = dict[str, Any]
 
@@ -40,29 +40,30 @@ class WhatIfAudit(Audit):
         return what_if_plan.compared(self.inventory, self.settings, self.options.policy, self.policies)
 
     @cached_property
-    def tasks(self) -> list[CopyTask | TextTask]:
-        """Those of an audit, with the policies that each copy is replayed under beside it."""
-        tasks = plan.copy_tasks(self.inventory, self.settings, self.options)
+    def tasks(self) -> list[ReplicaTask | TextTask]:
+        """Those of an audit, with the policies that each replica is replayed under beside it."""
+        tasks = plan.replica_tasks(self.inventory, self.settings, self.options)
         return what_if_plan.with_policies(tasks, self.inventory, self.settings, self.options.policy, self._compared)
 
     @cached_property
-    def believed(self) -> Copies:
-        """The facts, those copies read again in which a producer's clock ran ahead of all brokers."""
+    def believed(self) -> Replicas:
+        """The facts, those replicas read again in which a producer's clock ran ahead of all brokers."""
         again = what_if_plan.ahead(self.tasks, self.briefs, self.clusters)
-        return self.copies.replaced(self.runner.read([*again])) if again else self.copies
+        return self.replicas.replaced(self.runner.read([*again])) if again else self.replicas
 
     @cached_property
     def judged(self) -> dict[str, Sequence[Any]]:
-        """Rows of kind finding, verdict, copy and log; the last as far as telling what could not be read needs it."""
-        copies, clusters = self.believed, self.clusters
-        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "copy", "log")}
+        """Rows of kind finding, verdict, replica and log; the last as far as telling what could not be read needs
+        it."""
+        replicas, clusters = self.believed, self.clusters
+        rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "replica", "log")}
         with self.step("judge"):
-            for kind, row in self.runner.judge(copies, clusters, verdicts.judge_log):
+            for kind, row in self.runner.judge(replicas, clusters, verdicts.judge_log):
                 rows[kind].append(row)
         rows["verdict"].sort(
             key=lambda v: (v["policy"], v["topic"], v["partition"], v["base_offset"], v["producer_id"])
         )
-        rows["copy"].sort(key=lambda c: (c["join_key"], c["topic"], c["partition"], c["log_dir"]))
+        rows["replica"].sort(key=lambda c: (c["join_key"], c["topic"], c["partition"], c["log_dir"]))
         return {**rows}
 
     @cached_property
@@ -88,7 +89,7 @@ class WhatIfAudit(Audit):
             "policy": [choice._asdict() for choice in self.choices],
             "complete": not self.incomplete(),
             "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks)),
-            **what_if_numbers.numbers([*rows["copy"]], self.verdicts, names, self._now),
+            **what_if_numbers.numbers([*rows["replica"]], self.verdicts, names, self._now),
         }
 
     @cached_property

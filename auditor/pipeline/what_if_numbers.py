@@ -21,20 +21,20 @@ YEAR_HOURS = 8_766
 FALSE_OR_NOT = ERRORS[DUPLICATE_SEQUENCE_NUMBER]
 
 
-def numbers(copies: list[Row], verdicts: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> Row:
+def numbers(replicas: list[Row], verdicts: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> Row:
     """All of it. ``now`` is the policy that each log directory worked under."""
-    leading = [c for c in copies if c["leader_copy"]]
+    leading = [c for c in replicas if c["leader_copy"]]
     return {
         "policies": [_policy(name, leading, [v for v in verdicts if v["policy"] == name]) for name in policies],
-        "brokers": _brokers(copies, policies, now),
+        "brokers": _brokers(replicas, policies, now),
         "producer_ids": [_ids(key, [c for c in leading if c["join_key"] == key]) for key in _keys(leading)],
         "epochs": _epochs(leading),
         "draft": _draft(leading, [v for v in verdicts if v["policy"] == DRAFT]) if DRAFT in policies else None,
     }
 
 
-def _keys(copies: Iterable[Row]) -> list[str]:
-    return sorted({c["join_key"] for c in copies})
+def _keys(replicas: Iterable[Row]) -> list[str]:
+    return sorted({c["join_key"] for c in replicas})
 
 
 def _policy(name: str, leading: list[Row], verdicts: list[Row]) -> Row:
@@ -63,10 +63,10 @@ def _policy(name: str, leading: list[Row], verdicts: list[Row]) -> Row:
     }
 
 
-def _brokers(copies: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> list[Row]:
+def _brokers(replicas: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> list[Row]:
     """Producer state of each log directory: the sum of its partitions' peaks, an upper bound for the broker's."""
     by_dir: dict[str, list[Row]] = defaultdict(list)
-    for c in copies:
+    for c in replicas:
         by_dir[c["log_dir"]].append(c)
     fields = ("producers_peak", "bytes_peak", "producers_end", "bytes_end")
     return [
@@ -80,11 +80,11 @@ def _brokers(copies: list[Row], policies: tuple[str, ...], now: dict[str, str]) 
     ]
 
 
-def _ids(join_key: str, copies: list[Row]) -> Row:
+def _ids(join_key: str, replicas: list[Row]) -> Row:
     """How fast producer ids are used up, by the largest seen in each hour, and how many wrote a single batch."""
     largest: dict[int, int] = {}
     began: Counter[int] = Counter()
-    for c in copies:
+    for c in replicas:
         for hour, count, newest in c["hours"]:
             largest[hour] = max(largest.get(hour, -1), newest)
             began[hour] += count
@@ -100,25 +100,25 @@ def _ids(join_key: str, copies: list[Row]) -> Row:
         "cluster": join_key,
         "new_ids_per_hour": round(sum(grown_in) / span, 2) if span else None,
         "most_new_ids_in_an_hour": max(grown_in, default=None),
-        "producers_by_partition": sum(c["producers_seen"] for c in copies),
-        "one_batch_by_partition": sum(c["one_batch"] for c in copies),
+        "producers_by_partition": sum(c["producers_seen"] for c in replicas),
+        "one_batch_by_partition": sum(c["one_batch"] for c in replicas),
         "hours": hours[-24 * 7 :],
     }
 
 
-def _producers(copies: list[Row]) -> Iterable[Row]:
+def _producers(replicas: list[Row]) -> Iterable[Row]:
     """The fastest producers with their partition, and the hours that each wrote."""
-    for c in copies:
+    for c in replicas:
         for p in c["fastest"]:
             if p["last_time"] - p["first_time"] >= LEAST_MS:
                 place = {"topic": c["topic"], "partition": c["partition"], "producer_id": p["producer_id"]}
                 yield p | {"place": place, "elapsed": (p["last_time"] - p["first_time"]) / HOUR_MS}
 
 
-def _epochs(copies: list[Row]) -> list[Row]:
+def _epochs(replicas: list[Row]) -> list[Row]:
     """The producers whose epochs are used up first at their pace so far. A coordinator then gives a new id."""
     rows = []
-    for p in _producers(copies):
+    for p in _producers(replicas):
         bumps = p["last_epoch"] - p["first_epoch"]
         if bumps > 0:
             left = (LAST_CLIENT_EPOCH - p["last_epoch"]) * p["elapsed"] / bumps
@@ -133,10 +133,10 @@ def _epochs(copies: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (r["hours_left"], r["topic"], r["partition"], r["producer_id"]))[:SHOWN]
 
 
-def _draft(copies: list[Row], verdicts: list[Row]) -> Row:
+def _draft(replicas: list[Row], verdicts: list[Row]) -> Row:
     """What keeping only the latest batch would mean for this history (the draft's own open questions)."""
     wraps = []
-    for p in _producers(copies):
+    for p in _producers(replicas):
         rate = p["records"] / p["elapsed"]
         wraps.append(
             p["place"]
@@ -144,8 +144,8 @@ def _draft(copies: list[Row], verdicts: list[Row]) -> Row:
         )
     wraps = [w for w in wraps if w["hours_to_wraparound"] is not None]
     duplicates = [v for v in verdicts if v["error"] == FALSE_OR_NOT]
-    span = max((c["span"] for c in copies), default=0)
-    plain, transactional = (sum(c["rates"][k] for c in copies) * YEAR_HOURS / SEQUENCES for k in (0, 1))
+    span = max((c["span"] for c in replicas), default=0)
+    plain, transactional = (sum(c["rates"][k] for c in replicas) * YEAR_HOURS / SEQUENCES for k in (0, 1))
     return {
         "threshold": DRAFT_WINDOW,
         "in_flight_span": span,
@@ -155,10 +155,10 @@ def _draft(copies: list[Row], verdicts: list[Row]) -> Row:
         "soonest_wraparounds": sorted(
             wraps, key=lambda r: (r["hours_to_wraparound"], r["topic"], r["partition"], r["producer_id"])
         )[:SHOWN],
-        "wraparounds_seen": sum(sum(c["wraps"]) for c in copies),
+        "wraparounds_seen": sum(sum(c["wraps"]) for c in replicas),
         # Had wraparound been solved by a new epoch instead: each costs a bump, and cuts a transaction if one is open.
-        "epoch_bumps_seen_for_wraparound": sum(sum(c["wraps"]) for c in copies),
-        "aborts_seen_for_wraparound": sum(c["wraps"][1] for c in copies),
+        "epoch_bumps_seen_for_wraparound": sum(sum(c["wraps"]) for c in replicas),
+        "aborts_seen_for_wraparound": sum(c["wraps"][1] for c in replicas),
         "epoch_bumps_a_year_for_wraparound": round(plain + transactional, 4),
         "aborts_a_year_for_wraparound": round(transactional, 4),
     }

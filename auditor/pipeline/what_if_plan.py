@@ -1,4 +1,4 @@
-"""The tasks of a what-if: those of an audit, with the policies that each copy is replayed under beside it."""
+"""The tasks of a what-if: those of an audit, with the policies that each replica is replayed under beside it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expirat
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
 from auditor.pipeline.policy_choice import candidates
-from auditor.replay.copy_task import CopyTask, PolicySettings, TextTask
 from auditor.replay.log_checks import AHEAD_MS
+from auditor.replay.replica_task import PolicySettings, ReplicaTask, TextTask
 from auditor.rules.view import Cluster
 
 RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 CHECK_MS = 600_000
-Task = CopyTask | TextTask
+Task = ReplicaTask | TextTask
 
 
 def compared(
@@ -39,7 +39,7 @@ def with_policies(
     wanted: str,
     names: tuple[str, ...],
 ) -> list[Task]:
-    """The tasks with these policies, each with what the input says of expiry and retention where the copy lies.
+    """The tasks with these policies, each with what the input says of expiry and retention where the replica lies.
 
     Text dumps stay as they are: they show no sizes and no settings.
     """
@@ -49,19 +49,19 @@ def with_policies(
     }
     out: list[Task] = []
     for task in tasks:
-        if isinstance(task, CopyTask):
+        if isinstance(task, ReplicaTask):
             cluster = settings.get(task.join_key, ClusterSettings())
-            present = now.get(task.copy.log_dir, set[str]())
+            present = now.get(task.replica.log_dir, set[str]())
             task = replace(task, policies=tuple(_settings(task, cluster, name, name in present) for name in names))
         out.append(task)
     return out
 
 
-def _settings(task: CopyTask, cluster: ClusterSettings, name: str, present: bool) -> PolicySettings:
-    """One policy over one copy; ``present``: its own broker may have worked under it."""
+def _settings(task: ReplicaTask, cluster: ClusterSettings, name: str, present: bool) -> PolicySettings:
+    """One policy over one replica; ``present``: its own broker may have worked under it."""
 
     def setting(option: str) -> str | None:
-        return cluster.topic_setting(task.copy.topic or "", option, task.broker_id)
+        return cluster.topic_setting(task.replica.topic or "", option, task.broker_id)
 
     def number(*options: str) -> int | None:
         values = (setting_number(setting(option), least=-(1 << 63)) for option in options)
@@ -83,9 +83,9 @@ def _settings(task: CopyTask, cluster: ClusterSettings, name: str, present: bool
     )
 
 
-def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cluster]) -> list[CopyTask]:
-    """The copies whose time-stamps go more than an hour beyond every broker-written time of the input, to be read once
-    more with that as the end of time: only when all has been read is it known what no producer's clock is believed
+def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cluster]) -> list[ReplicaTask]:
+    """The replicas whose time-stamps go more than an hour beyond every broker-written time of the input, to be read
+    once more with that as the end of time: only when all has been read is it known what no producer's clock is believed
     beyond.
     """
     newest = {
@@ -93,7 +93,7 @@ def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cl
         for b in briefs
         if 0 <= clusters[b.join_key].newest_time < b.any_time - AHEAD_MS
     }
-    keys = ((task.copy.log_dir, task.copy.topic or "", task.copy.partition or 0) for task in tasks
-            if isinstance(task, CopyTask))  # fmt: skip
-    of = dict(zip(keys, (task for task in tasks if isinstance(task, CopyTask)), strict=True))
+    keys = ((task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0) for task in tasks
+            if isinstance(task, ReplicaTask))  # fmt: skip
+    of = dict(zip(keys, (task for task in tasks if isinstance(task, ReplicaTask)), strict=True))
     return [replace(of[key], newest_time=time) for key, time in sorted(newest.items()) if key in of]

@@ -42,7 +42,7 @@ from auditor.pipeline.judge import judge_log
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.policy_choice import PolicyChoice
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules import commands, registry
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import Kept
@@ -52,7 +52,7 @@ from auditor.rules.view import Cluster
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.runner import Copies, Runner
+    from auditor.pipeline.runner import Replicas, Runner
 
 KINDS = ("finding", "log", "open", "blocked", "readers", "timeline")  # open: transactions; readers: of a topic
 Say = Callable[[str], None]
@@ -135,13 +135,13 @@ class Audit:
     # read
 
     @cached_property
-    def tasks(self) -> list[CopyTask | TextTask]:
-        """What there is to read: a task for every copy that the options let through."""
-        return plan.copy_tasks(self.inventory, self.settings, self.options)
+    def tasks(self) -> list[ReplicaTask | TextTask]:
+        """What there is to read: a task for every replica that the options let through."""
+        return plan.replica_tasks(self.inventory, self.settings, self.options)
 
     @cached_property
-    def copies(self) -> Copies:
-        """The facts of every copy, where the runner has them."""
+    def replicas(self) -> Replicas:
+        """The facts of every replica, where the runner has them."""
         if self.runner.slow_start and not self._found.remote and "_opened" not in self.__dict__:
             self._opening = beside(cluster_settings.read_settings, self._found, self.options.limits, self.runner.pool)
             try:
@@ -160,8 +160,8 @@ class Audit:
 
     def _say_read(self, part: float) -> None:
         mb = self._planned_mb
-        copies = plural(len(self.tasks), "partition copy")
-        self.say(f"reading {copies}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
+        replicas = plural(len(self.tasks), "partition copy")
+        self.say(f"reading {replicas}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
 
     def ready(self) -> None:
         """Waits until the runner has started."""
@@ -171,11 +171,11 @@ class Audit:
 
     @cached_property
     def briefs(self) -> list[Brief]:
-        """Of every copy the little that is known everywhere."""
-        copies = self.copies
+        """Of every replica the little that is known everywhere."""
+        replicas = self.replicas
         with self.step("read and replay"):
             self._say_read(0.0)
-            found = copies.briefs()
+            found = replicas.briefs()
         for glob in self.options.topics:
             if not any(fnmatch.fnmatchcase(b.topic, glob) for b in found):
                 raise AuditInputError(f"--topic {glob} matches no topic of the input; give another glob, in quotes")
@@ -227,13 +227,13 @@ class Audit:
 
         Those of kind finding are gone once :attr:`findings` has made one of all that have one cause.
         """
-        copies, clusters, rule_ids = self.copies, self.clusters, self.rule_ids
+        replicas, clusters, rule_ids = self.replicas, self.clusters, self.rule_ids
         rows: dict[str, Gathered[Any]] = {kind: Gathered(_place) for kind in KINDS[1:]}
         limit = self.options.max_findings
         found = Kept(registry.load(), limit)
         with self.step("judge"):
             judge = partial(judge_log, rule_ids=rule_ids, max_findings=limit)
-            for kind, row in self.runner.judge(copies, clusters, judge):
+            for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
                     found.add(Finding(**row))
                 else:
@@ -284,8 +284,8 @@ class Audit:
             wanted, source = tuple(at)[: cluster_events.MAX_PARTITIONS], known.source
             if source is None or not wanted:
                 continue
-            for copy in (c for c in source.copies if c.topic == METADATA_TOPIC):
-                tasks.append(cluster_events.EventsTask(source.place, copy, wanted, self.options.limits))
+            for replica in (c for c in source.replicas if c.topic == METADATA_TOPIC):
+                tasks.append(cluster_events.EventsTask(source.place, replica, wanted, self.options.limits))
         with self.step("what the cluster did"):
             return [row for rows in self.runner.pool.all(tasks, cluster_events.read_events) for row in rows]
 
@@ -373,8 +373,8 @@ class Audit:
         """Paths of the files that are known to kill their reader, with the reason."""
         places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
         found = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
-        copies = [(d.name, c) for d in self.inventory.log_dirs for c in d.copies] if found else []
-        remote = {(name, f.name): f.place for name, c in copies for f in c.files() if f.place is not None}
+        replicas = [(d.name, c) for d in self.inventory.log_dirs for c in d.replicas] if found else []
+        remote = {(name, f.name): f.place for name, c in replicas for f in c.files() if f.place is not None}
         return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
 
     def incomplete(self) -> bool:
@@ -421,8 +421,8 @@ class Audit:
 
     def close(self) -> None:
         """Gives back what holds the facts; who asks for them again has them read again. The runner stays as it is."""
-        if "copies" in self.__dict__:
-            self.__dict__.pop("copies").close()
+        if "replicas" in self.__dict__:
+            self.__dict__.pop("replicas").close()
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:

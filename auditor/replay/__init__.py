@@ -1,1 +1,1 @@
-"""Replay: the reference model run over each copy of a partition, in bounded memory."""
+"""Replay: the reference model run over each replica of a partition, in bounded memory."""

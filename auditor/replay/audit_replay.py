@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import KIP_360, Policy
 from auditor.replay import finish
 from auditor.replay import state as st
 from auditor.replay.batch_records import as_records
-from auditor.replay.bounds import CopyBounds
+from auditor.replay.bounds import ReplicaBounds
 from auditor.replay.kernel import replay_and_note, replay_batches
 from auditor.replay.snapshot_chain import Chain, Stored
 
-MAX_EVENTS_OF_A_KIND = 10_000  # kept per copy; what is beyond is counted
+MAX_EVENTS_OF_A_KIND = 10_000  # kept per replica; what is beyond is counted
 
 
 class AuditReplay:
-    """The replay of one copy into its facts. ``compacted``: its records may have been cleaned away; ``policy``: what
+    """The replay of one replica into its facts. ``compacted``: its records may have been cleaned away; ``policy``: what
     its broker decides by; ``noted``: whether what each batch came to is asked for (:attr:`steps`).
 
     ``checkpoint``: epochs and their starts of the leader-epoch checkpoint. Memory: the producers' states.
@@ -27,8 +27,8 @@ class AuditReplay:
 
     def __init__(
         self,
-        facts: CopyFacts,
-        bounds: CopyBounds,
+        facts: ReplicaFacts,
+        bounds: ReplicaBounds,
         stored: list[Stored],
         checkpoint: tuple[np.ndarray, np.ndarray],
         *,
@@ -161,7 +161,7 @@ class AuditReplay:
         st.let_go(self.replay)
 
 
-def _params(bounds: CopyBounds) -> np.ndarray:
+def _params(bounds: ReplicaBounds) -> np.ndarray:
     params = {
         "log_start": bounds.log_start, "start_segment": bounds.start_segment, "intact_from": bounds.intact_from,
         "has_sequences": bounds.sequences, "broker_times": bounds.broker_times, "expiration_ms": bounds.expiration_ms,

@@ -22,7 +22,7 @@ from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.storage import REFUSED, Place, open_file, problem
 from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, places_in
 from auditor.facts.packed import PackedColumns
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_task import ReplicaTask
 
 DIGESTED = [
     walking.BASE_OFFSET, walking.LAST_OFFSET, walking.CRC, walking.PARTITION_LEADER_EPOCH, walking.PRODUCER_ID,
@@ -82,13 +82,13 @@ def _lines(rows: np.ndarray, segment: int) -> np.ndarray:
     return np.vstack([rows[:, DIGESTED].T, crc_ok, np.full(len(rows), segment, np.int64)])
 
 
-def begun(task: CopyTask) -> PackedColumns | dict[str, np.ndarray]:
+def begun(task: ReplicaTask) -> PackedColumns | dict[str, np.ndarray]:
     """What is kept of a replica, or of a segment of it, before its first batch; nothing where there is none to compare
     it with."""
     return PackedColumns(DIGEST) if task.digests else {}
 
 
-def added(kept: Headers, rows: np.ndarray, segment: int, task: CopyTask) -> Headers:
+def added(kept: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
     """What is kept of a segment once more of a walk's rows have come: sums as soon as these show that the replica has
     too many batches, if they go on as they began."""
     if isinstance(kept, BatchSums):
@@ -98,13 +98,13 @@ def added(kept: Headers, rows: np.ndarray, segment: int, task: CopyTask) -> Head
     if not len(rows):
         return kept
     replica, reached = (
-        sum(one.size for one in task.copy.segments),
+        sum(one.size for one in task.replica.segments),
         int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE]),
     )
     return summed(kept, task) if kept.rows * replica > MOST_KEPT * reached else kept
 
 
-def followed(kept: Headers, more: Headers, task: CopyTask) -> Headers:
+def followed(kept: Headers, more: Headers, task: ReplicaTask) -> Headers:
     """What is kept of a replica and its next segment together."""
     if isinstance(kept, PackedColumns) and isinstance(more, PackedColumns):
         kept.append(more)
@@ -117,13 +117,13 @@ def followed(kept: Headers, more: Headers, task: CopyTask) -> Headers:
     return sums
 
 
-def summed(kept: PackedColumns, task: CopyTask) -> Headers:
+def summed(kept: PackedColumns, task: ReplicaTask) -> Headers:
     """The sums of these headers. Of a log that is partly in remote storage the headers stay: to read them again would
     be a second download."""
-    return kept if any(one.place is not None for one in task.copy.segments) else _sums(kept, task)
+    return kept if any(one.place is not None for one in task.replica.segments) else _sums(kept, task)
 
 
-def _sums(kept: PackedColumns, task: CopyTask) -> BatchSums:
+def _sums(kept: PackedColumns, task: ReplicaTask) -> BatchSums:
     sums = BatchSums(task.digests)
     _add(sums, kept)
     return sums
@@ -134,9 +134,9 @@ def _add(sums: BatchSums, more: PackedColumns) -> None:
         sums.add_columns(more.piece(number, SUMMED))
 
 
-def finished(kept: Headers, task: CopyTask) -> None:
+def finished(kept: Headers, task: ReplicaTask) -> None:
     """Puts what is kept to rest when the last batch has come."""
     kept.pack()
     if isinstance(kept, BatchSums):
-        segments = tuple((segment.name, segment.base_offset, segment.size) for segment in task.copy.segments)
+        segments = tuple((segment.name, segment.base_offset, segment.size) for segment in task.replica.segments)
         kept.files = SegmentHeaders(task.place, segments, task.limits)

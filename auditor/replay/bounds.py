@@ -1,5 +1,6 @@
-"""What of a copy may be judged, worked out once for every replay of it: where the log starts, what was never cleaned,
-which producers a broker may have known before the first batch that is still there (rules.md, *judged*, *intact*,
+"""What of a replica may be judged, worked out once for every replay of it: where the log starts, what was never
+cleaned, which producers a broker may have known before the first batch that is still there (rules.md, *judged*,
+*intact*,
 *inherited*).
 """
 
@@ -11,17 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
-from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS
-from auditor.replay.copy_task import FAR, CopyTask
+from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS
+from auditor.replay.replica_task import FAR, ReplicaTask
 from auditor.replay.snapshot_chain import Stored
 
 METADATA = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state", METADATA})
 
 
-class CopyBounds(NamedTuple):
-    """What is fixed for a copy before its first batch. Offsets are of records; a batch is judged when its last offset
-    is at or above ``log_start``.
+class ReplicaBounds(NamedTuple):
+    """What is fixed for a replica before its first batch. Offsets are of records; a batch is judged when its last
+    offset is at or above ``log_start``.
 
     ``start_segment``: the number of the segment that holds the log start, -1 for none. ``intact_from``: offsets below
     it may have been cleaned. ``sequences``: whether sequences mean something in this topic; ``broker_times``: whether
@@ -48,12 +49,12 @@ class Inherited(NamedTuple):
     first_snapshot: int
 
 
-def bounds_of(task: CopyTask) -> CopyBounds:
-    """The bounds of a copy, by its segments' names, its checkpoints and its topic."""
-    bases, topic = [s.base_offset for s in task.copy.segments], task.copy.topic or ""
+def bounds_of(task: ReplicaTask) -> ReplicaBounds:
+    """The bounds of a replica, by its segments' names, its checkpoints and its topic."""
+    bases, topic = [s.base_offset for s in task.replica.segments], task.replica.topic or ""
     log_start = log_start_of(task)
     start = [number for number, base in enumerate(bases) if base <= log_start]
-    return CopyBounds(
+    return ReplicaBounds(
         log_start,
         start[-1] if start else -1,
         intact_from(task),
@@ -64,12 +65,12 @@ def bounds_of(task: CopyTask) -> CopyBounds:
     )
 
 
-def log_start_of(task: CopyTask) -> int:
-    """Where a copy's log starts, by its checkpoint and its first segment."""
-    return max([task.log_start or 0, *(s.base_offset for s in task.copy.segments[:1])])
+def log_start_of(task: ReplicaTask) -> int:
+    """Where a replica's log starts, by its checkpoint and its first segment."""
+    return max([task.log_start or 0, *(s.base_offset for s in task.replica.segments[:1])])
 
 
-def intact_from(task: CopyTask) -> int:
+def intact_from(task: ReplicaTask) -> int:
     """Offsets below it may have been cleaned (rules.md, *intact*).
 
     The cleaner writes its checkpoint behind its work, and a running broker's checkpoints are copied before or after its
@@ -77,7 +78,7 @@ def intact_from(task: CopyTask) -> int:
     """
     if not task.may_be_cleaned:
         return 0
-    segments, checkpoint = task.copy.segments, task.cleaner_offset
+    segments, checkpoint = task.replica.segments, task.cleaner_offset
     if checkpoint is not None and task.clean_shutdown:
         return checkpoint
     return max(checkpoint or 0, segments[-1].base_offset if segments else 0)

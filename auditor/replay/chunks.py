@@ -26,39 +26,39 @@ from auditor.connectors.storage import BinaryFile, open_file, read_file
 from auditor.facts.packed_table import packed_table, unpacked_table
 from auditor.replay.batch_records import as_records
 from auditor.replay.bounds import intact_from, log_start_of
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, checked
 from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.validated import look_of, packed_answers, unpacked_answers
 
-PackedRow = tuple[int, int, int, bytes]  # copy, segment, number of the row in it, and what unpacked_row() takes
+PackedRow = tuple[int, int, int, bytes]  # replica, segment, number of the row in it, and what unpacked_row() takes
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """A segment of a copy that is read in parts: ``number`` is that of the segment, ``copy`` that of ``task``.
+    """A segment of a replica that is read in parts: ``number`` is that of the segment, ``replica`` that of ``task``.
 
-    ``also``: other copies that have the same segment in remote storage, and its number there.
+    ``also``: other replicas that have the same segment in remote storage, and its number there.
     """
 
-    task: CopyTask
-    copy: int
+    task: ReplicaTask
+    replica: int
     number: int
     also: tuple[tuple[int, int], ...] = ()
 
     @property
     def size(self) -> int:
         """Bytes of the segment."""
-        return self.task.copy.segments[self.number].size
+        return self.task.replica.segments[self.number].size
 
 
-def shared_key(task: CopyTask, number: int) -> Hashable | None:
+def shared_key(task: ReplicaTask, number: int) -> Hashable | None:
     """What is in a segment depends on it, where other replicas may have the same one: it lies in remote storage.
 
     The chunks end where the replica's next segment begins, and none of them carries records as they are stored. Its
     indexes are compared with the records that are judged.
     """
-    segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
+    segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     if segment.place is None or task.has_internal_rows:
         return None
     judged = (log_start_of(task), intact_from(task)) if task.records else None
@@ -80,35 +80,35 @@ class Span(NamedTuple):
 WHOLE = Span()
 
 
-def read_chunks(task: CopyTask, number: int, span: Span = WHOLE) -> Iterator[Chunk] | DecodeError:
-    """The chunks of a copy's segment, of which there is at least one, or why its file could not be opened."""
-    segment = task.copy.segments[number]
+def read_chunks(task: ReplicaTask, number: int, span: Span = WHOLE) -> Iterator[Chunk] | DecodeError:
+    """The chunks of a replica's segment, of which there is at least one, or why its file could not be opened."""
+    segment = task.replica.segments[number]
     f = open_file(segment.place or task.place, segment.name)
     return f if isinstance(f, DecodeError) else _chunks(f, task, number, span)
 
 
-def read_checked(task: CopyTask, number: int) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
-    """What is in a copy's segment: its chunks, and what it comes to by itself."""
+def read_checked(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
+    """What is in a replica's segment: its chunks, and what it comes to by itself."""
     checks = SegmentChecks(task, number, read_file)
     return checked(checks, read_chunks(task, number, Span(pause=checks.pause)))
 
 
 def read_behind(
-    task: CopyTask, checks: SegmentChecks, point: SegmentPoint
+    task: ReplicaTask, checks: SegmentChecks, point: SegmentPoint
 ) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
     """The same of what lies behind a point, by checks that go on from there."""
     span = Span(point.position, lowest=point.next_offset, pause=checks.pause)
     return checked(checks, read_chunks(task, checks.number, span))
 
 
-def _chunks(f: BinaryFile, task: CopyTask, number: int, span: Span) -> Iterator[Chunk]:
-    segment, behind = task.copy.segments[number], task.copy.segments[number + 1 : number + 2]
+def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: Span) -> Iterator[Chunk]:
+    segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     lowest, until = offset_range(segment.base_offset, behind[0].base_offset if behind else -1)
     with contextlib.closing(f):
         chunks = read_segment(
             f, segment.size if span.end < 0 else span.end, file=segment.name, start=span.start, pause=span.pause,
             limits=task.limits, records=task.records, offsets=(lowest if span.lowest < 0 else span.lowest, until),
-            held=task.copy.topic in PACKED, raw=task.has_internal_rows and task.copy.topic not in PACKED,
+            held=task.replica.topic in PACKED, raw=task.has_internal_rows and task.replica.topic not in PACKED,
             look=look_of(task),
         )  # fmt: skip
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.
@@ -123,8 +123,8 @@ def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
     """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
     for number, item in enumerate(read_checked(part.task, part.number)):
         row = packed_row(item)
-        for copy, segment in ((part.copy, part.number), *part.also):
-            yield copy, segment, number, row
+        for replica, segment in ((part.replica, part.number), *part.also):
+            yield replica, segment, number, row
 
 
 def packed_row(item: Part) -> bytes:

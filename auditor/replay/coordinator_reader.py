@@ -1,4 +1,4 @@
-"""The records of ``__transaction_state`` while a copy is read: columns in, a packed log out.
+"""The records of ``__transaction_state`` while a replica is read: columns in, a packed log out.
 
 Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
 a :class:`Room` and :data:`SETS_BYTES` say.
@@ -40,21 +40,21 @@ from auditor.connectors.codec.transaction_log import decode_transaction_log
 from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, split
 from auditor.facts.coordinator_packing import Dictionaries, build
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
 
 DICTIONARY_BYTES = 128 * MIB
 SETS_BYTES = 32 * MIB  # 8 a partition of a set: what a rule looks at becomes Python's text, ten times as large
-MOST_RECORDS = 16 << 20  # of a copy: a broker's cleaner leaves a hundredth of that
+MOST_RECORDS = 16 << 20  # of a replica: a broker's cleaner leaves a hundredth of that
 PACKED_BYTES = 256 * MIB  # of them, however odd they are: sound ones take 15 bytes each
-# Of all copies of a run together, which the driver holds.
+# Of all replicas of a run together, which the driver holds.
 RECORDS_IN_ALL, PACKED_IN_ALL, DICTIONARIES_IN_ALL = 256 << 20, 1024 * MIB, 512 * MIB
 UNREADABLE = FULL - 1  # in place of a set
 UNKNOWN = len(STATES)  # the first of the states that have no name
 
 
 class Room(NamedTuple):
-    """What one copy may leave: records, bytes of them packed, bytes of each dictionary."""
+    """What one replica may leave: records, bytes of them packed, bytes of each dictionary."""
 
     records: int = MOST_RECORDS
     packed_bytes: int = PACKED_BYTES
@@ -62,7 +62,7 @@ class Room(NamedTuple):
 
 
 def coordinator_room(share: float) -> Room:
-    """The room of a copy that has this part of what all have."""
+    """The room of a replica that has this part of what all have."""
     return Room(
         min(MOST_RECORDS, int(RECORDS_IN_ALL * share)), min(PACKED_BYTES, int(PACKED_IN_ALL * share)),
         min(DICTIONARY_BYTES, int(DICTIONARIES_IN_ALL * share)),
@@ -130,7 +130,7 @@ class PartitionSets:
 
 
 class CoordinatorReader(RecordProblems):
-    """Takes the chunks of one copy of ``__transaction_state`` (read with ``raw``) and packs their records."""
+    """Takes the chunks of one replica of ``__transaction_state`` (read with ``raw``) and packs their records."""
 
     def __init__(self, partition: int, limits: Limits, room: Room = ALONE) -> None:
         super().__init__()
@@ -259,8 +259,8 @@ class CoordinatorReader(RecordProblems):
         place[order] = np.arange(len(ids))
         return [ids[number] for number in order.tolist()], place
 
-    def leave(self, facts: CopyFacts) -> None:
-        """Puts what was taken into the facts of the copy."""
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts what was taken into the facts of the replica."""
         facts.coordinator_log = self.finish()
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 

@@ -18,15 +18,15 @@ from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.legacy import open_wrappers
 from auditor.connectors.codec.records import Decoded, decode_records
 from auditor.facts.blamed_records import Culprits
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Event, Kind, events_of
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import CHECKSUM, CODEC, MAGIC, NO_KEY, TOO_NEW, TOO_OLD, UNREADABLE, Topic
 from auditor.model.stored_batches import misnumbered
 from auditor.replay.log_checks import AHEAD_MS
 from auditor.replay.record_checks import oldest
 from auditor.replay.validated import ANY_TIME, Sender, as_sent, asked, sent_records
 
-BATCHES_OF_A_KIND = 100  # the first of a copy; of those beyond, findings name the first culprit
+BATCHES_OF_A_KIND = 100  # the first of a replica; of those beyond, findings name the first culprit
 RECORDS_OF_A_BATCH = 10_000  # named of one batch
 BLAMED = (Kind.NULL_KEY, Kind.RECORD_FLAW, Kind.RECORD_TIMESTAMP, Kind.TIMESTAMP_AHEAD)
 Reader = Callable[[int, int, int], bytes | None]
@@ -42,9 +42,9 @@ class Where(NamedTuple):
 
 
 def culprits_of(
-    facts: CopyFacts, read: Reader, before_ms: int | None, sender: Sender, limits: Limits
+    facts: ReplicaFacts, read: Reader, before_ms: int | None, sender: Sender, limits: Limits
 ) -> dict[tuple[int, int], Culprits]:
-    """The culprits of a copy's batches by segment number and position.
+    """The culprits of a replica's batches by segment number and position.
 
     ``read`` gives bytes of a segment by its number, position and length, None where it cannot. Cost: some hundred
     batches at most are read again.
@@ -61,7 +61,7 @@ def culprits_of(
     return out
 
 
-def _batches(facts: CopyFacts, before_ms: int | None) -> Iterator[Where]:
+def _batches(facts: ReplicaFacts, before_ms: int | None) -> Iterator[Where]:
     """Every batch that an event blames a record of, once."""
     found: dict[tuple[int, int], Where] = {}
     for kind in BLAMED:

@@ -1,4 +1,4 @@
-"""What is left to say of a copy when its last batch was replayed."""
+"""What is left to say of a replica when its last batch was replayed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 
-from auditor.facts.copy_facts import Ahead, CopyFacts
 from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, Kind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.producer_rows import NO_PRODUCERS, PRODUCER, blank_producers
+from auditor.facts.replica_facts import Ahead, ReplicaFacts
 from auditor.facts.transaction_rows import NO_TRANSACTIONS, TRANSACTION
 from auditor.model import producers as model
 from auditor.replay import first_batches
@@ -51,7 +51,7 @@ def pending_ahead(replay: Replay) -> Ahead | None:
     return Ahead(**{name: int(progress[f"ahead_{name}"]) for name in Ahead._fields})
 
 
-def add_snapshot_knowledge(facts: CopyFacts, replay: Replay, stored: list[Stored]) -> None:
+def add_snapshot_knowledge(facts: ReplicaFacts, replay: Replay, stored: list[Stored]) -> None:
     """Adds to the facts what only snapshots remember: producers below the log start, and transactions left open."""
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     _deny_or_know(facts, sound)
@@ -85,7 +85,7 @@ def _of_the_log(replay: Replay, below: dict[str, np.ndarray], wanted: slice = sl
     return rows
 
 
-def _deny_or_know(facts: CopyFacts, sound: list[Stored]) -> None:
+def _deny_or_know(facts: ReplicaFacts, sound: list[Stored]) -> None:
     """Asks the snapshots at or below each FIRST_NONZERO event whether they know its producer."""
     if not len(facts.events):
         return
@@ -153,7 +153,7 @@ COPIED = {
 }
 
 
-def _ghosts(facts: CopyFacts, replay: Replay, newest: Stored) -> list[np.ndarray]:
+def _ghosts(facts: ReplicaFacts, replay: Replay, newest: Stored) -> list[np.ndarray]:
     """Open transactions that only the newest snapshot remembers, with no marker behind it."""
     out = []
     e = newest.entries

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS, CopyFacts
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
+from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producer_appends, producers
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
 from auditor.replay.producer_columns import column
@@ -38,7 +38,7 @@ class Before(NamedTuple):
     open_since: int
 
 
-def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
+def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
     """Adds the events of first batches that do not follow from what was known, and takes away the FIRST_NONZERO of
     those and of all that a snapshot bears out. ``sound``: the snapshots by offset. Cleaned or damaged logs are left.
     """
@@ -69,9 +69,9 @@ def judge(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> None:
     facts.events = events[np.lexsort((events["position"], events["segment"]))]
 
 
-def _anything_known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> bool:
+def _anything_known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> bool:
     """Whether something may be known from before a first batch: from batches below the log start, or by a snapshot
-    that is not newer than all first batches. Of most copies nothing is."""
+    that is not newer than all first batches. Of most replicas nothing is."""
     if replay.progress["below"] or not sound:
         return bool(replay.progress["below"])
     used = int(replay.producers.meta[0])
@@ -80,7 +80,7 @@ def _anything_known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> bo
     return any(facts.segment_bases[0] <= snapshot.offset <= newest for snapshot in sound)
 
 
-def _known(facts: CopyFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
     """Rows of producers with judged batches of which something is known from before, the columns of STATE of it, and
     whether a snapshot says it."""
     rows = np.flatnonzero(column(replay, "batches") > 0)
@@ -126,7 +126,7 @@ def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
         answers[k] = producer_appends.check_append(p, row, policy, epoch, sequence, sequence, True)
 
 
-def _marker_between(facts: CopyFacts, pid: int, before: Before, offset: int) -> bool:
+def _marker_between(facts: ReplicaFacts, pid: int, before: Before, offset: int) -> bool:
     """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
     t = facts.transactions
     mine = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
@@ -134,7 +134,7 @@ def _marker_between(facts: CopyFacts, pid: int, before: Before, offset: int) -> 
 
 
 def _event(
-    facts: CopyFacts, pid: int, answer: int, first: dict[str, int], before: Before, expiration_ms: int
+    facts: ReplicaFacts, pid: int, answer: int, first: dict[str, int], before: Before, expiration_ms: int
 ) -> np.ndarray | None:
     """What is odd about the first batch; None where an event at it says so already."""
     kind, expected = _what(answer, first, before)
@@ -161,7 +161,7 @@ def _event(
     return event
 
 
-def _in_transaction(facts: CopyFacts, pid: int, offset: int, before: Before) -> bool:
+def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: Before) -> bool:
     """Whether the batch at ``offset`` went on with a transaction that was open before it; then the hole is its own."""
     t = facts.transactions
     its = (t["producer_id"] == pid) & (t["first_offset"] <= offset) & (t["last_offset"] >= offset)

@@ -7,15 +7,15 @@ from typing import Protocol
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, InternalRows
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.coordinator_reader import CoordinatorReader, coordinator_room
-from auditor.replay.copy_task import CopyTask
 from auditor.replay.offsets_reader import OffsetsReader, dictionary_room
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.share_reader import ShareReader
 
 
 class InternalReader(Protocol):
-    """Takes the chunks of one copy in order, and leaves what they came to."""
+    """Takes the chunks of one replica in order, and leaves what they came to."""
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
         """Reads the records of every batch of a chunk; returns what kept a batch closed."""
@@ -23,8 +23,8 @@ class InternalReader(Protocol):
     def errors(self) -> list[DecodeError]:
         """The records that could not be decoded."""
 
-    def leave(self, facts: CopyFacts) -> None:
-        """Puts what was taken into the facts of the copy."""
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts what was taken into the facts of the replica."""
 
 
 class CheckedRecords(InternalRows):
@@ -36,17 +36,17 @@ class CheckedRecords(InternalRows):
         self.rows.clear()
         return errors
 
-    def leave(self, facts: CopyFacts) -> None:
+    def leave(self, facts: ReplicaFacts) -> None:
         """Puts what could not be decoded into the facts."""
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
 
-def reader_of(task: CopyTask, log_start: int) -> InternalReader | None:
-    """The reader of a copy's records, None where its topic is none that brokers write for themselves."""
-    if task.copy.topic == TRANSACTION_STATE:
-        return CoordinatorReader(task.copy.partition or 0, task.limits, coordinator_room(task.share))
-    if task.copy.topic == CONSUMER_OFFSETS:
+def reader_of(task: ReplicaTask, log_start: int) -> InternalReader | None:
+    """The reader of a replica's records, None where its topic is none that brokers write for themselves."""
+    if task.replica.topic == TRANSACTION_STATE:
+        return CoordinatorReader(task.replica.partition or 0, task.limits, coordinator_room(task.share))
+    if task.replica.topic == CONSUMER_OFFSETS:
         return OffsetsReader(log_start, task.limits, dictionary_room(task.share))
-    if task.copy.topic == SHARE_GROUP_STATE:
+    if task.replica.topic == SHARE_GROUP_STATE:
         return ShareReader(log_start, task.limits)
-    return CheckedRecords(task.copy.topic or "", task.limits) if task.has_internal_rows else None
+    return CheckedRecords(task.replica.topic or "", task.limits) if task.has_internal_rows else None

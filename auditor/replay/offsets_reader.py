@@ -1,4 +1,5 @@
-"""The records of ``__consumer_offsets`` while a copy is read: columns in, what is watched and the values in force out.
+"""The records of ``__consumer_offsets`` while a replica is read: columns in, what is watched and the values in force
+out.
 
 A place (a group's partition) that only has commits outside transactions is followed by a compiled pass. From its first
 commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.group_story.Story` goes
@@ -37,7 +38,7 @@ from auditor.connectors.codec.offset_columns import (
 from auditor.connectors.codec.records import Decoded, failures_of, opened, sound
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.internal_rows import RecordProblems
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_members import Assignments
 from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
@@ -45,7 +46,7 @@ from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
 
 DICTIONARY_BYTES = 128 * MIB
-DICTIONARIES_IN_ALL = 1024 * MIB  # of all copies of a run: 16 million places
+DICTIONARIES_IN_ALL = 1024 * MIB  # of all replicas of a run: 16 million places
 NOTHING, PLAIN, IN_STORY = range(3)  # of a place: no value, a value in force, handed over to the story
 COMMIT, GONE, SPECIAL = range(3)  # of a record; special: not by column
 # Columns of records and of values in force.
@@ -96,7 +97,7 @@ def _grown(array: np.ndarray, rows: int, fill: int) -> np.ndarray:
 
 
 def dictionary_room(share: float) -> int:
-    """Bytes for the names that one copy has, of what all copies have; ``share``: see :class:`CopyTask`."""
+    """Bytes for the names that one replica has, of what all replicas have; ``share``: see :class:`ReplicaTask`."""
     return min(DICTIONARY_BYTES, int(DICTIONARIES_IN_ALL * share))
 
 
@@ -137,7 +138,7 @@ class Places:
 
 
 class OffsetsReader(RecordProblems):
-    """Takes the chunks of one copy of ``__consumer_offsets`` (read with their bytes), and watches.
+    """Takes the chunks of one replica of ``__consumer_offsets`` (read with their bytes), and watches.
 
     Records below ``log_start`` do not count.
     """
@@ -334,8 +335,8 @@ class OffsetsReader(RecordProblems):
         )
         return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
 
-    def leave(self, facts: CopyFacts) -> None:
-        """Puts what was taken into the facts of the copy."""
+    def leave(self, facts: ReplicaFacts) -> None:
+        """Puts what was taken into the facts of the replica."""
         facts.watched_offsets = self.finish()
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 

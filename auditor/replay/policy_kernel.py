@@ -20,7 +20,7 @@ from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
 from auditor.replay.producer_pace import longer
 from auditor.replay.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
 
-MAX_VERDICTS = 10_000  # kept of one copy and policy; what is beyond is counted
+MAX_VERDICTS = 10_000  # kept of one replica and policy; what is beyond is counted
 
 SEGMENT = np.dtype([("next_base", "i8"), ("newest", "i8"), ("size", "i8")])
 # What moves with the log, one row. swept: when producers were last looked through, ms; live, cached: producers and
@@ -37,7 +37,7 @@ TOTALS = np.dtype(
 
 
 class Rules(NamedTuple):
-    """What is fixed for a copy under a policy. Times in ms, sizes in bytes; negative: no limit.
+    """What is fixed for a replica under a policy. Times in ms, sizes in bytes; negative: no limit.
 
     ``check_ms`` is producer.id.expiration.check.interval.ms.
     """
@@ -51,7 +51,7 @@ class Rules(NamedTuple):
 
 
 class World(NamedTuple):
-    """One copy under one policy; a producer has the same row as in its history."""
+    """One replica under one policy; a producer has the same row as in its history."""
 
     rules: Rules
     producers: model.Producers
@@ -62,7 +62,7 @@ class World(NamedTuple):
 
 
 def new_world(policy: Policy, rules: Rules) -> World:
-    """A copy before its first batch."""
+    """A replica before its first batch."""
     totals = np.zeros(1, TOTALS)
     for name in ("swept", "segment", "segment_newest"):
         totals[name] = -1

@@ -1,4 +1,4 @@
-"""One copy under several policies side by side, by what the audit's own replay makes of each batch."""
+"""One replica under several policies side by side, by what the audit's own replay makes of each batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from auditor.model.policies import Policy
 from auditor.replay import policy_kernel as pol
 from auditor.replay import producer_pace as paces
 from auditor.replay.batch_records import as_records
-from auditor.replay.bounds import CopyBounds, inherited
-from auditor.replay.copy_task import FAR, PolicySettings
+from auditor.replay.bounds import ReplicaBounds, inherited
+from auditor.replay.replica_task import FAR, PolicySettings
 from auditor.replay.snapshot_chain import Stored
 
 HOUR_MS = 3_600_000
@@ -27,7 +27,7 @@ def _asked(policy: Policy) -> Policy:
 
 
 class PolicyReplay:
-    """One copy under some policies. Those that could not differ are replayed once. ``first_base``: where the first
+    """One replica under some policies. Those that could not differ are replayed once. ``first_base``: where the first
     segment begins, -1 for none; ``start_known``: whether the log starts where ``bounds`` say; ``newest_time``: no
     producer's clock is believed beyond it, ms.
     """
@@ -35,7 +35,7 @@ class PolicyReplay:
     def __init__(
         self,
         policies: Sequence[PolicySettings],
-        bounds: CopyBounds,
+        bounds: ReplicaBounds,
         stored: Sequence[Stored],
         first_base: int,
         *,
@@ -114,7 +114,7 @@ class PolicyReplay:
             out.hours[int(hour)] = int(np.count_nonzero(mine)), int(ids[mine].max())
 
 
-def _rules(settings: PolicySettings, bounds: CopyBounds) -> pol.Rules:
+def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
     return pol.Rules(
         bounds.log_start,
         bounds.sequences,

@@ -1,5 +1,5 @@
-"""What replays under other policies ask of a copy's producers whatever the policy, compiled: whose row is whose, what
-may be proved, and how fast sequences and epochs are used up.
+"""What replays under other policies ask of a replica's producers whatever the policy, compiled: whose row is whose,
+what may be proved, and how fast sequences and epochs are used up.
 
 They go by the steps that the audit's replay of the same batches leaves (:mod:`auditor.replay.kernel`), and judge
 nothing here.
@@ -13,8 +13,8 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.model import producers as model
-from auditor.replay.bounds import CopyBounds, Inherited
-from auditor.replay.copy_task import FAR
+from auditor.replay.bounds import Inherited, ReplicaBounds
+from auditor.replay.replica_task import FAR
 from auditor.replay.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
 
 LAST_SEQUENCE = 2**31 - 1
@@ -36,13 +36,13 @@ PLACE = np.dtype([("segment", "i8"), ("now", "i8"), ("any_time", "i8")])
 
 
 class Paces(NamedTuple):
-    """The producers of one copy. ``newest_time``: no clock is believed beyond it, ms.
+    """The producers of one replica. ``newest_time``: no clock is believed beyond it, ms.
 
     Rows are those of the policies' tables, in which the producers of a snapshot come first; ``row_of`` gives them for
     the rows of the audit's replay, -1 where there is none yet.
     """
 
-    bounds: CopyBounds
+    bounds: ReplicaBounds
     inherited: Inherited
     start_known: bool
     newest_time: int
@@ -53,8 +53,10 @@ class Paces(NamedTuple):
     place: np.ndarray  # PLACE, one row
 
 
-def new_paces(bounds: CopyBounds, inherited: Inherited, *, start_known: bool = True, newest_time: int = FAR) -> Paces:
-    """A copy before its first batch."""
+def new_paces(
+    bounds: ReplicaBounds, inherited: Inherited, *, start_known: bool = True, newest_time: int = FAR
+) -> Paces:
+    """A replica before its first batch."""
     place = np.zeros(1, PLACE)
     for name in PLACE.names or ():
         place[name] = -1

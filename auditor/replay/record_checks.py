@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
-from auditor.facts.copy_facts import REFUSALS
 from auditor.facts.events import Kind, blank_events
+from auditor.facts.replica_facts import REFUSALS
 from auditor.model import stored_batches as stored
 from auditor.model.batch_validation import FAR_MS, IntOrArray, accepted_times
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_task import ReplicaTask
 
 TOLERANCE_MS = 300_000
 
@@ -29,7 +29,7 @@ class Bounds(NamedTuple):
 
 
 def check(
-    b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, at: Bounds, task: CopyTask
+    b: BatchColumns, s: RecordSummary, answers: np.ndarray | None, at: Bounds, task: ReplicaTask
 ) -> list[np.ndarray]:
     """Events of a chunk's records: broken structure, null keys, header times that are not the records', odd times.
 
@@ -91,7 +91,7 @@ def oldest(broker_time: IntOrArray, before_ms: int) -> IntOrArray:
 
 
 def counted(answers: np.ndarray) -> dict[str, int]:
-    """What a leader would have counted of batches in the counters of KIP-467, by the names in ``CopyFacts.sums``."""
+    """What a leader would have counted of batches in the counters of KIP-467, by the names in ``ReplicaFacts.sums``."""
     offset_or_sequence = answers["invalid_offset"].sum() + answers["invalid_sequence"].sum()
     counts = [answers[name].sum() for name in REFUSALS[:-1]] + [offset_or_sequence]
     return dict(zip(REFUSALS, map(int, counts), strict=True))

@@ -1,10 +1,10 @@
-"""Where a reading of a copy may go on: what its batches so far came to, kept for the next look at a growing log.
+"""Where a reading of a replica may go on: what its batches so far came to, kept for the next look at a growing log.
 
 A broker appends to a partition's last segment only. What its batches came to up to the last that the segment's offset
 index points at is packed, and a later reading that finds all as it was goes on there: ``auditor watch`` reads what is
 new at each change, not the partition. Where something is to be said of the active segment, or it has no index, the
 point is where it begins. Anything else that changed (a segment deleted or cut, a setting, the log start, a snapshot or
-leader epoch below) makes the point worthless, and the copy is read from its first segment.
+leader epoch below) makes the point worthless, and the replica is read from its first segment.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from auditor.base.errors import DecodeError
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
 from auditor.replay.audit_replay import AuditReplay
-from auditor.replay.bounds import CopyBounds
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.bounds import ReplicaBounds
 from auditor.replay.internal_readers import InternalReader
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentChecks
 from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import SmallFiles
@@ -39,16 +39,16 @@ BYTES_A_PRODUCER = 4096  # likewise: one takes about a microsecond to pack and u
 MAX_PRODUCERS = 200_000  # more take memory of whoever keeps the point
 MAX_POINT_BYTES = 64 << 20
 # What moves with the log, and no replay asks for.
-MOVES = ("copy", "high_watermark", "recovery_point", "resume_point")
+MOVES = ("replica", "high_watermark", "recovery_point", "resume_point")
 _CODEC = pa.Codec("zstd", 1)
 
 
 class Reading(Protocol):
-    """The reading of one copy, as :class:`auditor.replay.copy_reader.CopyReader` has it."""
+    """The reading of one replica, as :class:`auditor.replay.replica_reader.ReplicaReader` has it."""
 
-    task: CopyTask
-    bounds: CopyBounds
-    facts: CopyFacts
+    task: ReplicaTask
+    bounds: ReplicaBounds
+    facts: ReplicaFacts
     audit: AuditReplay
     internal: InternalReader | None
     bytes: dict[str, int]
@@ -59,7 +59,7 @@ class Reading(Protocol):
 
 
 class SegmentsRead(NamedTuple):
-    """What the batches of a copy came to, and where the replay stands behind them. Plain data, to be pickled.
+    """What the batches of a replica came to, and where the replay stands behind them. Plain data, to be pickled.
 
     ``errors`` and ``bytes`` are those of the segments alone, not of the small files beside them.
     """
@@ -84,7 +84,7 @@ class SegmentsRead(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What the small files of a copy came to, before its first segment: errors so far, and bytes."""
+    """What the small files of a replica came to, before its first segment: errors so far, and bytes."""
 
     errors: int
     bytes: dict[str, int]
@@ -94,13 +94,13 @@ def leave(reader: Reading, before: Before, inside: SegmentPoint | None = None) -
     """The point at which ``reader`` stands, right before its last segment or ``inside`` of it; nothing where that is
     not worth it."""
     task = reader.task
-    closed = task.copy.segments[:-1]
+    closed = task.replica.segments[:-1]
     read = sum(segment.size for segment in closed) + (inside.position if inside is not None else 0)
     producers = int(reader.audit.replay.producers.meta[0])
     worth = read >= max(FROM_BYTES, producers * BYTES_A_PRODUCER) and producers <= MAX_PRODUCERS
     if not task.leaves_resume_point or not worth:
         return b""
-    least = task.copy.segments[-1].base_offset if inside is None else inside.next_offset
+    least = task.replica.segments[-1].base_offset if inside is None else inside.next_offset
     behind = max(least, reader.audit.expected)  # offsets may have gone back
     state = pickle.dumps((_taken(reader, before), inside), 5)
     packed = _CODEC.compress(state, asbytes=True)
@@ -117,7 +117,7 @@ def resume(reader: Reading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | N
     if not reader.task.resume_point:
         return 0, None
     signature, count, behind, size, state = pickle.loads(reader.task.resume_point)  # made by this program: see leave()
-    segments = reader.task.copy.segments
+    segments = reader.task.replica.segments
     if count >= len(segments) or signature != _signature(reader, count, behind):
         return 0, None
     read, inside = pickle.loads(_CODEC.decompress(state, size, asbytes=True))
@@ -138,14 +138,14 @@ def _signature(reader: Reading, count: int, behind: int) -> bytes:
 
     What it rested on in that one is for :meth:`auditor.replay.segment_checks.SegmentChecks.going_on`.
     """
-    task, copy = reader.task, reader.task.copy
+    task, replica = reader.task, reader.task.replica
     rested_on = (
-        [getattr(task, f.name) for f in dataclasses.fields(CopyTask) if f.name not in MOVES],
-        (copy.log_dir, copy.topic, copy.partition, copy.folder, copy.topic_id, copy.local_start),
+        [getattr(task, f.name) for f in dataclasses.fields(ReplicaTask) if f.name not in MOVES],
+        (replica.log_dir, replica.topic, replica.partition, replica.folder, replica.topic_id, replica.local_start),
         reader.bounds,
-        copy.segments[:count],
-        (copy.segments[count].name, copy.segments[count].base_offset),
-        [snapshot for snapshot in copy.snapshots if snapshot.offset < behind],
+        replica.segments[:count],
+        (replica.segments[count].name, replica.segments[count].base_offset),
+        [snapshot for snapshot in replica.snapshots if snapshot.offset < behind],
         _below(reader.facts.leader_epochs, behind),
     )
     return hashlib.sha256(repr(rested_on).encode()).digest()

@@ -25,10 +25,10 @@ from auditor.facts.segment_scans import SegmentScan
 from auditor.replay import batch_headers
 from auditor.replay.batch_headers import Headers
 from auditor.replay.bounds import intact_from, log_start_of
-from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import FaultyEntries, OffsetCheck, TimeCheck
 from auditor.replay.record_checks import largest_times
 from auditor.replay.recovery_scan import RecoveryScan
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
 
@@ -53,11 +53,11 @@ class SegmentOutcome:
     digests: Headers | None = None
 
 
-def read_again(task: CopyTask, number: int, position: int, length: int) -> bytes | None:
+def read_again(task: ReplicaTask, number: int, position: int, length: int) -> bytes | None:
     """Reads a stretch of a segment once more, no more than the largest batch."""
     if length > task.limits.max_batch_bytes:
         return None
-    segment = task.copy.segments[number]
+    segment = task.replica.segments[number]
     data = read_head(segment.place or task.place, segment.name, length, start=position)
     return None if isinstance(data, DecodeError) else data
 
@@ -88,8 +88,8 @@ class SegmentChecks:
     none: where the last entry of the index of an active segment points, if the task asks for such a point.
     """
 
-    def __init__(self, task: CopyTask, number: int, small: ReadsSmall) -> None:
-        self.segment = segment = task.copy.segments[number]
+    def __init__(self, task: ReplicaTask, number: int, small: ReadsSmall) -> None:
+        self.segment = segment = task.replica.segments[number]
         again = functools.partial(read_again, task, number)
         self.scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
         self.task, self.number = task, number
@@ -105,15 +105,15 @@ class SegmentChecks:
         self.indexes = index, times
         self.offsets = None if index is None else OffsetCheck(index)
         self.times = None if times is None else TimeCheck(times)
-        active = number + 1 == len(task.copy.segments) and segment.place is None
+        active = number + 1 == len(task.replica.segments) and segment.place is None
         pauses = task.leaves_resume_point and active and self.offsets is not None
         self.pause = self.offsets.last_below(segment.size) if pauses and self.offsets is not None else -1
 
     @classmethod
-    def going_on(cls, task: CopyTask, number: int, small: ReadsSmall, point: SegmentPoint) -> SegmentChecks | None:
+    def going_on(cls, task: ReplicaTask, number: int, small: ReadsSmall, point: SegmentPoint) -> SegmentChecks | None:
         """The checks of a segment as an earlier reading left them, to be given the batches from ``point.position`` on;
         None where what that reading rested on is no longer so."""
-        if task.copy.segments[number].size < point.position:
+        if task.replica.segments[number].size < point.position:
             return None
         if read_again(task, number, point.last_position, len(point.last_header)) != point.last_header:
             return None

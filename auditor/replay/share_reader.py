@@ -9,14 +9,14 @@ from auditor.base.limits import Limits
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.share_group_state import ShareGroupStateRow
 from auditor.connectors.internal_rows import SHARE_GROUP_STATE, InternalRows
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.share_offsets import ShareOffset
 
 SNAPSHOT = 0  # key type; 1 is an update of one
 
 
 class ShareReader(InternalRows):
-    """Folds the records of one copy. Memory: a row a group and partition. Source: Kafka's ShareCoordinatorShard."""
+    """Folds the records of one replica. Memory: a row a group and partition. Source: Kafka's ShareCoordinatorShard."""
 
     def __init__(self, log_start: int, limits: Limits) -> None:
         super().__init__(SHARE_GROUP_STATE, limits)
@@ -46,7 +46,7 @@ class ShareReader(InternalRows):
         delivered = delivered if delivered >= start else -1
         self.states[key] = ShareOffset(*key, start, delivered, offset, time, file, position)
 
-    def leave(self, facts: CopyFacts) -> None:
+    def leave(self, facts: ReplicaFacts) -> None:
         """Puts the states, and what could not be decoded, into the facts."""
         facts.share_offsets = [self.states[key] for key in sorted(self.states)]
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown

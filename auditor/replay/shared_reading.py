@@ -14,29 +14,29 @@ from collections.abc import Hashable, Iterator, Sequence
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.storage import Place, read_file
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.chunks import packed, read_chunks, shared_key, unpacked
-from auditor.replay.copy_reader import CopyReader
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_reader import ReplicaReader
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, checked
 from auditor.replay.segment_point import SegmentPoint
 
 KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next replica
 
 
-def read_sharing(tasks: Sequence[CopyTask]) -> list[CopyFacts]:
+def read_sharing(tasks: Sequence[ReplicaTask]) -> list[ReplicaFacts]:
     """The facts of each, as reading it alone would give them."""
     shared, small = _SharedChunks(), _SharedFiles(tasks)
 
-    def read(task: CopyTask, number: int) -> Iterator[Chunk | SegmentPoint | SegmentOutcome]:
+    def read(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentPoint | SegmentOutcome]:
         return checked(SegmentChecks(task, number, small.read), shared.chunks(task, number))
 
-    readers = [CopyReader(task, functools.partial(read, task), small.read) for task in tasks]
+    readers = [ReplicaReader(task, functools.partial(read, task), small.read) for task in tasks]
     stored = [reader.open() for reader in readers]
     at = [reader.resume() for reader in readers]
-    while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.copy.segments)]:
+    while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.replica.segments)]:
         # The one that is furthest behind is next, and with it all that have the same segment next.
-        first = min(waiting, key=lambda k: (tasks[k].copy.segments[at[k]].base_offset, k))
+        first = min(waiting, key=lambda k: (tasks[k].replica.segments[at[k]].base_offset, k))
         key = shared_key(tasks[first], at[first])
         for k in waiting:
             if k == first or (key is not None and shared_key(tasks[k], at[k]) == key):
@@ -53,8 +53,8 @@ class _SharedChunks:
         self.packs: list[bytes] = []
         self.failed: DecodeError | None = None
 
-    def chunks(self, task: CopyTask, number: int) -> Iterator[Chunk] | DecodeError:
-        """The chunks of a copy's segment, or why its file could not be opened."""
+    def chunks(self, task: ReplicaTask, number: int) -> Iterator[Chunk] | DecodeError:
+        """The chunks of a replica's segment, or why its file could not be opened."""
         key = shared_key(task, number)
         if key is None:
             return read_chunks(task, number)
@@ -80,8 +80,10 @@ class _SharedChunks:
 class _SharedFiles:
     """Small remote files, each kept until every replica that has it was given it."""
 
-    def __init__(self, tasks: Sequence[CopyTask]) -> None:
-        self.waiting = Counter((f.place, f.name) for t in tasks for f in t.copy.files() if f.place and f.kind != "log")
+    def __init__(self, tasks: Sequence[ReplicaTask]) -> None:
+        self.waiting = Counter(
+            (f.place, f.name) for t in tasks for f in t.replica.files() if f.place and f.kind != "log"
+        )
         self.kept: dict[tuple[Place, str], bytes | DecodeError] = {}
         self.size = 0
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from auditor.base.errors import DecodeError
 from auditor.connectors.files import DataFile
 from auditor.connectors.storage import Place
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_task import ReplicaTask
 
 SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
 BYTES = ("bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
@@ -29,7 +29,7 @@ class SmallFiles:
     """Reads small files with ``read`` and books them: what is wrong goes to ``errors``, bytes to ``bytes``
     (:data:`BYTES`)."""
 
-    def __init__(self, task: CopyTask, read: ReadsSmall, errors: list[DecodeError], bytes_: dict[str, int]) -> None:
+    def __init__(self, task: ReplicaTask, read: ReadsSmall, errors: list[DecodeError], bytes_: dict[str, int]) -> None:
         self.task, self.read = task, read
         self.errors, self.bytes = errors, bytes_
 

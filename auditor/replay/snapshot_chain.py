@@ -81,7 +81,7 @@ class Known:
 
 
 class Chain:
-    """Compares the snapshots of one copy, in order of their offsets, with its replay as it passes them."""
+    """Compares the snapshots of one replica, in order of their offsets, with its replay as it passes them."""
 
     def __init__(self, stored: list[Stored], log_start: int, compacted: bool) -> None:
         self.waiting = sorted(stored, key=lambda s: s.offset)

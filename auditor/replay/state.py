@@ -18,9 +18,10 @@ ATTR_APPEND_TIME = 0x08
 ATTR_TRANSACTIONAL = 0x10
 ATTR_CONTROL = 0x20
 
-# What is fixed for a copy. ``start_segment`` is the segment that holds the log start; offsets from ``intact_from`` on
-# were never cleaned. ``has_sequences``: 1 where sequences mean something; ``broker_times``: 1 where every record time
-# is the broker's (internal topics); ``is_kraft``: 1 for __cluster_metadata, where control batches of other types are.
+# What is fixed for a replica. ``start_segment`` is the segment that holds the log start; offsets from ``intact_from``
+# on were never cleaned. ``has_sequences``: 1 where sequences mean something; ``broker_times``: 1 where every record
+# time is the broker's (internal topics); ``is_kraft``: 1 for __cluster_metadata, where control batches of other types
+# are.
 PARAMS = np.dtype(
     [
         ("log_start", "i8"), ("start_segment", "i8"), ("intact_from", "i8"), ("has_sequences", "i8"),
@@ -42,7 +43,7 @@ MOVING = (
     "next_segment_base_offset",
     "segment_time",  # newest broker-written time of this segment
     "segment_any_time",
-    "ahead_time",  # largest producer time since the last broker-written one, and its batch (facts.copy_facts.Ahead)
+    "ahead_time",  # largest producer time since the last broker-written one, and its batch (facts.replica_facts.Ahead)
     "ahead_producer_id",
     "ahead_producer_epoch",
     "ahead_base_offset",
@@ -148,7 +149,7 @@ class Log(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The state of one copy's replay."""
+    """The state of one replica's replay."""
 
     log: Log
     producers: model.Producers
@@ -199,10 +200,10 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray,
 
 
 def let_go(replay: Replay) -> None:
-    """The replay is done: the next copy that this process reads has its tables, unless they have become large.
+    """The replay is done: the next replica that this process reads has its tables, unless they have become large.
 
     To allocate them takes longer than to replay a few batches. Nobody may have a view of them any more. A row is
-    written whole when it is taken, those of events are blank once they were drained: nothing of a copy gets into
+    written whole when it is taken, those of events are blank once they were drained: nothing of a replica gets into
     another's facts.
     """
     tables = (*replay.producers, *replay[2:])

@@ -30,7 +30,7 @@ from auditor.connectors.codec.batch_columns import (
 )
 from auditor.connectors.codec.records import decode_stored
 from auditor.connectors.codec.segment import Look
-from auditor.facts.copy_facts import SEQUENCE_FREE_TOPICS
+from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS
 from auditor.model.batch_validation import (
     ANSWER,
     FAR_MS,
@@ -43,14 +43,14 @@ from auditor.model.batch_validation import (
 )
 from auditor.model.stored_batches import APPEND_TIME, CONTROL, LEADERS_LOOK_AT
 from auditor.replay.bounds import intact_from, log_start_of
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_task import ReplicaTask
 
 NO_RECORDS = np.zeros(0, SENT_RECORD)
 ANY_TIME = (-FAR_MS, FAR_MS)  # what the broker's clock said is known to the replay alone
 
 
 class Sender(NamedTuple):
-    """Who sent the batches of a copy, and what the topic asked of them.
+    """Who sent the batches of a replica, and what the topic asked of them.
 
     Batches that end below ``log_start`` are not asked about; those below ``intact_from`` may have been cleaned.
     ``clients``: whether clients write here; else only coordinators do.
@@ -62,14 +62,15 @@ class Sender(NamedTuple):
     compacted: bool
 
 
-def sender_of(task: CopyTask) -> Sender:
-    """That of a copy."""
-    clients = task.copy.topic not in SEQUENCE_FREE_TOPICS
+def sender_of(task: ReplicaTask) -> Sender:
+    """That of a replica."""
+    clients = task.replica.topic not in SEQUENCE_FREE_TOPICS
     return Sender(log_start_of(task), intact_from(task), clients, task.compacted)
 
 
-def look_of(task: CopyTask) -> Look | None:
-    """What answers for the batches of a copy while they are read with their records; None where these are not read."""
+def look_of(task: ReplicaTask) -> Look | None:
+    """What answers for the batches of a replica while they are read with their records; None where these are not
+    read."""
     return functools.partial(answers_of, sender=sender_of(task), limits=task.limits) if task.records else None
 
 

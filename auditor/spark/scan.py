@@ -1,4 +1,4 @@
-"""The two jobs of an audit on Spark: read every copy where it lies, then judge every log with all its copies.
+"""The two jobs of an audit on Spark: read every replica where it lies, then judge every log with all its replicas.
 
 What tasks work on travels in the pickled function, each list by itself, so that a task unpickles its own alone; Spark
 Connect has no broadcast.
@@ -19,7 +19,7 @@ from auditor.pipeline.isolation import KILLS
 from auditor.pipeline.plan import divide, sharing, spread
 from auditor.pipeline.read_step import KeptFacts, kept, read_kept
 from auditor.pipeline.runner import Judged, JudgeLog, judged_rows, judged_texts
-from auditor.replay.copy_task import CopyTask, SharingTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, SharingTask, TextTask
 from auditor.spark.retries import died_before, read_each
 from auditor.spark.session import tuned
 from auditor.spark.split import read_parts, replay_parts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LISTS_PER_CORE = 2
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
-# One row a copy: see auditor.pipeline.read_step.KeptFacts.
+# One row a replica: see auditor.pipeline.read_step.KeptFacts.
 FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary, resume_point binary"
 FACTS_ARROW = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("log_dir", pa.string()),
@@ -66,10 +66,10 @@ def each_list(
     return spark.range(0, len(shipped), 1, max(1, len(shipped))).mapInArrow(run, columns)
 
 
-def read_copies(spark: SparkSession, tasks: list[CopyTask | TextTask]) -> DataFrame:
-    """The facts of every copy, one row each, kept for the second job. Nothing runs until it is asked for.
+def read_replicas(spark: SparkSession, tasks: list[ReplicaTask | TextTask]) -> DataFrame:
+    """The facts of every replica, one row each, kept for the second job. Nothing runs until it is asked for.
 
-    A copy is read by one task, but for those that are too large for that (:func:`auditor.pipeline.plan.divide`);
+    A replica is read by one task, but for those that are too large for that (:func:`auditor.pipeline.plan.divide`);
     their replay comes first, since it is what takes longest.
     """
     at_a_time = slots(spark)
@@ -81,11 +81,11 @@ def read_copies(spark: SparkSession, tasks: list[CopyTask | TextTask]) -> DataFr
     return facts.persist()
 
 
-def _read_whole(tasks: list[CopyTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
+def _read_whole(tasks: list[ReplicaTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
     yield from in_batches(itertools.chain.from_iterable(read_each(tasks, read_kept)), FACTS_ARROW)
 
 
-def _read_in_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> DataFrame:
+def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
     shipped = pickle.dumps(tasks, 5)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,7 +102,7 @@ def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
 
 
 def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> DataFrame:
-    """The plan of the second job: one exchange by log, then one log after the other, judged with all its copies."""
+    """The plan of the second job: one exchange by log, then one log after the other, judged with all its replicas."""
     shipped = pickle.dumps((clusters, judge), 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -112,8 +112,8 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
             # Of long logs headers are read again to compare replicas: not where workers died over it before.
             refused = {gate.ALL: f"{KILLS}ends the process"} if died_before() else {}
             with gate.guarded(refused):
-                for (join_key, *_), copies in logs(batches):
-                    yield from judged_texts((found for (found,) in copies), known[join_key], of_log)
+                for (join_key, *_), replicas in logs(batches):
+                    yield from judged_texts((found for (found,) in replicas), known[join_key], of_log)
 
         yield from in_batches(rows(), JUDGED_ARROW)
 

@@ -75,7 +75,7 @@ def machine_bytes() -> int:
 def heap_bytes(machine: int, input_bytes: int) -> int:
     """The most that the driver's heap may grow to, in bytes of the machine's memory and of the input.
 
-    A GiB is Java's own where nothing is said, and enough for most; facts of large copies pass through the heap, three
+    A GiB is Java's own where nothing is said, and enough for most; facts of large replicas pass through the heap, three
     times. Beyond 31 GiB Java's references double. Python's workers and the page cache need the rest of the machine.
     """
     return max(GIB, min(GIB + 4 * input_bytes, machine // 4, 31 * GIB))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from auditor.pipeline.context import Brief
 from auditor.pipeline.isolation import Pool
 from auditor.pipeline.read_step import KeptFacts, briefs_of
-from auditor.pipeline.runner import Copies, Judged, JudgeLog, Runner
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.pipeline.runner import Judged, JudgeLog, Replicas, Runner
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.rules.view import Cluster
 from auditor.spark.progress import watched
 from auditor.spark.session import tuned
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
 # (NumpyScalarConverter). Nothing of pyspark's own, whose modules the start loads at the same time.
 AHEAD = ("auditor.spark.scan", "pandas")
-COPY = ("join_key", "topic", "partition", "log_dir")  # what names one
+REPLICA = ("join_key", "topic", "partition", "log_dir")  # what names one
 
 
 def _load_ahead() -> None:
@@ -39,7 +39,7 @@ def _load_ahead() -> None:
             importlib.import_module(name)
 
 
-class SparkCopies(Copies):
+class SparkReplicas(Replicas):
     """Facts in a frame, see :data:`auditor.spark.scan.FACTS`."""
 
     def __init__(self, frame: DataFrame, progress: Callable[[float], None] | None = None) -> None:
@@ -47,7 +47,7 @@ class SparkCopies(Copies):
         self.progress = progress
 
     def briefs(self) -> list[Brief]:
-        """The briefs of all copies. Runs the first job, whose tasks have about as many bytes each."""
+        """The briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
         with watched(self.frame.sparkSession, self.progress), tuned(self.frame.sparkSession):
             return briefs_of(self.frame.select("brief").toArrow().column("brief").to_pylist())
 
@@ -55,11 +55,11 @@ class SparkCopies(Copies):
         """All facts, on the driver."""
         return [KeptFacts(**row) for row in self.frame.toArrow().to_pylist()]
 
-    def replaced(self, again: Copies) -> SparkCopies:
-        """The newer facts of each copy."""
-        assert isinstance(again, SparkCopies)
-        gone = again.frame.select(*COPY)
-        return SparkCopies(self.frame.join(gone, list(COPY), "left_anti").unionByName(again.frame))
+    def replaced(self, again: Replicas) -> SparkReplicas:
+        """The newer facts of each replica."""
+        assert isinstance(again, SparkReplicas)
+        gone = again.frame.select(*REPLICA)
+        return SparkReplicas(self.frame.join(gone, list(REPLICA), "left_anti").unionByName(again.frame))
 
     def close(self) -> None:
         """Gives back Spark's memory, where Java has not ended: then what ended it is the error to show, not this."""
@@ -87,24 +87,24 @@ class SparkRunner(Runner):
         threading.Thread(target=_load_ahead, daemon=True).start()
         return self._start(self.input_bytes)
 
-    def read(self, tasks: list[CopyTask | TextTask]) -> SparkCopies:
+    def read(self, tasks: list[ReplicaTask | TextTask]) -> SparkReplicas:
         """Plans the first job."""
         from auditor.spark import scan
 
-        return SparkCopies(scan.read_copies(self.spark, tasks), self.progress)
+        return SparkReplicas(scan.read_replicas(self.spark, tasks), self.progress)
 
-    def keep(self, rows: Sequence[KeptFacts]) -> SparkCopies:
+    def keep(self, rows: Sequence[KeptFacts]) -> SparkReplicas:
         """Facts that the driver has, as a frame."""
         from auditor.spark import scan
 
-        return SparkCopies(scan.held(self.spark, rows))
+        return SparkReplicas(scan.held(self.spark, rows))
 
-    def judge(self, copies: Copies, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
+    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
         """Runs the second job."""
         from auditor.spark import scan
 
-        assert isinstance(copies, SparkCopies)
-        return scan.judge_logs(copies.frame, clusters, judge)
+        assert isinstance(replicas, SparkReplicas)
+        return scan.judge_logs(replicas.frame, clusters, judge)
 
     def parts(self, audit: Audited, wanted: Wanted) -> list[Part]:
         """One job."""
@@ -135,4 +135,4 @@ def _facts(audit: Audited, table: str) -> DataFrame | None:
     """What a derived table is made of; None for any other."""
     from auditor.pipeline.derived_tables import OF_FACTS
 
-    return audit.copies.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
+    return audit.replicas.frame if table in OF_FACTS else None  # type: ignore[attr-defined]

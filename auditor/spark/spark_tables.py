@@ -67,13 +67,13 @@ def local(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> DataFrame:
-    """``producer_states`` or ``transactions``: one exchange by log, since the copies of a log explain each other."""
+    """``producer_states`` or ``transactions``: one exchange by log, since the replicas of a log explain each other."""
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = pickle.loads(shipped)
         for (join_key, *_), found in logs(batches):
-            for rows in derived_tables.of_log([pickle.loads(copy) for (copy,) in found], known[join_key], table):
+            for rows in derived_tables.of_log([pickle.loads(replica) for (replica,) in found], known[join_key], table):
                 yield for_spark(rows)
 
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
@@ -107,7 +107,7 @@ def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     for name in derived_tables.NAMES:
         if name in wanted or name in schema.DECODED:
-            facts = audit.copies.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
+            facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
     try:
         return spark.sql(text).toArrow()

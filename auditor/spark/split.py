@@ -1,4 +1,5 @@
-"""Copies that are far larger than the others: their segments are read by many tasks, and replayed by one task a copy.
+"""Replicas that are far larger than the others: their segments are read by many tasks, and replayed by one task a
+replica.
 
 Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
 replay needs the headers alone, in order, and of most not even those. Between them lies an exchange of sums and packed
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.connectors import gate
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.plan import segment_tasks, spread
 from auditor.replay.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
-from auditor.replay.copy_reader import CopyReader, read_copy
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_reader import ReplicaReader, read_replica
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentOutcome
 from auditor.spark.retries import died_before, read_each
 from auditor.spark.streams import in_batches
@@ -29,18 +30,18 @@ from auditor.spark.streams import in_batches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# One row a chunk: numbers of its copy, of its segment in the copy and of itself in the segment; what it holds.
-CHUNKS = "copy int, segment int, chunk int, packed binary"
+# One row a chunk: numbers of its replica, of its segment in the replica and of itself in the segment; what it holds.
+CHUNKS = "replica int, segment int, chunk int, packed binary"
 CHUNKS_ARROW = pa.schema(
-    [("copy", pa.int32()), ("segment", pa.int32()), ("chunk", pa.int32()), ("packed", pa.binary())]
+    [("replica", pa.int32()), ("segment", pa.int32()), ("chunk", pa.int32()), ("packed", pa.binary())]
 )
 Row = tuple[int, int, int, pa.Buffer]
 
 
-def read_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> DataFrame:
-    """The chunks of all these copies, read by ``parts`` tasks: a partition a copy, in the order of its log.
+def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
+    """The chunks of all these replicas, read by ``parts`` tasks: a partition a replica, in the order of its log.
 
-    The rows of a copy are sorted by Spark, which spills to disk what its memory does not hold.
+    The rows of a replica are sorted by Spark, which spills to disk what its memory does not hold.
     """
     lists = spread(segment_tasks(tasks), parts)
     shipped = [pickle.dumps(one, 5) for one in lists]
@@ -52,7 +53,7 @@ def read_parts(spark: SparkSession, tasks: list[CopyTask], parts: int) -> DataFr
             yield from in_batches(rows, CHUNKS_ARROW)
 
     chunks = spark.range(0, len(lists), 1, len(lists)).mapInArrow(read, CHUNKS)
-    return chunks.repartitionById(len(tasks), "copy").sortWithinPartitions("copy", "segment", "chunk")
+    return chunks.repartitionById(len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
 
 
 def list_packed(part: SegmentTask) -> list[PackedRow]:
@@ -60,29 +61,29 @@ def list_packed(part: SegmentTask) -> list[PackedRow]:
     return list(read_packed(part))
 
 
-def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[CopyTask]) -> Iterator[CopyFacts]:
-    """The facts of the copies whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
+def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) -> Iterator[ReplicaFacts]:
+    """The facts of the replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
 
-    Where workers died over it before, the copy is read as a whole in a process apart, which gives the same.
+    Where workers died over it before, the replica is read as a whole in a process apart, which gives the same.
     """
     for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
         if died_before():
-            yield from read_apart([tasks[number]], read_copy)
+            yield from read_apart([tasks[number]], read_replica)
             continue
         with gate.guarded({}):
-            facts = CopyReader(tasks[number], arriving(rows)).run()
+            facts = ReplicaReader(tasks[number], arriving(rows)).run()
         yield facts
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
-        copies, segments, chunks = (batch.column(k).to_pylist() for k in range(3))
+        replicas, segments, chunks = (batch.column(k).to_pylist() for k in range(3))
         for at in range(batch.num_rows):
-            yield copies[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
+            yield replicas[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
 
 
 def arriving(rows: Iterator[Row]) -> Callable[[int], Iterator[Part]]:
-    """What :class:`CopyReader` asks for what is in its segments, from rows that come in the order of the log."""
+    """What :class:`ReplicaReader` asks for what is in its segments, from rows that come in the order of the log."""
     segments = itertools.groupby(rows, itemgetter(1))
 
     def parts(number: int) -> Iterator[Part]:

@@ -37,7 +37,7 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: Wanted) -> lis
     shares = list(enumerate(table_parts.lists(audit, wanted, scan.slots(spark), pool, refused)))
     frames = [scan.each_list(spark, shares, partial(_decode, wanted, refused), PARTS)] if shares else []
     if wanted.derived:
-        facts: DataFrame = audit.copies.frame  # type: ignore[attr-defined]
+        facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
         work = partial(_derive, pickle.dumps((wanted, audit.clusters), 5))
         frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(work, PARTS))
     if not frames:

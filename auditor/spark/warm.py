@@ -23,10 +23,10 @@ from auditor.connectors.schema import DECODED
 from auditor.model.policies import POLICIES
 from auditor.pipeline import cluster_settings
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.plan import copy_tasks, segment_tasks
+from auditor.pipeline.plan import replica_tasks, segment_tasks
 from auditor.replay.chunks import read_packed
-from auditor.replay.copy_reader import CopyReader, read_copy
-from auditor.replay.copy_task import CopyTask, PolicySettings
+from auditor.replay.replica_reader import ReplicaReader, read_replica
+from auditor.replay.replica_task import PolicySettings, ReplicaTask
 from auditor.spark import jvm
 from auditor.spark.session import find_java
 from auditor.spark.split import arriving
@@ -35,29 +35,29 @@ DEMO = Path(__file__).parents[1] / "demo"
 
 
 def warm(logs: Path, audits_only: bool = False) -> None:
-    """Reads all copies below ``logs`` with and without their records; then one under every policy, one in
+    """Reads all replicas below ``logs`` with and without their records; then one under every policy, one in
     parts, and all tables."""
     for records in (True, False):
         options = AuditOptions((str(logs),), logs, records=records)
         inventory = discover([str(logs)])
         settings, _ = cluster_settings.read_settings(inventory, options.limits)
-        copies = [task for task in copy_tasks(inventory, settings, options) if isinstance(task, CopyTask)]
-        for task in copies:
-            read_copy(task)
-    largest = max(copies, key=lambda t: t.copy.size)
+        replicas = [task for task in replica_tasks(inventory, settings, options) if isinstance(task, ReplicaTask)]
+        for task in replicas:
+            read_replica(task)
+    largest = max(replicas, key=lambda t: t.replica.size)
     if audits_only:
         return
     for piece in plan(inventory, frozenset(DECODED)):
         for _ in read_piece(piece, frozenset(DECODED), How()):
             pass  # only the reading counts
-    read_copy(replace(largest, policies=tuple(PolicySettings(name, policy) for name, policy in POLICIES.items())))
+    read_replica(replace(largest, policies=tuple(PolicySettings(name, policy) for name, policy in POLICIES.items())))
     _read_in_parts(largest)
 
 
-def _read_in_parts(task: CopyTask) -> None:
-    """Reads a copy as the two stages for large ones do."""
+def _read_in_parts(task: ReplicaTask) -> None:
+    """Reads a replica as the two stages for large ones do."""
     rows = [row for part in segment_tasks([task]) for row in read_packed(part)]
-    CopyReader(task, arriving(iter(rows))).run()
+    ReplicaReader(task, arriving(iter(rows))).run()
 
 
 def keep_classes() -> None:

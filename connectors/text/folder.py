@@ -28,7 +28,7 @@ from auditor.connectors.text.checked_rows import Unread
 from auditor.connectors.text.console import parse_console
 from auditor.connectors.text.dump import Numbers, Section, parse_dump
 from auditor.connectors.text.internal_topics import read_printed
-from auditor.connectors.text.logs import Origin, TextCopy, TextIndex, TextSegment, TextSnapshot, origin
+from auditor.connectors.text.logs import Origin, TextIndex, TextReplica, TextSegment, TextSnapshot, origin
 from auditor.connectors.text.merge import Printed, merge_rows, merge_segments
 from auditor.connectors.text.sniff import normalise
 
@@ -44,7 +44,7 @@ class TextFolder(NamedTuple):
     sentences for people on what text left out. ``bytes_read`` is the size of all dumps that could be read.
     """
 
-    copies: list[TextCopy]
+    replicas: list[TextReplica]
     errors: list[DecodeError]
     notes: list[str]
     bytes_read: int
@@ -67,20 +67,20 @@ def read_texts(place: Place, texts: Sequence[TextFile], limits: Limits = DEFAULT
             gathered.console(normalise(data), text.name)
         else:
             gathered.dump(normalise(data), text.name)
-    return TextFolder(gathered.copies(), gathered.errors, gathered.notes, bytes_read)
+    return TextFolder(gathered.replicas(), gathered.errors, gathered.notes, bytes_read)
 
 
 class _Gathered:
     """What all dumps showed, by log."""
 
     def __init__(self) -> None:
-        self.logs: dict[Log, TextCopy] = {}
+        self.logs: dict[Log, TextReplica] = {}
         self.shown: dict[str, list[list[Printed]]] = defaultdict(list)  # table -> dumps -> rows
         self.errors: list[DecodeError] = []
         self.notes: list[str] = []
 
-    def log(self, topic: str | None, partition: int | None) -> TextCopy:
-        return self.logs.setdefault((topic, partition), TextCopy(topic, partition))
+    def log(self, topic: str | None, partition: int | None) -> TextReplica:
+        return self.logs.setdefault((topic, partition), TextReplica(topic, partition))
 
     def console(self, text: bytes, name: str) -> None:
         found = parse_console(text, name)
@@ -102,28 +102,28 @@ class _Gathered:
                 self.notes.append(f"{name}: {section.path} is of a {source.kind} folder and was left out")
 
     def _section(self, section: Section, source: Origin, name: str) -> None:
-        copy = self.log(source.topic, source.partition)
+        replica = self.log(source.topic, source.partition)
         if section.crashed:
             self.notes.append(f"{name}: kafka-dump-log broke off with an exception, so this dump ends early")
         batches = section.batches.columns
         if len(batches.position) or section.invalid_tail:
-            copy.segments.append(_segment(section, source, name))
+            replica.segments.append(_segment(section, source, name))
         if section.snapshot:
-            self._snapshot(section.snapshot, source, copy)
+            self._snapshot(section.snapshot, source, replica)
         for index in _indexes(section, source):
-            copy.indexes.append(index)
-        self._records(section, source, copy, name)
+            replica.indexes.append(index)
+        self._records(section, source, replica, name)
 
-    def _snapshot(self, lines: list[Numbers], source: Origin, copy: TextCopy) -> None:
+    def _snapshot(self, lines: list[Numbers], source: Origin, replica: TextReplica) -> None:
         entries = _entries(lines)
         if entries is None:
             self.errors.append(DecodeError(source.file, 0, -1, "bad_value", "a producer entry with a number too large"))
         elif source.offset < 0:
             self.notes.append(f"{source.file}: a snapshot whose offset nothing shows was left out")
         else:
-            copy.snapshots.append(TextSnapshot(source.file, source.offset, entries))
+            replica.snapshots.append(TextSnapshot(source.file, source.offset, entries))
 
-    def _records(self, section: Section, source: Origin, copy: TextCopy, name: str) -> None:
+    def _records(self, section: Section, source: Origin, replica: TextReplica, name: str) -> None:
         """The records that a decoder printed; user topics have none, whatever their payload looks like."""
         if source.topic not in (None, TRANSACTION_STATE, CONSUMER_OFFSETS):
             return
@@ -134,7 +134,7 @@ class _Gathered:
             if isinstance(row, Unread):
                 if not row.skipped:
                     error = DecodeError(name, record.position, record.length, row.reason, row.detail)
-                    copy.unreadable.append(error)
+                    replica.unreadable.append(error)
                 continue
             at = int(batches.position[record.batch]) if record.batch >= 0 else record.position
             head = (source.file, at, record.offset, record.timestamp)
@@ -142,18 +142,24 @@ class _Gathered:
         for table, printed in rows.items():
             self.shown[table].append(printed)
 
-    def copies(self) -> list[TextCopy]:
+    def replicas(self) -> list[TextReplica]:
         """All logs, each with its rows, in the order of topic and partition."""
         for table, dumps in self.shown.items():
             for item in merge_rows(dumps):
-                copy = self.log(_TOPICS[table], item.partition)
-                copy.rows.setdefault(table, []).append(_columns(item))
-        for copy in self.logs.values():
-            copy.segments = merge_segments(copy.segments)
-            copy.snapshots = _best_snapshots(copy.snapshots)
-            copy.indexes = sorted({item.file: item for item in copy.indexes}.values(), key=lambda item: item.file)
-        found = [copy for copy in self.logs.values() if copy.segments or copy.snapshots or copy.indexes or copy.rows]
-        return sorted(found, key=lambda copy: (copy.topic or "", -1 if copy.partition is None else copy.partition))
+                replica = self.log(_TOPICS[table], item.partition)
+                replica.rows.setdefault(table, []).append(_columns(item))
+        for replica in self.logs.values():
+            replica.segments = merge_segments(replica.segments)
+            replica.snapshots = _best_snapshots(replica.snapshots)
+            replica.indexes = sorted({item.file: item for item in replica.indexes}.values(), key=lambda item: item.file)
+        found = [
+            replica
+            for replica in self.logs.values()
+            if replica.segments or replica.snapshots or replica.indexes or replica.rows
+        ]
+        return sorted(
+            found, key=lambda replica: (replica.topic or "", -1 if replica.partition is None else replica.partition)
+        )
 
 
 def _segment(section: Section, source: Origin, name: str) -> TextSegment:

@@ -47,7 +47,7 @@ class TextIndex(NamedTuple):
 
 
 @dataclass(slots=True)
-class TextCopy:
+class TextReplica:
     """One log as the dumps of a folder show it. Topic and partition are None where nothing shows them.
 
     ``rows``: table (transaction_log, offset_commits, group_metadata) to rows of its columns after the log's key, as
@@ -74,7 +74,7 @@ class TextCopy:
 
     @property
     def cannot_show(self) -> list[str]:
-        """The columns of ``batches`` that are unknown or guessed somewhere in this copy."""
+        """The columns of ``batches`` that are unknown or guessed somewhere in this replica."""
         return sorted(frozenset().union(*(segment.cannot_show for segment in self.segments)))
 
 

@@ -1,4 +1,4 @@
-"""Several dumps of one log are one copy: put together what each shows. Contract section 1."""
+"""Several dumps of one log are one replica: put together what each shows. Contract section 1."""
 
 from __future__ import annotations
 

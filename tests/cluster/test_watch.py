@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 
 from auditor.outputs.journal import JOURNAL
 from auditor.replay import resume_point
-from auditor.replay.copy_reader import read_copy
+from auditor.replay.replica_reader import read_replica
 from tests.broker.cluster import Cluster
 from tests.broker.jars import missing_tools
 from tests.cluster import live_story as story
@@ -129,9 +129,9 @@ def test_looks_go_on_inside_the_segments_that_a_broker_writes(
                 shutil.rmtree(tmp_path / "copy", ignore_errors=True)
                 cluster.copy(tmp_path / "copy")
                 for one in tasks_below(tmp_path / "copy", least=1):
-                    folder = one.copy.folder
+                    folder = one.replica.folder
                     task = replace(one, resume_point=points.get(folder, b""))
-                    found, whole = read_copy(task), read_copy(one)
+                    found, whole = read_replica(task), read_replica(one)
                     points[folder] = found.resume_point
                     found.resume_point = whole.resume_point = b""
                     assert same(found, whole), folder

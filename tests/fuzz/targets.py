@@ -169,7 +169,7 @@ def dump(data: bytes) -> None:
     reported(len(text), parse_dump(text, "f").errors)
     gathered = _Gathered()
     gathered.dump(text, "f")
-    gathered.copies()
+    gathered.replicas()
 
 
 def console(data: bytes) -> None:
@@ -178,8 +178,8 @@ def console(data: bytes) -> None:
     reported(len(text), parse_console(text, "f").errors)
     gathered = _Gathered()
     gathered.console(text, "f")
-    for copy in gathered.copies():
-        for table, rows in copy.rows.items():
+    for replica in gathered.replicas():
+        for table, rows in replica.rows.items():
             from_rows(schema.DECODED[table], KEY, rows)
 
 

@@ -17,34 +17,34 @@ from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors import gate
 from auditor.connectors.gate import PATIENCE_S
 from auditor.connectors.inventory import discover
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.isolation import Pool, _Job, _Note, read_apart
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
 from auditor.replay.batch_headers import SegmentHeaders
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_task import ReplicaTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 
 NAME = "unknown-producer-41"
 
 
-def tasks() -> list[CopyTask]:
+def tasks() -> list[ReplicaTask]:
     path = str(corpora.unpack(NAME))
-    found = plan.copy_tasks(discover([path]), {}, AuditOptions((path,), None, records=True))  # type: ignore[arg-type]
-    return [task for task in found if isinstance(task, CopyTask)]
+    found = plan.replica_tasks(discover([path]), {}, AuditOptions((path,), None, records=True))  # type: ignore[arg-type]
+    return [task for task in found if isinstance(task, ReplicaTask)]
 
 
-def with_crashing(task: CopyTask, file: str, how: str, once: str = "") -> CopyTask:
+def with_crashing(task: ReplicaTask, file: str, how: str, once: str = "") -> ReplicaTask:
     return replace(task, place=CrashingPlace(*task.place, file, how, once))  # type: ignore[arg-type]
 
 
-def shown(facts: CopyFacts) -> tuple[object, ...]:
+def shown(facts: ReplicaFacts) -> tuple[object, ...]:
     return facts.topic, facts.partition, facts.sums, facts.log_end, facts.events.tolist(), facts.errors
 
 
-def test_sound_copies_read_as_in_one_process() -> None:
+def test_sound_replicas_read_as_in_one_process() -> None:
     apart = [shown(facts) for found in read_apart(tasks(), read_task) for facts in found]
     assert apart == [shown(facts) for task in tasks() for facts in read_task(task)]
 
@@ -60,8 +60,8 @@ def test_sound_copies_read_as_in_one_process() -> None:
 )
 def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str) -> None:
     whole = tasks()
-    victim = next(n for n, task in enumerate(whole) if task.copy.segments and task.copy.segments[0].size)
-    segment = whole[victim].copy.segments[0]
+    victim = next(n for n, task in enumerate(whole) if task.replica.segments and task.replica.segments[0].size)
+    segment = whole[victim].replica.segments[0]
     mixed = list(whole)
     mixed[victim] = with_crashing(whole[victim], segment.name, how)
     sound = [shown(one) for n, task in enumerate(whole) if n != victim for one in read_task(task)]
@@ -74,20 +74,20 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     assert others == sound
     sums = facts[victim].sums
     assert sums["bytes_total"] == sums["bytes_decoded"] + sums["bytes_skipped"] + sums["bytes_error"]
-    assert sums["bytes_total"] == sum(file.size for file in whole[victim].copy.files())
+    assert sums["bytes_total"] == sum(file.size for file in whole[victim].replica.files())
 
 
-def test_a_copy_of_which_every_file_kills_is_given_up_file_by_file() -> None:
-    task = next(task for task in tasks() if len(task.copy.files()) > 2)
+def test_a_replica_of_which_every_file_kills_is_given_up_file_by_file() -> None:
+    task = next(task for task in tasks() if len(task.replica.files()) > 2)
     ((facts,),) = read_apart([with_crashing(task, "", "exit")], read_task)
     read = {error.file for error in facts.errors}
     assert {error.reason for error in facts.errors} == {"unreadable"}
-    assert {segment.name for segment in task.copy.segments} <= read
+    assert {segment.name for segment in task.replica.segments} <= read
     assert facts.sums["bytes_error"] == facts.sums["bytes_total"] - facts.sums["bytes_skipped"]
 
 
 def test_what_kills_without_any_file_ends_with_an_error() -> None:
-    task = replace(tasks()[0], copy=None)  # type: ignore[arg-type]
+    task = replace(tasks()[0], replica=None)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="exit status 1"):
         list(read_apart([task], read_task))
 
@@ -107,10 +107,10 @@ def test_a_full_disk_is_no_files_doing() -> None:
 @pytest.mark.parametrize("how", ["segfault", "raise", "hang"])
 def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_out(how: str, tmp_path: Path) -> None:
     """Tasks before and behind it are done again, and nothing is lost or there twice."""
-    (sound,) = [task for task in tasks() if len(task.copy.files()) > 2][:1]
+    (sound,) = [task for task in tasks() if len(task.replica.files()) > 2][:1]
     many = [sound] * 300
     victims = (100,) if how == "hang" else (0, 100, 101, 299)
-    files = dict.fromkeys(victims, sound.copy.segments[0].name)
+    files = dict.fromkeys(victims, sound.replica.segments[0].name)
     if 101 in files:
         files[101] = ""  # all of its files
     folder = tmp_path / "copy"
@@ -132,7 +132,7 @@ def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_
         elif files[number]:
             assert files[number] in named
         else:
-            assert {segment.name for segment in sound.copy.segments} <= named
+            assert {segment.name for segment in sound.replica.segments} <= named
     assert {number for number, _ in heard} <= set(range(len(many)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.state import Replay
 from tests.conftest import ROOT
 from tests.unit.batch_histories import facts_of, history
@@ -44,7 +44,7 @@ def _records(of: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return {n: t.view(np.recarray) for n, t in named.items() if isinstance(t, np.ndarray) and t.dtype.names}
 
 
-def reported(facts: CopyFacts) -> dict[str, str]:
+def reported(facts: ReplicaFacts) -> dict[str, str]:
     """A digest of each part of the facts."""
     parts: dict[str, Any] = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
     shown = {name: v.tolist() if isinstance(v, np.ndarray) else repr(v) for name, v in parts.items()}

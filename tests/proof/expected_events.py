@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, ERRORS
 from tests.proof import stored_history
 from tests.proof.stored_history import ACCEPTED, MAX_SEQUENCE, Stored, after
@@ -269,7 +269,7 @@ class Comparison:
             else:
                 account.take_marker(item, judged=judged)
 
-    def differences(self, facts: CopyFacts, policy: str) -> Iterator[str]:
+    def differences(self, facts: ReplicaFacts, policy: str) -> Iterator[str]:
         """A line for each batch of which the audit, or the what-if under the policy, does not say what it has to."""
         events: dict[int, set[Kind]] = {}
         for event in facts.events:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from auditor.connectors.files import Copy, DataFile, SegmentFile
+from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import Place
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import POLICIES
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask, PolicySettings
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import PolicySettings, ReplicaTask
 from tests import segments
 from tests.forge import CONTROL, TRANSACTIONAL
 from tests.proof.stored_history import Stored
@@ -74,19 +74,19 @@ def read(
     rolls: Sequence[int] = (),
     snapshots: dict[int, bytes] | None = None,
     log_start: int | None = None,
-) -> CopyFacts:
+) -> ReplicaFacts:
     """The facts of a log as an audit under a policy, with a what-if of all, reads it; ``snapshots`` by offset."""
     written = write(folder, log, rolls)
     files = []
     for offset, data in sorted((snapshots or {}).items()):
         files.append(DataFile(f"{offset:020}.snapshot", len(data), "snapshot", offset))
         (folder / files[-1].name).write_bytes(data)
-    copy = Copy("broker-1", "topic", 0, "", segments=tuple(written), snapshots=tuple(files))
+    replica = Replica("broker-1", "topic", 0, "", segments=tuple(written), snapshots=tuple(files))
     asked = tuple(PolicySettings(name, chosen, retention_ms=-1) for name, chosen in POLICIES.items())
-    task = CopyTask(
-        Place("", str(folder)), copy, None, 1, "", clean_shutdown=True, log_start=log_start, policy=POLICIES[policy],
+    task = ReplicaTask(
+        Place("", str(folder)), replica, None, 1, "", clean_shutdown=True, log_start=log_start, policy=POLICIES[policy],
         policies=asked,
     )  # fmt: skip
-    facts = read_copy(task)
+    facts = read_replica(task)
     assert not facts.errors, facts.errors
     return facts

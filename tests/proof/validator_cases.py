@@ -9,12 +9,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.storage import Place
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask
 from tests import segments
 from tests.proof.case_logs import Held
 
@@ -22,7 +22,7 @@ Args = dict[str, Any]
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 FIRST = 10  # where a record set is stored, so that no offset in it can be below the log start
 APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
-# The counters of KIP-467 by the names in CopyFacts.sums; two of the cases' are one in Kafka.
+# The counters of KIP-467 by the names in ReplicaFacts.sums; two of the cases' are one in Kafka.
 COUNTERS = {
     "invalid_magic": ("invalid_magic",), "invalid_checksum": ("invalid_checksum",),
     "no_key_compacted": ("no_key_compacted",), "invalid_offset_or_sequence": ("invalid_offset", "invalid_sequence"),
@@ -96,7 +96,7 @@ def differences(
     return found
 
 
-def read(args: Args, folder: Path, op: str) -> CopyFacts:
+def read(args: Args, folder: Path, op: str) -> ReplicaFacts:
     """The facts of a log of this record set, read with its records."""
     if op == "analyze":
         data = bytearray(segments.simple(0))
@@ -104,11 +104,11 @@ def read(args: Args, folder: Path, op: str) -> CopyFacts:
     else:
         data = bytearray(b"".join(batch(one) for one in args["batches"]))
     (folder / f"{0:020}.log").write_bytes(data)
-    copy = Copy("broker-1", "topic", 0, "", segments=(SegmentFile(f"{0:020}.log", 0, len(data)),))
+    replica = Replica("broker-1", "topic", 0, "", segments=(SegmentFile(f"{0:020}.log", 0, len(data)),))
     compacted = args.get("compacted", False)
-    return read_copy(
-        CopyTask(
-            Place("", str(folder)), copy, None, 1, "", clean_shutdown=True, compacted=compacted, cleaner_offset=0,
+    return read_replica(
+        ReplicaTask(
+            Place("", str(folder)), replica, None, 1, "", clean_shutdown=True, compacted=compacted, cleaner_offset=0,
             records=True,
         )
     )  # fmt: skip

@@ -49,13 +49,13 @@ def test_spark_settings_change_no_finding(values: tuple[str, ...], spark: SparkS
 
 
 def test_judging_costs_one_exchange(spark: SparkSession) -> None:
-    """All copies of a log meet in one shuffle of their facts; nothing else moves."""
+    """All replicas of a log meet in one shuffle of their facts; nothing else moves."""
     options = AuditOptions((str(corpora.unpack("replicas-41")),), Path("unused"))
     audit = Audit(options, running.runner_for(None, spark))
-    facts = audit.copies.frame  # type: ignore[attr-defined]
+    facts = audit.replicas.frame  # type: ignore[attr-defined]
     judged = scan.judged(facts, {}, judge_log)
     plan_text = judged._jdf.queryExecution().executedPlan().toString()
     facts.unpersist()
     assert plan_text.count("Exchange ") == 1
-    assert plan_text.count("MapInArrow") == 2  # reading copies, judging logs
+    assert plan_text.count("MapInArrow") == 2  # reading replicas, judging logs
     assert "BroadcastExchange" not in plan_text

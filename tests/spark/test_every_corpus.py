@@ -1,4 +1,4 @@
-"""Every corpus on Spark: byte for byte what this machine's own processes find, in copies read whole and in parts.
+"""Every corpus on Spark: byte for byte what this machine's own processes find, in replicas read whole and in parts.
 
 All corpora are one audit: each audit of Spark's costs seconds whatever its size. What has to be found in each is held
 against its manifest in ``tests/whole``; the command on one core is in ``tests/processes``.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import running
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.spark import scan
 from tests import every_corpus
 from tests.audited import published
@@ -56,8 +56,9 @@ IN_PARTS = frozenset({"hanging-36", "replicas-41"})
 BESIDE = frozenset({"healthy-28", "legacy-0102", "healthy-41"})  # the last is the name of a folder of texts, too
 
 
-def some_in_parts(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
-    """The copies of two corpora in parts; a copy in parts is a task of its own, so that all of them would take long."""
+def some_in_parts(tasks: list[ReplicaTask | TextTask], slots: int) -> Divided:
+    """The replicas of two corpora in parts; a replica in parts is a task of its own, so that all of them would take
+    long."""
     large, small = divide_all(tasks, slots)
     divided = [t for t in large if IN_PARTS & set(t.place.path.split("/"))]
     return divided, [*small, *(t for t in large if t not in divided)]

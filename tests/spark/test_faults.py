@@ -1,6 +1,6 @@
 """Workers that die: once, and nothing is different; always over one file, and that file is named, all else audited.
 
-Copies are read whole, and in parts: there over a segment in the first stage, over an index in the second.
+Replicas are read whole, and in parts: there over a segment in the first stage, over an index in the second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "hanging-36"
-IN_PARTS = "altered-41"  # most copies of which have three segments
+IN_PARTS = "altered-41"  # most replicas of which have three segments
 
 
 def options(name: str, out: Path) -> AuditOptions:
@@ -60,7 +60,7 @@ def test_a_worker_that_dies_once_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     flag = tmp_path / "died"
-    monkeypatch.setattr(plan, "copy_tasks", crashing_tasks(kind, how, str(flag)))
+    monkeypatch.setattr(plan, "replica_tasks", crashing_tasks(kind, how, str(flag)))
     if name == IN_PARTS:
         monkeypatch.setattr(scan, "divide", divide_all)
     assert running.audit(options(name, tmp_path / "out"), spark=spark).exit_code() == 1
@@ -70,7 +70,7 @@ def test_a_worker_that_dies_once_changes_nothing(
 
 
 def victim(name: str, kind: str) -> tuple[str, str]:
-    """A partition, and a file of it: of its first segment, or of its second where copies are read in parts."""
+    """A partition, and a file of it: of its first segment, or of its second where replicas are read in parts."""
     folders = sorted({p.parent for p in corpora.unpack(name).rglob("*.log") if p.parent.name[0] != "_"})
     number = 0 if name == NAME else 1
     folder = next(f for f in folders if len(list(f.glob("*.log"))) > number and "delete" not in f.name)
@@ -88,7 +88,7 @@ def test_a_file_that_always_kills_is_named_and_all_else_is_audited(
     name: str, kind: str, sound: dict[str, Path], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, file = victim(name, kind)
-    monkeypatch.setattr(plan, "copy_tasks", crashing_tasks(file, "exit"))
+    monkeypatch.setattr(plan, "replica_tasks", crashing_tasks(file, "exit"))
     if name == IN_PARTS:
         monkeypatch.setattr(scan, "divide", divide_all)
     assert running.audit(options(name, tmp_path / "out"), spark=spark).exit_code() == 3

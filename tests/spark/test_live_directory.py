@@ -29,7 +29,7 @@ def audited(folder: Path, out: Path, spark: SparkSession, say: Say = lambda step
 
 @pytest.mark.parametrize("step", ["read and replay", "judge"])
 def test_what_goes_between_two_steps_is_said(step: str, spark: SparkSession, tmp_path: Path) -> None:
-    """Before the copies are read, and with half of the work done: what Spark holds it does not read again."""
+    """Before the replicas are read, and with half of the work done: what Spark holds it does not read again."""
     folder = live_copy(NAME, tmp_path / "live")
 
     def change(at: str) -> None:

@@ -49,7 +49,7 @@ def test_workers_have_what_an_audit_needs_before_their_first_task(spark: SparkSe
     def ask(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import sys
 
-        loaded = "auditor.replay.copy_reader" in sys.modules
+        loaded = "auditor.replay.replica_reader" in sys.modules
         for batch in batches:
             yield pa.RecordBatch.from_arrays([pa.array([str(loaded)] * batch.num_rows)], names=["loaded"])
 
@@ -82,7 +82,7 @@ def test_a_query_is_interpreted_and_the_next_compiled_again(spark: SparkSession)
     assert "*(1)" in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
 
 
-def note_task(copies: list[Any], cluster: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def note_task(replicas: list[Any], cluster: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """In place of a judge: says which task each log came to."""
     context = TaskContext.get()
     assert context is not None

@@ -1,4 +1,4 @@
-"""Copies read in parts on Spark: not a byte of the results differs from those of copies read whole."""
+"""Replicas read in parts on Spark: not a byte of the results differs from those of replicas read whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import reads_records, segment_tasks
-from auditor.replay.copy_task import CopyTask, TextTask
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.spark import scan
 from auditor.spark.split import read_parts
 from tests import corpora
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-Divided = tuple[list[CopyTask], list[CopyTask | TextTask]]
+Divided = tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]
 
 
-def divide_all(tasks: list[CopyTask | TextTask], slots: int) -> Divided:
-    """Instead of :func:`auditor.pipeline.plan.divide`: all copies in parts but those that never may be, however
+def divide_all(tasks: list[ReplicaTask | TextTask], slots: int) -> Divided:
+    """Instead of :func:`auditor.pipeline.plan.divide`: all replicas in parts but those that never may be, however
     small."""
-    large = [t for t in tasks if isinstance(t, CopyTask) and t.copy.segments and not reads_records(t)]
+    large = [t for t in tasks if isinstance(t, ReplicaTask) and t.replica.segments and not reads_records(t)]
     return large, [t for t in tasks if t not in large]
 
 
@@ -67,11 +67,11 @@ def test_results_are_the_same_bytes_in_parts(
 
 
 @pytest.mark.parametrize("parts", [1, 100])
-def test_chunks_arrive_one_copy_a_partition_and_in_order(parts: int, spark: SparkSession) -> None:
+def test_chunks_arrive_one_replica_a_partition_and_in_order(parts: int, spark: SparkSession) -> None:
     tasks = tasks_below(corpora.unpack("altered-41"))
     chunks = read_parts(spark, tasks, parts).drop("packed")
     found = chunks.rdd.glom().map(lambda rows: [tuple(row) for row in rows]).collect()
     # Of each segment a chunk and what it comes to.
-    expected = [[(k, n, row) for n in range(len(t.copy.segments)) for row in (0, 1)] for k, t in enumerate(tasks)]
+    expected = [[(k, n, row) for n in range(len(t.replica.segments)) for row in (0, 1)] for k, t in enumerate(tasks)]
     assert found == expected
     assert sum(map(len, found)) == 2 * len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))

@@ -54,7 +54,7 @@ def test_the_results_are_written(tmp_path: Path) -> None:
 
 
 def test_spark_writes_the_same(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where copies have to be read once more, since their clocks run ahead."""
+    """Also where replicas have to be read once more, since their clocks run ahead."""
     _, written = what_if(tmp_path / "inline")
     monkeypatch.setattr(what_if_plan, "AHEAD_MS", -(1 << 60))  # as if every clock did
     assert what_if(tmp_path / "spark", spark)[1] == written

@@ -18,11 +18,11 @@ from auditor.connectors.codec.batch_columns import (
     BatchColumns,
 )
 from auditor.connectors.codec.snapshot import ProducerEntries
-from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.storage import Place
-from auditor.facts.copy_facts import CopyFacts
-from auditor.replay.copy_reader import CopyReader
-from auditor.replay.copy_task import CopyTask
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.replay.replica_reader import ReplicaReader
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.snapshot_chain import Stored
 from tests.made import batches, data, marker
 
@@ -172,22 +172,22 @@ def _snapshot(draw: random.Random, clients: list[Producer], offset: int) -> Stor
 class Rows(Protocol):
     """Has a reader replay rows of a walk."""
 
-    def __call__(self, reader: CopyReader, rows: np.ndarray, /) -> None:
+    def __call__(self, reader: ReplicaReader, rows: np.ndarray, /) -> None:
         """All of them, in their order."""
 
 
 def facts_of(
-    made: History, *, compacted: bool = False, replay: Rows = CopyReader.replay_batches, chunk: int = CHUNK,
+    made: History, *, compacted: bool = False, replay: Rows = ReplicaReader.replay_batches, chunk: int = CHUNK,
     checkpoint: bool = True,
-) -> CopyFacts:  # fmt: skip
-    """The facts of a copy with this history in two segments, replayed ``chunk`` rows at a time; ``checkpoint``: with
+) -> ReplicaFacts:  # fmt: skip
+    """The facts of a replica with this history in two segments, replayed ``chunk`` rows at a time; ``checkpoint``: with
     one of leader epochs."""
     half = made.rows[len(made.rows) // 2]["base_offset"]
     segments = (SegmentFile("0.log", made.rows[0]["base_offset"], 0), SegmentFile("1.log", half, 0))
-    copy = Copy("broker-1", "t", 0, "t-0", segments=segments)
-    task = CopyTask(
+    replica = Replica("broker-1", "t", 0, "t-0", segments=segments)
+    task = ReplicaTask(
         Place("", "/nowhere"),
-        copy,
+        replica,
         None,
         1,
         "cluster",
@@ -195,7 +195,7 @@ def facts_of(
         log_start=made.log_start,
         compacted=compacted,
     )
-    reader = CopyReader(task)
+    reader = ReplicaReader(task)
     epochs = np.array([[0, 1, 3], [0, 1500, 4000]] if checkpoint else [[], []], np.int64)
     reader.begin(made.snapshots, *epochs)
     rows = rows_of(made.columns())

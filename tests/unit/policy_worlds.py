@@ -1,4 +1,4 @@
-"""A copy's batches under other policies in a test: the audit's replay, and behind it that of the policies."""
+"""A replica's batches under other policies in a test: the audit's replay, and behind it that of the policies."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import PolicyOutcomes
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.audit_replay import AuditReplay
-from auditor.replay.bounds import CopyBounds
-from auditor.replay.copy_task import FAR, PolicySettings
+from auditor.replay.bounds import ReplicaBounds
 from auditor.replay.policy_replay import PolicyReplay
+from auditor.replay.replica_task import FAR, PolicySettings
 
 NOTHING = np.empty(0, np.int64)
-PLAIN = CopyBounds(0, -1, 0, True, False, False, 86_400_000)
+PLAIN = ReplicaBounds(0, -1, 0, True, False, False, 86_400_000)
 
 
 class World:
-    """One copy from its first batch on, as :class:`auditor.replay.copy_reader.CopyReader` replays it."""
+    """One replica from its first batch on, as :class:`auditor.replay.replica_reader.ReplicaReader` replays it."""
 
     def __init__(
-        self, settings: Sequence[PolicySettings], bounds: CopyBounds = PLAIN, *, newest_time: int = FAR
+        self, settings: Sequence[PolicySettings], bounds: ReplicaBounds = PLAIN, *, newest_time: int = FAR
     ) -> None:
-        facts = CopyFacts("c", 1, "d", "t", 0, "c")
+        facts = ReplicaFacts("c", 1, "d", "t", 0, "c")
         self.audit = AuditReplay(facts, bounds, [], (NOTHING, NOTHING), compacted=False, noted=True)
         self.policies = PolicyReplay(settings, bounds, [], -1, newest_time=newest_time)
         self.audit.begin_segment(0, 0, -1)

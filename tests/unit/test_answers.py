@@ -95,7 +95,7 @@ def test_a_blocking_finding_without_its_transaction_is_not_lost() -> None:
     assert held([row("active", producer_id=8)], [about("hanging-transaction", "critical")]) == ["t-0"]
 
 
-def test_copies_on_several_brokers_are_one_transaction_but_not_across_clusters() -> None:
+def test_replicas_on_several_brokers_are_one_transaction_but_not_across_clusters() -> None:
     inputs = [{"log_dir": name, "cluster_id": name[0]} for name in ("a1", "a2", "b1")]
     rows = [row("hanging", log_dir=name, broker_id=n) for n, name in enumerate(("a1", "a2", "b1"))]
     found = answers.open_transactions(rows, [], empty_summary(inputs=inputs, logs=[]))

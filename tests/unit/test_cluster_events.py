@@ -19,8 +19,8 @@ def events(*wanted: tuple[str, int]) -> dict[str, list[dict[str, object]]]:
     """Of broker 2, which saw all of it: broker 1 was killed before the end."""
     inventory = discover([str(corpora.unpack("unclean-43"))])
     (log_dir,) = (one for one in inventory.log_dirs if one.name == "broker-2a")
-    copy = next(c for c in log_dir.copies if c.topic == "__cluster_metadata")
-    rows = read_events(EventsTask(log_dir.place, copy, wanted, DEFAULT_LIMITS))
+    replica = next(c for c in log_dir.replicas if c.topic == "__cluster_metadata")
+    rows = read_events(EventsTask(log_dir.place, replica, wanted, DEFAULT_LIMITS))
     return {f"{row['topic']}-{row['partition']}": row["events"] for row in rows}
 
 

@@ -221,7 +221,7 @@ def test_the_same_rows_however_the_segment_is_split(tmp_path: Path) -> None:
     (folder.parent / "meta.properties").write_text("version=1\nbroker.id=1\ncluster.id=abcdefghijklmnopqrstuw\n")
     (folder / f"{0:020}.log").write_bytes(made)
     log_dir = discover([str(folder.parent)]).log_dirs[0]
-    (file,) = [f for f in log_dir.copies[0].files() if f.kind == "log"]
+    (file,) = [f for f in log_dir.replicas[0].files() if f.kind == "log"]
     key = (None, 1, "broker-1", "orders", 0)
 
     def found(pieces: list[FilePiece], wanted: frozenset[str]) -> dict[str, list[Any]]:

@@ -11,8 +11,8 @@ import pytest
 
 from auditor.connectors.inventory import discover
 from auditor.facts.at_rest import at_rest
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import EVENT, blank_events
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
 from auditor.pipeline import plan
 from auditor.pipeline.context import brief
@@ -25,9 +25,9 @@ from tests.whole.test_split import same
 CORPORA = ("lively-33", "hanging-36", "trimmed-28", "unknown-producer-41", "replicas-41")
 
 
-def facts_of(name: str) -> Iterator[CopyFacts]:
+def facts_of(name: str) -> Iterator[ReplicaFacts]:
     path = str(corpora.unpack(name))
-    for task in plan.copy_tasks(discover([path]), {}, AuditOptions((path,), None)):
+    for task in plan.replica_tasks(discover([path]), {}, AuditOptions((path,), None)):
         yield from read_task(task)
 
 
@@ -48,7 +48,7 @@ def test_facts_and_briefs_are_the_same_after_their_rest(name: str) -> None:
     ],
 )  # fmt: skip
 def test_what_only_looks_like_the_default_is_kept_as_it_is(name: str, value: Any) -> None:
-    facts = CopyFacts(None, None, "d", "t", 0)
+    facts = ReplicaFacts(None, None, "d", "t", 0)
     setattr(facts, name, value)
     found = getattr(pickle.loads(at_rest(facts)), name)
     assert type(found) is type(value)
@@ -60,10 +60,13 @@ def test_what_only_looks_like_the_default_is_kept_as_it_is(name: str, value: Any
 
 
 def test_what_is_as_by_default_takes_no_room() -> None:
-    assert len(at_rest(CopyFacts(None, None, "d", "t", 0))) < len(pickle.dumps(CopyFacts(None, None, "d", "t", 0))) / 5
+    assert (
+        len(at_rest(ReplicaFacts(None, None, "d", "t", 0)))
+        < len(pickle.dumps(ReplicaFacts(None, None, "d", "t", 0))) / 5
+    )
     scan = SegmentScan(5, 7, True, 9, cut=-1, fatal=[])
     assert pickle.loads(at_rest(scan)) == scan
-    empty, other = (pickle.loads(at_rest(CopyFacts(None, None, "d", "t", 0))) for _ in range(2))
+    empty, other = (pickle.loads(at_rest(ReplicaFacts(None, None, "d", "t", 0))) for _ in range(2))
     assert empty.segments is not other.segments
 
 
@@ -86,7 +89,7 @@ def test_nothing_of_a_replay_gets_into_the_next_one_with_its_tables(name: str) -
     assert used == new
 
 
-def _each(name: str) -> Iterator[CopyFacts]:
+def _each(name: str) -> Iterator[ReplicaFacts]:
     state._spare.clear()
     return facts_of(name)
 

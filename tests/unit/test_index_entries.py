@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from auditor.base.limits import DEFAULT_LIMITS
-from auditor.connectors.files import Copy, DataFile, SegmentFile
+from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import place
 from auditor.facts.transaction_rows import ABORTED, TRANSACTION
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask
 from auditor.rules import chain, index_entries
 from auditor.rules.floods import SUMMED, judge_bounded
 from auditor.rules.registry import load
@@ -95,9 +95,9 @@ def test_the_indexes_of_all_segments_have_one_limit(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txnindex").write_bytes(entries)
         index = DataFile(f"{name}.txnindex", len(entries), "txnindex", base)
         segments.append(SegmentFile(f"{name}.log", base, len(data), txnindex=index))
-    copy = Copy("dir", "t", 0, "", segments=tuple(segments))
+    replica = Replica("dir", "t", 0, "", segments=tuple(segments))
     limits = DEFAULT_LIMITS._replace(max_producer_entries=4)
-    facts = read_copy(CopyTask(place(str(tmp_path)), copy, None, 1, "", False, limits=limits))
+    facts = read_replica(ReplicaTask(place(str(tmp_path)), replica, None, 1, "", False, limits=limits))
     assert facts.aborted["segment"].tolist() == [0, 0, 0, 1]
     assert [(e.file[:20], e.position, e.length, e.reason) for e in facts.errors if e.reason == "limit"] == [
         (f"{3:020}", 34, 68, "limit"), (f"{6:020}", 0, 102, "limit")

@@ -189,10 +189,10 @@ def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     plain, quick = InternalRows(OFFSETS, LIMITS), OffsetsReader(log_start, LIMITS)
     for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):
         assert plain.add("0.log", one) == quick.take("0.log", other)
-    copy = made.facts(
+    replica = made.facts(
         OFFSETS, log_start=log_start, log_end=600, tables=plain.tables(KEY), transactions=made.transactions(*ends)
     )
-    expected = watched(LogView([copy], Cluster(as_of=1, newest_time=1)))
+    expected = watched(LogView([replica], Cluster(as_of=1, newest_time=1)))
     assert expected is not None
     assert reported(quick.finish()) == reported(expected)
     assert (plain.unreadable, plain.unknown) == (quick.unreadable, quick.unknown)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.files import Copy, Inventory, LogDir
+from auditor.connectors.files import Inventory, LogDir, Replica
 from auditor.connectors.inventory import discover
 from tests import corpora
 
@@ -31,8 +31,8 @@ def make_log_dir(path: Path, *partitions: str, meta: str | None = "version=0\nbr
     return path
 
 
-def copy_of(log_dir: LogDir, topic: str, partition: int) -> Copy:
-    return next(item for item in log_dir.copies if (item.topic, item.partition) == (topic, partition))
+def replica_of(log_dir: LogDir, topic: str, partition: int) -> Replica:
+    return next(item for item in log_dir.replicas if (item.topic, item.partition) == (topic, partition))
 
 
 def reason(found: Inventory, file: str) -> str:
@@ -49,7 +49,7 @@ def test_every_byte_of_a_corpus_is_accounted_for(name: str) -> None:
     assert [item.name for item in found.log_dirs] == sorted(path.name for path in root.glob("broker-*"))
     for log_dir in found.log_dirs:
         folders = {path.name for path in (root / log_dir.name).iterdir() if path.is_dir()}
-        assert {copy.folder for copy in log_dir.copies + log_dir.aside} == folders
+        assert {replica.folder for replica in log_dir.replicas + log_dir.aside} == folders
         assert log_dir.broker_id == int(log_dir.name.removeprefix("broker-"))
         assert log_dir.broker_id_source == "meta.properties"
         assert log_dir.clean_shutdown == (root / log_dir.name / ".kafka_cleanshutdown").exists()
@@ -61,12 +61,12 @@ def test_a_corpus_in_detail() -> None:
     assert log_dir.join_key == "cluster Q0xVU1RFUi0tLS0tLS0tLQ"
     assert log_dir.configs["log.index.size.max.bytes"] == "65536"
     assert "listeners" not in log_dir.configs
-    orders = copy_of(log_dir, "shop.orders", 0)
+    orders = replica_of(log_dir, "shop.orders", 0)
     assert [segment.base_offset for segment in orders.segments] == [0, 464]
     assert [snapshot.offset for snapshot in orders.snapshots] == [464, 488, 760]
     assert orders.segments[0].txnindex is not None
     assert orders.topic_id is not None
-    metadata = copy_of(log_dir, "__cluster_metadata", 0)
+    metadata = replica_of(log_dir, "__cluster_metadata", 0)
     assert {item.kind for item in metadata.others} == {"checkpoint", "quorum-state"}
     assert log_dir.checkpoints["high-watermark"]["shop.orders", 0] == 760
     assert [item.kind for item in log_dir.aside] == ["deleted"]
@@ -75,7 +75,7 @@ def test_a_corpus_in_detail() -> None:
 def test_files_aside_are_skipped_with_a_reason() -> None:
     legacy = discover([str(corpora.unpack("legacy-0102"))])
     (log_dir,) = legacy.log_dirs
-    assert [segment.base_offset for segment in copy_of(log_dir, "old.kv0", 0).segments] == [0, 127]
+    assert [segment.base_offset for segment in replica_of(log_dir, "old.kv0", 0).segments] == [0, 127]
     assert reason(legacy, "old.kv0-0/00000000000000000000.log.deleted") == "already deleted, waiting for removal"
     assert log_dir.cluster_id is None
     gone = [item for item in discover([str(corpora.unpack("healthy-28"))]).skipped if "web.gone" in item.file]
@@ -86,7 +86,7 @@ def test_files_aside_are_skipped_with_a_reason() -> None:
 def test_a_copy_elsewhere_is_named_the_same(tmp_path: Path) -> None:
     first = corpora.copy("trimmed-28", tmp_path / "one")
     second = corpora.copy("trimmed-28", tmp_path / "deep" / "er" / "two")
-    names = [[(d.name, [c.folder for c in d.copies]) for d in discover([str(p)]).log_dirs] for p in (first, second)]
+    names = [[(d.name, [c.folder for c in d.replicas]) for d in discover([str(p)]).log_dirs] for p in (first, second)]
     assert names[0] == names[1]
     assert [d.name for d in discover([str(first), str(second)]).log_dirs] == ["deep/er/two/broker-1", "one/broker-1"]
 
@@ -99,8 +99,8 @@ def test_partition_folders_and_files_belong_to_their_log_directory() -> None:
     assert (log_dir.name, log_dir.broker_id, log_dir.clean_shutdown) == ("broker-1", 1, True)
     assert log_dir.join_key.startswith("cluster ")
     assert "high-watermark" in log_dir.checkpoints
-    assert [copy.folder for copy in log_dir.copies] == ["__transaction_state-1", "shop.orders-0"]
-    assert copy_of(log_dir, "__transaction_state", 1).snapshots == ()
+    assert [replica.folder for replica in log_dir.replicas] == ["__transaction_state-1", "shop.orders-0"]
+    assert replica_of(log_dir, "__transaction_state", 1).snapshots == ()
 
 
 def test_one_file_of_any_name(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_one_file_of_any_name(tmp_path: Path) -> None:
     shutil.copy(source, tmp_path / "broken.log")
     for name, base in (("00000000000000000464.log", 464), ("broken.log", -1)):
         (log_dir,) = discover([str(tmp_path / name)]).log_dirs
-        (copy,) = log_dir.copies
-        assert (copy.topic, copy.partition) == (None, None)
-        assert [(s.name, s.base_offset, s.size) for s in copy.segments] == [(name, base, source.stat().st_size)]
+        (replica,) = log_dir.replicas
+        assert (replica.topic, replica.partition) == (None, None)
+        assert [(s.name, s.base_offset, s.size) for s in replica.segments] == [(name, base, source.stat().st_size)]
 
 
 def test_paths_inside_others_count_once() -> None:
@@ -164,7 +164,7 @@ def test_odd_files_are_skipped_with_a_reason(tmp_path: Path) -> None:
     found = discover([str(tmp_path)])
     for name, expected in odd.items():
         assert reason(found, name) == expected
-    assert [copy.folder for copy in found.log_dirs[0].copies] == ["t-0"]
+    assert [replica.folder for replica in found.log_dirs[0].replicas] == ["t-0"]
     assert found.bytes_found == bytes_below(tmp_path)
 
 
@@ -197,7 +197,7 @@ def test_a_crashed_compaction_is_seen_as_the_broker_would(tmp_path: Path) -> Non
     root = corpora.copy("healthy-41", tmp_path / "in") / "broker-1" / "shop.orders-0"
     shutil.copy(root / "00000000000000000000.log", root / "00000000000000000000.log.swap")
     (log_dir,) = discover([str(tmp_path)]).log_dirs
-    names = [segment.name.rpartition("/")[2] for segment in copy_of(log_dir, "shop.orders", 0).segments]
+    names = [segment.name.rpartition("/")[2] for segment in replica_of(log_dir, "shop.orders", 0).segments]
     assert names == ["00000000000000000000.log.swap", "00000000000000000464.log"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.connectors.inventory import discover
-from tests.unit.test_inventory import bytes_below, copy_of, make_log_dir, reason
+from tests.unit.test_inventory import bytes_below, make_log_dir, reason, replica_of
 
 LOG = "00000000000000000000.log"
 
@@ -37,7 +37,7 @@ def test_a_linked_or_special_file_of_a_partition_is_read_like_any_other_and_so_r
     (data / "t-1" / LOG).unlink()
     os.mkfifo(data / "t-1" / LOG)
     (log_dir,) = discover([str(data)]).log_dirs
-    assert [[file.name for file in copy.files()] for copy in log_dir.copies] == [[f"t-0/{LOG}"], [f"t-1/{LOG}"]]
+    assert [[file.name for file in replica.files()] for replica in log_dir.replicas] == [[f"t-0/{LOG}"], [f"t-1/{LOG}"]]
 
 
 def test_links_to_what_is_read_anyway_hide_nothing(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_link_to_something_else_within_the_path_hides_its_partition(tmp_path: 
     (data / "t-2").symlink_to(data / "t-2.0123456789abcdef0123456789abcdef-delete")
     found = discover([str(data)])
     assert [error.error.file for error in found.errors] == ["t-2"]
-    assert [file.name for file in copy_of(found.log_dirs[0], "t", 0).files()] == [f"t-0/{LOG}"]
+    assert [file.name for file in replica_of(found.log_dirs[0], "t", 0).files()] == [f"t-0/{LOG}"]
 
 
 def test_a_link_that_goes_round_ends(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_packed_files_of_a_partition_are_errors(tmp_path: Path) -> None:
     (data / "t-0" / "notes.gz").write_bytes(b"not Kafka's")
     found = discover([str(data)])
     assert [error.error.file for error in found.errors] == ["t-1/00000000000000000000.index.zst", f"t-1/{LOG}.gz"]
-    assert {file.name for file in copy_of(found.log_dirs[0], "t", 1).files()} == {
+    assert {file.name for file in replica_of(found.log_dirs[0], "t", 1).files()} == {
         f"t-1/{LOG}", "t-1/00000000000000000000.index"
     }  # fmt: skip
     assert {error.error.detail for error in found.errors} == {"packed: unpack it in its place"}

@@ -53,7 +53,7 @@ def test_a_fingerprint_distinguishes_findings(other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("rule", "counts"), [("sequence-gap", False), ("batch-crc-mismatch", True),
                                               ("replica-divergence", True)])  # fmt: skip
-def test_the_broker_counts_for_findings_about_one_copy_alone(rule: str, counts: bool) -> None:
+def test_the_broker_counts_for_findings_about_one_replica_alone(rule: str, counts: bool) -> None:
     one, two = (finding(broker_id=broker) | {"rule": rule} for broker in (1, 2))
     assert (fingerprint(one, "c") != fingerprint(two, "c")) is counts
 

@@ -29,13 +29,13 @@ from auditor.connectors.live_cluster import (
     Producer,
 )
 from auditor.dashboards.selection import Printing
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs import alerts
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.live_audit import LiveAudit
 from auditor.pipeline.live_reading import Abandoned, Reading
 from auditor.pipeline.options import AuditOptions
-from auditor.replay.live_copy import LiveReader, LiveTask, whole_batches
+from auditor.replay.live_replica import LiveReader, LiveTask, whole_batches
 from auditor.rules.view import Cluster, LogView
 from tests import corpora, segments
 from tests.facts import corpus_logs, here, judge, log_of
@@ -48,7 +48,7 @@ def logs() -> Iterator[tuple[str, LogView]]:
         yield from ((name, log) for log in corpus_logs(name) if log.leader.segments and log.topic[:9] != "__cluster")
 
 
-def handed_out(name: str, facts: CopyFacts, piece: int) -> CopyFacts:
+def handed_out(name: str, facts: ReplicaFacts, piece: int) -> ReplicaFacts:
     """The log as a broker would hand it out: from each offset asked for, a piece of the stored bytes."""
     (log_dir,) = corpora.unpack(name).glob("broker-*")
     data = b"".join((log_dir / file).read_bytes() for file in facts.segments)

@@ -1,4 +1,4 @@
-"""A log's events by kind: those of each copy and kind, and of a kind that does not occur none."""
+"""A log's events by kind: those of each replica and kind, and of a kind that does not occur none."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def events(*kinds: Kind) -> np.ndarray:
     return rows
 
 
-def test_each_copy_has_events_of_its_own() -> None:
+def test_each_replica_has_events_of_its_own() -> None:
     kinds = list(Kind)
     first, second = (
         facts(events=events(*kinds[::2])),
         facts(log_dir="broker-2", broker_id=2, events=events(*kinds[1::2])),
     )
     log = log_of([first, second, facts(log_dir="broker-3", broker_id=3)])
-    for copy in log.copies:
+    for replica in log.replicas:
         for asked in (*((kind,) for kind in kinds), (kinds[0], kinds[1]), (kinds[3], kinds[2], kinds[5])):
-            assert list(log.events(*asked, copy=copy)) == list(events_of(copy.events, *asked))
-    assert [len(list(log.events(kind, copy=first))) for kind in kinds] == [(n + 1) % 2 for n in range(len(kinds))]
+            assert list(log.events(*asked, replica=replica)) == list(events_of(replica.events, *asked))
+    assert [len(list(log.events(kind, replica=first))) for kind in kinds] == [(n + 1) % 2 for n in range(len(kinds))]
     assert list(log.events(*kinds)) == list(events_of(log.leader.events, *kinds))
 
 

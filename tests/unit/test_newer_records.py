@@ -21,9 +21,9 @@ from auditor.pipeline import cluster_settings
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.plan import copy_tasks
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask
+from auditor.pipeline.plan import replica_tasks
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask
 from auditor.rules.view import Cluster
 from tests import segments
 from tests.segments import record
@@ -52,9 +52,9 @@ def log_rows(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, Decode
     settings, errors = cluster_settings.read_settings(inventory, DEFAULT_LIMITS)
     options = AuditOptions((str(folder),), folder / "out")
     rows = []
-    for task in copy_tasks(inventory, settings, options):
-        assert isinstance(task, CopyTask)
-        found = judge_log([read_copy(task)], Cluster(as_of=0, newest_time=0), [])
+    for task in replica_tasks(inventory, settings, options):
+        assert isinstance(task, ReplicaTask)
+        found = judge_log([read_replica(task)], Cluster(as_of=0, newest_time=0), [])
         rows += [row for kind, row in found if kind == "log"]
     return rows, errors, inventory
 

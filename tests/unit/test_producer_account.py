@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER
 from tests.made import data, marker
 from tests.unit.batch_histories import History, facts_of
@@ -20,7 +20,7 @@ OF_PRODUCERS = {GAP, OVERLAP, RESET, RESUMED, BUMP, LOWER, FIRST, Kind.MARKER_EP
 LAST = 2**31 - 1
 
 
-def log(*batches: tuple[int, int] | tuple[int, int, int], log_start: int = 0) -> CopyFacts:
+def log(*batches: tuple[int, int] | tuple[int, int, int], log_start: int = 0) -> ReplicaFacts:
     """One producer's batches, each from a first sequence to a last one, perhaps with an epoch."""
     rows: list[dict[str, Any]] = []
     offset = 0
@@ -31,7 +31,7 @@ def log(*batches: tuple[int, int] | tuple[int, int, int], log_start: int = 0) ->
     return facts_of(History(rows, log_start=log_start), checkpoint=False)
 
 
-def said(facts: CopyFacts, *names: str) -> list[tuple[Any, ...]]:
+def said(facts: ReplicaFacts, *names: str) -> list[tuple[Any, ...]]:
     """Number of the batch and kind of each event on producers, and these columns."""
     return [
         (int(e["position"]) // 100, Kind(int(e["kind"])), *(int(e[name]) for name in names))

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import EVENT, FIELDS, PLACE, Event, Kind, blank_events, events_of
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay import kernel as replaying
 from auditor.replay import state as st
 from auditor.replay.batch_records import BATCH
@@ -76,14 +76,14 @@ def exact(value: object) -> object:
 
 
 @pytest.fixture(scope="module")
-def with_room() -> list[CopyFacts]:
+def with_room() -> list[ReplicaFacts]:
     """Facts of histories whose events have all the room they need."""
     return [facts_of(history(seed)) for seed in range(10 if NIGHTLY else 5)]
 
 
 @pytest.mark.parametrize("room", [st.EVENTS_OF_A_BATCH, st.EVENTS_OF_A_BATCH + 1, 100])
 def test_a_table_with_room_for_one_batch_gives_the_same_facts(
-    monkeypatch: pytest.MonkeyPatch, room: int, with_room: list[CopyFacts]
+    monkeypatch: pytest.MonkeyPatch, room: int, with_room: list[ReplicaFacts]
 ) -> None:
     monkeypatch.setattr(st, "EVENTS_AT_ONCE", room)
     for seed, facts in enumerate(with_room):

@@ -13,8 +13,8 @@ from auditor.facts.policy_outcomes import PolicyOutcome, state_bytes
 from auditor.model import policies as model
 from auditor.model import releases
 from auditor.replay import policy_kernel as pol
-from auditor.replay.bounds import CopyBounds
-from auditor.replay.copy_task import FAR, PolicySettings
+from auditor.replay.bounds import ReplicaBounds
+from auditor.replay.replica_task import FAR, PolicySettings
 from tests import corpora
 from tests.made import batches, data, marker
 from tests.unit.policy_worlds import World
@@ -25,13 +25,13 @@ DAY = 86_400_000
 
 
 def world(policy: str, **given: int) -> World:
-    """A copy before its first batch, from offset 0, with sequences, nothing cleaned and no retention."""
+    """A replica before its first batch, from offset 0, with sequences, nothing cleaned and no retention."""
     limits = {"check_ms": 600_000, "retention_ms": -1, "retention_bytes": -1, "expiration_ms": DAY}
     settings = {name: given.pop(name, value) for name, value in limits.items()}
     newest_time = given.pop("newest_time", FAR)
     nothing = {"log_start": 0, "start_segment": -1, "intact_from": 0, "sequences": True, "broker_times": False,
                "kraft": False, "expiration_ms": DAY}  # fmt: skip
-    bounds = CopyBounds(**{**nothing, **given})  # type: ignore[arg-type]
+    bounds = ReplicaBounds(**{**nothing, **given})  # type: ignore[arg-type]
     return World([PolicySettings(policy, model.POLICIES[policy], **settings)], bounds, newest_time=newest_time)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.snapshot import ProducerEntries
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
 from auditor.replay.snapshot_chain import MAX_DIFFERENCES, Stored
 from tests.made import data, marker
@@ -34,7 +34,7 @@ def links(rows: list[dict[str, Any]], *snapshots: Stored, compacted: bool = Fals
     return replayed(rows, *snapshots, compacted=compacted).snapshots
 
 
-def replayed(rows: list[dict[str, Any]], *snapshots: Stored, compacted: bool = False) -> CopyFacts:
+def replayed(rows: list[dict[str, Any]], *snapshots: Stored, compacted: bool = False) -> ReplicaFacts:
     return facts_of(History(rows, list(snapshots)), compacted=compacted)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.batch_headers import DIGEST
 from auditor.rules import headers_again, stretches
 from auditor.rules import pairs as comparing
@@ -88,24 +88,24 @@ class InMemory:
         return int(self.rows["position"].max(initial=0)) + 70
 
 
-def summed(copy: CopyFacts, shift: int = 4) -> CopyFacts:
+def summed(replica: ReplicaFacts, shift: int = 4) -> ReplicaFacts:
     """The same replica, of which sums are left, of narrow ranges."""
-    assert isinstance(copy.digests, PackedColumns)
-    rows = {name: column.astype(np.int64) for name, column in copy.digests.items()}
+    assert isinstance(replica.digests, PackedColumns)
+    rows = {name: column.astype(np.int64) for name, column in replica.digests.items()}
     sums = BatchSums(KEY, shift)
     sums.add_columns(rows)
     sums.pack()
     sums.files = InMemory(rows)
-    return dataclasses.replace(copy, digests=sums)
+    return dataclasses.replace(replica, digests=sums)
 
 
-def read_again(copy: CopyFacts) -> InMemory:
-    assert isinstance(copy.digests, BatchSums)
-    assert isinstance(copy.digests.files, InMemory)
-    return copy.digests.files
+def read_again(replica: ReplicaFacts) -> InMemory:
+    assert isinstance(replica.digests, BatchSums)
+    assert isinstance(replica.digests.files, InMemory)
+    return replica.digests.files
 
 
-def replica(rng: random.Random, broker: int, rows: list[Row], pieces: int) -> CopyFacts:
+def replica_of(rng: random.Random, broker: int, rows: list[Row], pieces: int) -> ReplicaFacts:
     digests = PackedColumns(DIGEST)
     at = 0
     while at < len(rows) or not at:
@@ -116,14 +116,14 @@ def replica(rng: random.Random, broker: int, rows: list[Row], pieces: int) -> Co
     digests.add(lines(rows[at:]))
     end = max((row["last_offset"] + 1 for row in rows), default=0)
     epochs = {row["partition_leader_epoch"]: row["base_offset"] for row in rows[::-1] if row["magic"] == 2}
-    return CopyFacts(
+    return ReplicaFacts(
         None, broker, f"broker-{broker}", "t", 0, clean_shutdown=True, segments=["s"], segment_bases=[0], log_end=end,
         log_start=rng.choice((0, 0, end // 3)), high_watermark=rng.choice((end, end // 2)), digests=digests,
         leader_epochs=sorted(epochs.items()) if rng.random() < 0.5 else [],
     )  # fmt: skip
 
 
-def two(seed: int) -> list[CopyFacts]:
+def two(seed: int) -> list[ReplicaFacts]:
     rng = random.Random(seed)
     rows = history(rng, rng.choice((0, 1, 40, 300)), rng.choice((2, 2, 2, 1)))
     second = altered(rng, rows, wild=rng.random() < 0.3) if rng.random() < 0.8 else rows
@@ -132,24 +132,24 @@ def two(seed: int) -> list[CopyFacts]:
         second = second[:at] + [row | {"partition_leader_epoch": row["partition_leader_epoch"] + rng.choice((1, 2)),
                                        "crc": rng.randrange(9)} for row in second[at:]]  # fmt: skip
     pieces = rng.choice((2, 8, 50, 1_000))
-    return [replica(rng, broker, its, pieces) for broker, its in ((1, rows), (2, second))]
+    return [replica_of(rng, broker, its, pieces) for broker, its in ((1, rows), (2, second))]
 
 
 class AtOnce(ReplicaBatches):
     """The same replica, sorted as a whole."""
 
-    def __init__(self, copy: CopyFacts, allowance: Allowance | None = None) -> None:
-        super().__init__(copy, allowance)
+    def __init__(self, replica: ReplicaFacts, allowance: Allowance | None = None) -> None:
+        super().__init__(replica, allowance)
         self.ordered = False
         if self.starts:
             self.starts, self._numbers = [-1], [0]
 
 
-def compared(copies: list[CopyFacts]) -> tuple[list[Pair], list[list[Row]]]:
-    log = log_of(copies)
-    end = max(copy.log_end for copy in copies)
+def compared(replicas: list[ReplicaFacts]) -> tuple[list[Pair], list[list[Row]]]:
+    log = log_of(replicas)
+    end = max(replica.log_end for replica in replicas)
     found = [dataclasses.replace(pair) for pair in pairs(log)]
-    return found, [[row_of(log, copy, offset) for offset in range(-1, end + 2)] for copy in copies]
+    return found, [[row_of(log, replica, offset) for offset in range(-1, end + 2)] for replica in replicas]
 
 
 def assert_the_same(found: list[Pair], expected: list[Pair]) -> None:
@@ -178,8 +178,8 @@ def test_by_sums_is_as_by_headers(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     expected, all_rows = compared(two(seed))
     monkeypatch.setattr(stretches, "AT_A_TIME", (8, 64, 131_072)[seed % 3])
     for shifts in (((4, 4), (2, 5), (9, 9))[seed % 3], ((4, None), (None, 4))[seed % 2]):
-        copies = [copy if s is None else summed(copy, s) for copy, s in zip(two(seed), shifts, strict=True)]
-        found, rows = compared(copies)
+        replicas = [replica if s is None else summed(replica, s) for replica, s in zip(two(seed), shifts, strict=True)]
+        found, rows = compared(replicas)
         assert rows == all_rows
         assert_the_same(found, expected)
 
@@ -188,11 +188,11 @@ def test_the_histories_show_what_they_are_made_for() -> None:
     """Without it the test above would compare nothing with nothing."""
     seen = {"same": 0, "divergent": 0, "forked": 0, "gaps": 0, "out of order": 0, "many pieces": 0}
     for seed in range(150):
-        copies = two(seed)
-        batches = [ReplicaBatches(copy) for copy in copies]
+        replicas = two(seed)
+        batches = [ReplicaBatches(replica) for replica in replicas]
         seen["out of order"] += not all(one.ordered for one in batches)
         seen["many pieces"] += all(len(one.starts) > 3 for one in batches)
-        for pair in pairs(log_of(copies)):
+        for pair in pairs(log_of(replicas)):
             seen["same"] += not pair.divergent and not pair.gaps
             seen["divergent"] += pair.divergent > 0
             seen["forked"] += pair.forked_at >= 0
@@ -203,7 +203,7 @@ def test_the_histories_show_what_they_are_made_for() -> None:
 def test_of_replicas_that_are_the_same_one_batch_a_stretch_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(1)
     rows = history(rng, 500)
-    copies = [replica(rng, broker, rows, 60) for broker in (1, 2)]
+    replicas = [replica_of(rng, broker, rows, 60) for broker in (1, 2)]
     held = []
     intersect = np.intersect1d
 
@@ -212,60 +212,60 @@ def test_of_replicas_that_are_the_same_one_batch_a_stretch_is_kept(monkeypatch: 
         return intersect(ours, theirs, **how)
 
     monkeypatch.setattr(np, "intersect1d", counted)
-    (pair,) = pairs(log_of(copies))
+    (pair,) = pairs(log_of(replicas))
     assert (pair.divergent, pair.gaps) == (0, [])
-    assert held[0] <= len(ReplicaBatches(copies[0]).starts) + len(ReplicaBatches(copies[1]).starts)
+    assert held[0] <= len(ReplicaBatches(replicas[0]).starts) + len(ReplicaBatches(replicas[1]).starts)
 
 
 def test_of_replicas_with_the_same_sums_nothing_is_read_again() -> None:
     rng = random.Random(1)
     rows = history(rng, 500)
-    copies = [summed(replica(rng, broker, rows, 60)) for broker in (1, 2)]
-    for copy in copies:
-        copy.log_start = 0
-    (pair,) = pairs(log_of(copies))
+    replicas = [summed(replica_of(rng, broker, rows, 60)) for broker in (1, 2)]
+    for replica in replicas:
+        replica.log_start = 0
+    (pair,) = pairs(log_of(replicas))
     assert (pair.divergent, pair.gaps) == (0, [])
-    assert [read_again(copy).asked for copy in copies] == [0, 0]
+    assert [read_again(replica).asked for replica in replicas] == [0, 0]
 
 
 def test_a_tail_that_one_replica_lacks_is_not_read_but_its_edges() -> None:
     rng = random.Random(2)
     rows = history(rng, 2_000)
-    copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, rows[:900]))]
-    for copy in copies:
-        copy.log_start, copy.leader_epochs = 0, []
-    (pair,) = pairs(log_of(copies))
+    replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in ((1, rows), (2, rows[:900]))]
+    for replica in replicas:
+        replica.log_start, replica.leader_epochs = 0, []
+    (pair,) = pairs(log_of(replicas))
     assert [(gap.first_offset, gap.last_offset, gap.batches) for gap in pair.gaps] == [
         (rows[900]["base_offset"], rows[-1]["last_offset"], 1_100)
     ]
-    assert all(read_again(copy).asked < 20 for copy in copies)
+    assert all(read_again(replica).asked < 20 for replica in replicas)
 
 
-def two_that_differ(**changes: int) -> list[CopyFacts]:
+def two_that_differ(**changes: int) -> list[ReplicaFacts]:
     """Two of 500 batches, of which number 300 differs so."""
     rng = random.Random(3)
     rows = history(rng, 500)
     other = [*rows[:300], rows[300] | changes, *rows[301:]]
-    copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
-    for copy in copies:
-        copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
-    return copies
+    replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
+    for replica in replicas:
+        replica.log_start, replica.leader_epochs, replica.high_watermark = 0, [], replica.log_end
+    return replicas
 
 
 @pytest.mark.parametrize("name", comparing.COMPARED)
 def test_each_column_that_is_compared_is_in_the_sum(name: str) -> None:
-    copies = two_that_differ(**{name: 77 if name != "last_offset" else -1})
+    replicas = two_that_differ(**{name: 77 if name != "last_offset" else -1})
     if name == "last_offset":  # within the batch
         rng = random.Random(3)
         rows = history(rng, 500)
         at = next(k for k in range(300, 500) if rows[k]["last_offset"] > rows[k]["base_offset"])
         other = [*rows[:at], rows[at] | {name: rows[at][name] - 1}, *rows[at + 1 :]]
-        copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
-        for copy in copies:
-            copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
-    (pair,) = pairs(log_of(copies))
+        replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
+        for replica in replicas:
+            replica.log_start, replica.leader_epochs, replica.high_watermark = 0, [], replica.log_end
+    (pair,) = pairs(log_of(replicas))
     assert pair.divergent == 1
-    assert all(0 < read_again(copy).asked < 50 for copy in copies)
+    assert all(0 < read_again(replica).asked < 50 for replica in replicas)
 
 
 def vanished(files: InMemory) -> None:
@@ -283,13 +283,13 @@ def cut(files: InMemory) -> None:
 @pytest.mark.parametrize("happens", [vanished, changed, cut])
 @pytest.mark.parametrize("which", [0, 1])
 def test_what_is_no_longer_as_it_was_proves_nothing(happens: Callable[[InMemory], None], which: int) -> None:
-    copies = two_that_differ(crc=77)
-    happens(read_again(copies[which]))
-    log = log_of(copies)
+    replicas = two_that_differ(crc=77)
+    happens(read_again(replicas[which]))
+    log = log_of(replicas)
     (pair,) = pairs(log)
     assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
-    assert keeps_out(log, pair.copy)  # else a remedy would make it leader
-    errors = [error for copy in log.copies for error in unread_again(log, copy)]
+    assert keeps_out(log, pair.replica)  # else a remedy would make it leader
+    errors = [error for replica in log.replicas for error in unread_again(log, replica)]
     assert [(error.file, error.reason) for error in errors] == [("s", "vanished")]
     assert "compared" in errors[0].detail
 
@@ -298,16 +298,16 @@ def test_only_so_much_is_read_again_and_where_it_ends_is_named(monkeypatch: pyte
     rng = random.Random(4)
     rows = history(rng, 2_000)
     other = [row | {"crc": 5} for row in rows]
-    copies = [summed(replica(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
-    for copy in copies:
-        copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
+    replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
+    for replica in replicas:
+        replica.log_start, replica.leader_epochs, replica.high_watermark = 0, [], replica.log_end
     monkeypatch.setattr(stretches, "AT_A_TIME", 64)
-    log = log_of(copies)
+    log = log_of(replicas)
     log.cache["allowance"] = Allowance(FOR_EVIDENCE + 70 * 500)
     (pair,) = pairs(log)
     assert pair.until is not None
     assert 0 < pair.divergent == sum(row["base_offset"] < pair.until for row in rows) < 500
-    (error,) = [error for copy in log.copies for error in unread_again(log, copy)]
+    (error,) = [error for replica in log.replicas for error in unread_again(log, replica)]
     assert error.reason == "limit"
     assert f"from offset {pair.until} on" in error.detail
 
@@ -319,26 +319,26 @@ def test_a_log_out_of_order_proves_nothing_where_it_is_no_longer_as_it_was(happe
     for which in (0, 1):
         shape = [rows, rows]
         shape[which] = [*rows[:200], rows[0], *rows[200:]]
-        copies = [summed(replica(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
-        happens(read_again(copies[which]))
-        log = log_of(copies)
+        replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
+        happens(read_again(replicas[which]))
+        log = log_of(replicas)
         (pair,) = pairs(log)
         assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
-        assert {e.reason for copy in log.copies for e in unread_again(log, copy)} == {"vanished"}
+        assert {e.reason for replica in log.replicas for e in unread_again(log, replica)} == {"vanished"}
 
 
 def test_a_log_out_of_order_that_is_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     rows = history(rng, 300)
     for shape in ([rows, [*rows, rows[0]]], [[*rows, rows[0]], rows]):
-        copies = [summed(replica(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
+        replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
         for most, allowance in ((100, Allowance()), (10_000, Allowance(FOR_EVIDENCE + 100))):
             monkeypatch.setattr(headers_again, "MOST_AT_ONCE", most)
-            log = log_of(copies)
+            log = log_of(replicas)
             log.cache["allowance"] = allowance
             (pair,) = pairs(log)
             assert (pair.divergent, pair.gaps, pair.undecided) == (0, [], True)
-            assert {e.reason for copy in log.copies for e in unread_again(log, copy)} == {"limit"}
+            assert {e.reason for replica in log.replicas for e in unread_again(log, replica)} == {"limit"}
 
 
 def shown(batches: ReplicaBatches) -> list[int]:
@@ -348,8 +348,8 @@ def shown(batches: ReplicaBatches) -> list[int]:
 def test_what_findings_show_of_many_batches_ends_at_a_limit_which_is_named() -> None:
     rng = random.Random(6)
     rows = history(rng, 500)
-    copy = summed(replica(rng, 1, rows, 60))
-    batches = ReplicaBatches(copy, Allowance(70 * 200))
+    replica = summed(replica_of(rng, 1, rows, 60))
+    batches = ReplicaBatches(replica, Allowance(70 * 200))
     found = shown(batches)
     assert found == [row["base_offset"] for row in rows[: len(found)]]
     assert 0 < len(found) < 500
@@ -359,9 +359,9 @@ def test_what_findings_show_of_many_batches_ends_at_a_limit_which_is_named() -> 
 
 def test_batches_that_are_gone_are_not_left_out_for_a_limit() -> None:
     rng = random.Random(6)
-    copy = summed(replica(rng, 1, history(rng, 500), 60))
-    vanished(read_again(copy))
-    batches = ReplicaBatches(copy)
+    replica = summed(replica_of(rng, 1, history(rng, 500), 60))
+    vanished(read_again(replica))
+    batches = ReplicaBatches(replica)
     assert shown(batches) == []
     assert [error.reason for error in batches.errors] == ["vanished"]
 
@@ -371,9 +371,9 @@ def test_only_so_many_that_differ_are_held(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(stretches, "MOST_APART", 200)
     rng = random.Random(4)
     rows = history(rng, 2_000)
-    copies = [summed(replica(rng, b, its, 60)) for b, its in ((1, rows), (2, [row | {"crc": 5} for row in rows]))]
-    for copy in copies:
-        copy.log_start, copy.leader_epochs, copy.high_watermark = 0, [], copy.log_end
-    (pair,) = pairs(log_of(copies))
+    replicas = [summed(replica_of(rng, b, its, 60)) for b, its in ((1, rows), (2, [row | {"crc": 5} for row in rows]))]
+    for replica in replicas:
+        replica.log_start, replica.leader_epochs, replica.high_watermark = 0, [], replica.log_end
+    (pair,) = pairs(log_of(replicas))
     assert pair.until is not None
     assert 100 <= pair.divergent == sum(row["base_offset"] < pair.until for row in rows) < 200

@@ -13,7 +13,7 @@ import pytest
 
 from auditor import rules
 from auditor.dashboards.report import render_report
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import registry, rule_page
 from auditor.rules.finding import Finding
 from auditor.rules.resolve import resolve
@@ -81,7 +81,7 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 
 
 def some_log() -> Any:
-    return log_of([CopyFacts(join_key="b1", log_dir="b1", cluster_id=None, broker_id=1, topic="t", partition=0)])
+    return log_of([ReplicaFacts(join_key="b1", log_dir="b1", cluster_id=None, broker_id=1, topic="t", partition=0)])
 
 
 def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) -> None:

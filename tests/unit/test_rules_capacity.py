@@ -20,8 +20,8 @@ Row = dict[str, Any]
 
 
 def log_of(*rows: Row, as_of: int = DAY, topic: str = "t", policy: str = "kip-360", log_start: int = 100) -> LogView:
-    copy = made.facts(topic, producers=made.producers(*rows), log_start=log_start, log_end=1000)
-    return LogView([copy], Cluster(as_of, DAY, policy={"broker-1": policy}))
+    replica = made.facts(topic, producers=made.producers(*rows), log_start=log_start, log_end=1000)
+    return LogView([replica], Cluster(as_of, DAY, policy={"broker-1": policy}))
 
 
 def found(log: LogView, rule: str) -> list[Finding]:
@@ -36,10 +36,10 @@ def alive(pid: int, begin: int, end: int, batches: int = 1) -> Row:
 
 
 def test_the_peak_counts_producers_until_they_expire() -> None:
-    copy = made.facts(producers=made.producers(alive(1, 0, 10, 9), alive(2, 50, 60, 2), alive(3, 110, 120)))
+    replica = made.facts(producers=made.producers(alive(1, 0, 10, 9), alive(2, 50, 60, 2), alive(3, 110, 120)))
     # the first goes at 110, when the third comes
-    assert known_peaks(copy, 100) == [(2, 2 * 224 + 40 * (5 + 2)), (2, 2 * 224 + 40 * 2)]
-    assert known_peaks(copy, 101) == [(3, 3 * 224 + 40 * (5 + 2 + 1)), (3, 3 * 224 + 40 * 3)]
+    assert known_peaks(replica, 100) == [(2, 2 * 224 + 40 * (5 + 2)), (2, 2 * 224 + 40 * 2)]
+    assert known_peaks(replica, 101) == [(3, 3 * 224 + 40 * (5 + 2 + 1)), (3, 3 * 224 + 40 * 3)]
     assert known_peaks(made.facts(), 100) == [(0, 0), (0, 0)]
 
 
@@ -284,4 +284,4 @@ def test_a_plain_audit_never_hears_of_policies() -> None:
 
 def test_a_log_without_worlds_has_no_verdicts() -> None:
     log = log_of()
-    assert [kind for kind, _ in judge_log(log.copies, log.cluster)] == ["log"]
+    assert [kind for kind, _ in judge_log(log.replicas, log.cluster)] == ["log"]

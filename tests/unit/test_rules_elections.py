@@ -90,7 +90,7 @@ def test_after_an_unclean_election_both_are_said(trio: Path) -> None:
         ("replica-divergence", "critical"), ("unclean-election", "critical")]  # fmt: skip
 
 
-def test_a_copy_that_ends_below_the_new_epoch_shows_that_nothing_was_lost(trio: Path) -> None:
+def test_a_replica_that_ends_below_the_new_epoch_shows_that_nothing_was_lost(trio: Path) -> None:
     path = trio / "broker-2" / LOG / SEGMENT
     data, at = path.read_bytes(), 0
     while struct.unpack_from(">q", data, at)[0] < FORK:

@@ -22,6 +22,6 @@ from tests.made import facts
 def test_a_replica_lacks_only_producers_from_before_it_was_built(
     local_start: int, epochs: int, snapshot: int, last_offset: int, lacks: bool
 ) -> None:
-    copy = facts(segment_bases=[0, 100, 200], local_start=local_start, leader_epochs=[(0, 0), (1, 50)][:epochs])
+    replica = facts(segment_bases=[0, 100, 200], local_start=local_start, leader_epochs=[(0, 0), (1, 50)][:epochs])
     link = SnapshotLink("0.snapshot", snapshot, 0, 1, readable=True, comparable=True)
-    assert built_without(copy, link, Difference(7, "missing", -1, 3, last_offset)) == lacks
+    assert built_without(replica, link, Difference(7, "missing", -1, 3, last_offset)) == lacks

@@ -6,7 +6,7 @@ import pytest
 
 from auditor.connectors.live_cluster import Listing
 from auditor.facts.broker_memory import CoordinatorMemory, ProducerMemory
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.coordinator_history import Entry, build_history
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster
@@ -26,27 +26,27 @@ HELD = {
 OPEN = {"producer_id": 7, "producer_epoch": 1, "first_offset": 20, "last_offset": 22}
 
 
-def copy(log_start: int = 0, memory: ProducerMemory | None = None) -> CopyFacts:
+def replica(log_start: int = 0, memory: ProducerMemory | None = None) -> ReplicaFacts:
     return made.facts(
         "t", log_start=log_start, log_end=30, producer_memory=memory, producers=made.producers(LOGGED),
         transactions=made.transactions(OPEN),
     )  # fmt: skip
 
 
-def differences(facts: CopyFacts) -> list[Finding]:
+def differences(facts: ReplicaFacts) -> list[Finding]:
     return judge([log_of([facts])], RULE)
 
 
 def test_nothing_is_said_where_nobody_was_asked_or_both_agree() -> None:
-    assert differences(copy()) == []
-    assert differences(copy(memory=ProducerMemory([HELD], [7]))) == []
+    assert differences(replica()) == []
+    assert differences(replica(memory=ProducerMemory([HELD], [7]))) == []
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("producer_epoch", 2), ("last_sequence", 9), ("coordinator_epoch", 5), ("txn_first_offset", -1)]
 )
 def test_each_field_is_compared(name: str, value: int) -> None:
-    (found,) = differences(copy(memory=ProducerMemory([HELD | {name: value}], [7])))
+    (found,) = differences(replica(memory=ProducerMemory([HELD | {name: value}], [7])))
     assert (found.severity, found.producer_id) == ("warning", 7)
     assert found.evidence["found"] == {name: value}
     assert found.evidence["expected"] == {name: LOGGED[name]}
@@ -61,13 +61,13 @@ def test_each_field_is_compared(name: str, value: int) -> None:
     ],
 )
 def test_a_producer_that_the_log_does_not_have(held: dict[str, int], log_start: int, count: int) -> None:
-    assert len(differences(copy(log_start, ProducerMemory([HELD, HELD | held], [7, 8])))) == count
+    assert len(differences(replica(log_start, ProducerMemory([HELD, HELD | held], [7, 8])))) == count
 
 
 def test_a_transaction_that_the_broker_knows_nothing_of() -> None:
-    (found,) = differences(copy(memory=ProducerMemory()))
+    (found,) = differences(replica(memory=ProducerMemory()))
     assert (found.offset, found.evidence["found"]) == (20, {"txn_first_offset": None})
-    assert differences(copy(memory=ProducerMemory(ids=[7]))) == []  # it was active while the log was read
+    assert differences(replica(memory=ProducerMemory(ids=[7]))) == []  # it was active while the log was read
 
 
 ENTRY = Entry(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.offsets import GroupPartition
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.finding import Finding
@@ -49,7 +49,7 @@ def ended(pid: int, offset: int, commits: bool = True) -> Row:
 
 def log_of(commits: list[Row], groups: list[Row] = [], ends: list[Row] = [], **given: Any) -> LogView:  # noqa: B006
     """A ``__consumer_offsets`` partition of these records and markers, never cleaned unless ``intact_from`` says so."""
-    copy: CopyFacts = made.facts(
+    replica: ReplicaFacts = made.facts(
         "__consumer_offsets",
         log_end=1000,
         broker_time=HOUR,
@@ -61,7 +61,7 @@ def log_of(commits: list[Row], groups: list[Row] = [], ends: list[Row] = [], **g
         transactions=made.transactions(*ends),
     )
     cluster = Cluster(as_of=given.pop("as_of", HOUR), newest_time=HOUR, **given)
-    return LogView([copy], cluster)
+    return LogView([replica], cluster)
 
 
 def found(log: LogView, *rules: str) -> list[Finding]:

@@ -12,13 +12,13 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from auditor.base.limits import Limits
-from auditor.connectors.files import Copy, DataFile, SegmentFile
+from auditor.connectors.files import DataFile, Replica, SegmentFile
 from auditor.connectors.storage import place
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.segment_scans import SegmentScan
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask
 from auditor.replay.recovery_scan import RecoveryScan
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask
 from auditor.rules.crash_recovery import both_runs, directory, dry_run
 from tests import corpora
 from tests.facts import corpus_logs
@@ -28,12 +28,12 @@ ORACLE = json.loads((corpora.oracle("altered-41") / "broker-recovery.json").read
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
-def copies(name: str) -> dict[str, CopyFacts]:
+def replicas(name: str) -> dict[str, ReplicaFacts]:
     return {log.name: log.leader for log in corpus_logs(name)}
 
 
-def ran(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any]:
-    run = dry_run(copy, recovery_point)
+def ran(replica: ReplicaFacts, recovery_point: int = 0) -> dict[str, Any]:
+    run = dry_run(replica, recovery_point)
     assert run is not None
     return run
 
@@ -41,14 +41,16 @@ def ran(copy: CopyFacts, recovery_point: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize("name", sorted(ORACLE["partitions"]))
 def test_the_dry_run_says_what_the_broker_did(name: str) -> None:
     """It was started without .kafka_cleanshutdown and without recovery points: everything was scanned."""
-    copy, did = copies("altered-41")[name], ORACLE["partitions"][name]
-    run = ran(copy)
+    replica, did = replicas("altered-41")[name], ORACLE["partitions"][name]
+    run = ran(replica)
     assert run["starts"]
     assert not run["undecided"]
     assert run["log_end_after"] == did["after"]["highWatermark"]
     assert run["last_stable_offset_after"] == did["after"]["lastStableOffset"]
     sizes = {
-        file: scan.size for file, scan in zip(copy.segments, copy.scans, strict=True) if file not in run["deletes"]
+        file: scan.size
+        for file, scan in zip(replica.segments, replica.scans, strict=True)
+        if file not in run["deletes"]
     }
     sizes |= {cut["file"]: cut["position"] for cut in run["truncates"]}
     assert {Path(file).name: size for file, size in sizes.items()} == did["sizes"]
@@ -59,7 +61,7 @@ def test_the_cuts_are_those_the_broker_logged() -> None:
     logged = re.findall(
         r"partition=([\w.]+-\d+), .*Corruption found in segment (\d+), truncating to offset (\d+)", said
     )
-    cuts = [cut for copy in copies("altered-41").values() for cut in ran(copy)["truncates"]]
+    cuts = [cut for replica in replicas("altered-41").values() for cut in ran(replica)["truncates"]]
     assert sorted(
         (f"{c['topic']}-{c['partition']}", str(int(Path(c["file"]).stem)), str(c["offset"])) for c in cuts
     ) == (sorted(logged))
@@ -68,9 +70,9 @@ def test_the_cuts_are_those_the_broker_logged() -> None:
 
 
 def test_from_its_recovery_point_a_broker_looks_at_the_end_alone() -> None:
-    copy = copies("altered-41")["bay.case-6"]
-    assert copy.recovery_point == 220
-    run = both_runs(copy)
+    replica = replicas("altered-41")["bay.case-6"]
+    assert replica.recovery_point == 220
+    run = both_runs(replica)
     assert run is not None
     assert run["log_end_after"] == 80
     assert run["from_recovery_point"]["truncates"] == []
@@ -78,7 +80,7 @@ def test_from_its_recovery_point_a_broker_looks_at_the_end_alone() -> None:
 
 
 def test_a_log_directory_is_judged_by_its_worst_logs() -> None:
-    runs = [run for copy in copies("altered-41").values() if (run := both_runs(copy)) is not None]
+    runs = [run for replica in replicas("altered-41").values() if (run := both_runs(replica)) is not None]
     reported = directory("broker-1", runs, clean_shutdown=True)
     assert reported["starts"] is True
     assert [cut["partition"] for cut in reported["truncates"]] == [6, 7, 8]
@@ -92,8 +94,8 @@ def test_sound_logs_end_where_their_brokers_said(name: str) -> None:
     """Nothing is cut, and log end and last stable offset are those of the live broker, transactions that hang too."""
     live = corpora.manifest(name).get("live") or {}
     for log in corpus_logs(name):
-        for copy in log.copies:
-            run = both_runs(copy)
+        for replica in log.replicas:
+            run = both_runs(replica)
             assert run is not None
             assert (run["truncates"], run["poison"], run["undecided"]) == ([], [], [])
             assert run["from_recovery_point"] is None
@@ -206,8 +208,8 @@ def test_what_only_the_auditor_does_not_read_is_not_decided() -> None:
 # --- a log ---
 
 
-def log(tmp_path: Path, *segments: bytes, unindexed: tuple[int, ...] = (), **settings: Any) -> CopyFacts:
-    """A copy of segments, each named by its first batch's offset."""
+def log(tmp_path: Path, *segments: bytes, unindexed: tuple[int, ...] = (), **settings: Any) -> ReplicaFacts:
+    """A replica of segments, each named by its first batch's offset."""
     files = []
     for number, data in enumerate(segments):
         (base,) = struct.unpack_from(">q", data)
@@ -216,8 +218,8 @@ def log(tmp_path: Path, *segments: bytes, unindexed: tuple[int, ...] = (), **set
         (tmp_path / f"{name}.index").touch()
         index = None if number in unindexed else DataFile(f"{name}.index", 0, "index", base)
         files.append(SegmentFile(f"{name}.log", base, len(data), index))
-    copy = Copy("dir", "t", 0, "", segments=tuple(files))
-    return read_copy(CopyTask(place(str(tmp_path)), copy, None, 1, "", False, **settings))
+    replica = Replica("dir", "t", 0, "", segments=tuple(files))
+    return read_replica(ReplicaTask(place(str(tmp_path)), replica, None, 1, "", False, **settings))
 
 
 def data(offset: int, sequence: int, count: int = 3, *, transactional: bool = True) -> bytes:
@@ -227,8 +229,8 @@ def data(offset: int, sequence: int, count: int = 3, *, transactional: bool = Tr
 
 def test_segments_behind_a_cut_go(tmp_path: Path) -> None:
     second = simple(3) + broken(simple(6)) + simple(9)
-    copy = log(tmp_path, simple(0), second, simple(12), simple(15))
-    run = ran(copy)
+    replica = log(tmp_path, simple(0), second, simple(12), simple(15))
+    run = ran(replica)
     assert (run["log_end"], run["log_end_after"]) == (18, 6)
     assert run["deletes"] == [f"{12:020}.log", f"{15:020}.log"]
     (cut,) = run["truncates"]
@@ -240,14 +242,14 @@ def test_segments_behind_a_cut_go(tmp_path: Path) -> None:
 def test_the_scan_begins_at_the_segment_of_the_recovery_point(
     tmp_path: Path, recovery_point: int, log_end: int
 ) -> None:
-    copy = log(tmp_path, simple(0), simple(3) + broken(simple(6)) + simple(9), simple(12), simple(15))
-    assert ran(copy, recovery_point)["log_end_after"] == log_end
+    replica = log(tmp_path, simple(0), simple(3) + broken(simple(6)) + simple(9), simple(12), simple(15))
+    assert ran(replica, recovery_point)["log_end_after"] == log_end
 
 
 def test_a_segment_without_index_is_cut_alone(tmp_path: Path) -> None:
-    copy = log(tmp_path, simple(0) + broken(simple(3)), simple(6), unindexed=(0,))
+    replica = log(tmp_path, simple(0) + broken(simple(3)), simple(6), unindexed=(0,))
     for recovery_point in (0, 6):
-        run = ran(copy, recovery_point)
+        run = ran(replica, recovery_point)
         assert (run["log_end_after"], run["deletes"]) == (9, [])
         assert [cut["position"] for cut in run["truncates"]] == [len(simple(0))]
 
@@ -272,8 +274,8 @@ def test_a_transaction_that_begins_at_the_cut_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_plain_batch_inside_a_transaction_keeps_a_broker_from_starting(tmp_path: Path) -> None:
-    copy = log(tmp_path, data(0, 0) + data(3, 3, transactional=False) + marker(6))
-    run = ran(copy)
+    replica = log(tmp_path, data(0, 0) + data(3, 3, transactional=False) + marker(6))
+    run = ran(replica)
     assert run["starts"] is False
     (fatal,) = run["poison"]
     assert (fatal["offset"], fatal["producer_id"], fatal["position"]) == (3, 7, len(data(0, 0)))
@@ -285,21 +287,21 @@ def test_a_plain_batch_inside_a_transaction_keeps_a_broker_from_starting(tmp_pat
 def test_a_fatal_batch_harms_only_where_it_is_replayed(tmp_path: Path) -> None:
     """From a recovery point behind it the log is replayed from the newest snapshot, here from none: from its start."""
     fatal, later = data(0, 0) + data(3, 3, transactional=False) + marker(6), simple(7)
-    copy = log(tmp_path, fatal, later)
-    assert not ran(copy, 7)["starts"]
+    replica = log(tmp_path, fatal, later)
+    assert not ran(replica, 7)["starts"]
     body = struct.pack(">i", 0)
     (tmp_path / f"{7:020}.snapshot").write_bytes(struct.pack(">hI", 1, calc_crc32c(body)) + body)
-    task = CopyTask(place(str(tmp_path)), Copy("dir", "t", 0, "", segments=tuple(segments_of(copy)),
+    task = ReplicaTask(place(str(tmp_path)), Replica("dir", "t", 0, "", segments=tuple(segments_of(replica)),
                     snapshots=(DataFile(f"{7:020}.snapshot", 10, "snapshot", 7),)), None, 1, "", False)  # fmt: skip
-    with_snapshot = read_copy(task)
+    with_snapshot = read_replica(task)
     assert ran(with_snapshot, 7)["starts"]
     assert not ran(with_snapshot, 0)["starts"]
 
 
-def segments_of(copy: CopyFacts) -> list[SegmentFile]:
+def segments_of(replica: ReplicaFacts) -> list[SegmentFile]:
     return [
         SegmentFile(file, scan.base_offset, scan.size, DataFile(file.replace(".log", ".index"), 0, "index", -1))
-        for file, scan in zip(copy.segments, copy.scans, strict=True)
+        for file, scan in zip(replica.segments, replica.scans, strict=True)
     ]
 
 
@@ -309,4 +311,4 @@ def test_an_unknown_marker_type_keeps_a_broker_from_starting(tmp_path: Path) -> 
 
 
 def test_text_shows_no_bytes() -> None:
-    assert dry_run(CopyFacts(None, None, "texts", "t", 0, text=True)) is None
+    assert dry_run(ReplicaFacts(None, None, "texts", "t", 0, text=True)) is None

@@ -1,4 +1,4 @@
-"""Rules on replicas: a real log of three brokers, one copy of it altered in one way at a time."""
+"""Rules on replicas: a real log of three brokers, one replica of it altered in one way at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.util import calc_crc32c
 
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.finding import Finding
 from auditor.rules.pairs import pairs
 from auditor.rules.replica_batches import COMPARED
@@ -96,7 +96,7 @@ def test_real_replicas_are_alike() -> None:
     assert not [f for f in found if f.topic == "trio.log"]
 
 
-def test_a_copy_with_another_batch_diverges(trio: Trio) -> None:
+def test_a_replica_with_another_batch_diverges(trio: Trio) -> None:
     trio.change(2, THIRD, 292, other_value)
     (f,) = trio.findings()
     assert reported([f]) == [("replica-divergence", "critical", 2, 292, 299)]
@@ -201,7 +201,7 @@ def test_what_the_leader_replica_lacks_is_reported_once_and_explains_the_sequenc
 
 
 def test_a_gap_of_the_leader_replica_is_not_explained_by_what_a_follower_lacks(trio: Trio) -> None:
-    """All copies have the gap at 234; that broker 3 lacks the batch behind it besides is another cause."""
+    """All replicas have the gap at 234; that broker 3 lacks the batch behind it besides is another cause."""
     for broker in (1, 2, 3):
         trio.drop(broker, SECOND, 226)
     trio.drop(3, SECOND, 234)
@@ -221,7 +221,7 @@ def test_retention_is_no_loss(trio: Trio) -> None:
     assert not trio.findings()
 
 
-def test_a_follower_that_starts_below_the_leader_copy(trio: Trio) -> None:
+def test_a_follower_that_starts_below_the_leader_replica(trio: Trio) -> None:
     trio.checkpoint(1, "log-start-offset-checkpoint", 123)
     assert reported(trio.findings()) == [
         ("replica-state-differs", "info", 2, 0, 122),
@@ -255,14 +255,14 @@ def test_cleaned_regions_are_not_compared(trio: Trio) -> None:
     assert f.evidence["compared_from"] == 250
 
 
-def test_copies_of_one_broker_are_no_replicas(trio: Trio) -> None:
+def test_folders_of_one_broker_are_no_replicas(trio: Trio) -> None:
     shutil.rmtree(trio.root / "broker-3")
     trio.drop(2, THIRD, 300, 308)
     shutil.copy(trio.beside(1, "meta.properties"), trio.beside(2, "meta.properties"))
     assert not trio.findings()
 
 
-def test_an_index_entry_that_one_copy_lacks(trio: Trio) -> None:
+def test_an_index_entry_that_one_replica_lacks(trio: Trio) -> None:
     trio.file(3, f"{SECOND}.txnindex").write_bytes(b"")
     (f,) = trio.findings()
     assert reported([f]) == [("replica-abort-index-divergence", "error", 3, 135, 149)]
@@ -311,15 +311,15 @@ def test_snapshots_that_know_different_producers(trio: Trio) -> None:
     assert f.evidence["only_in_this_copy"] == []
 
 
-def made(broker: int, spans: list[tuple[int, int]], odd: set[int], log_end: int) -> CopyFacts:
-    """A copy of batches ``(base, last)``; those at ``odd`` base offsets have another checksum."""
+def made(broker: int, spans: list[tuple[int, int]], odd: set[int], log_end: int) -> ReplicaFacts:
+    """A replica of batches ``(base, last)``; those at ``odd`` base offsets have another checksum."""
     base, last = (np.array([s[k] for s in spans], np.int64) for k in (0, 1))
     plain: dict[str, Any] = dict.fromkeys(COMPARED, np.zeros(len(spans), np.int64))
     digests = plain | {
         "base_offset": base, "last_offset": last, "crc": np.isin(base, sorted(odd)).astype(np.int64),
         "magic": np.full(len(spans), 2), "crc_ok": np.ones(len(spans), bool), "position": base, "max_timestamp": last,
     }  # fmt: skip
-    return CopyFacts(
+    return ReplicaFacts(
         None, broker, f"broker-{broker}", "t", 0, clean_shutdown=True, segments=["s"], segment_bases=[0],
         log_end=log_end, high_watermark=log_end, digests=digests,
     )  # fmt: skip
@@ -327,8 +327,8 @@ def made(broker: int, spans: list[tuple[int, int]], odd: set[int], log_end: int)
 
 def test_a_gap_ends_where_the_other_replica_goes_on() -> None:
     """Each has what the other lacks, by turns: what either has is in no gap of its own."""
-    copies = [made(broker, [(n, n) for n in has], set(), 14) for broker, has in ((1, [0, 11, 13]), (2, [0, 12]))]
-    (pair,) = pairs(log_of(copies))
+    replicas = [made(broker, [(n, n) for n in has], set(), 14) for broker, has in ((1, [0, 11, 13]), (2, [0, 12]))]
+    (pair,) = pairs(log_of(replicas))
     found = sorted((g.in_leader, g.first_offset, g.last_offset, g.batches) for g in pair.gaps)
     assert found in ([(False, 11, 11, 1), (False, 13, 13, 1), (True, 12, 12, 1)],
                      [(False, 12, 12, 1), (True, 11, 11, 1), (True, 13, 13, 1)])  # fmt: skip
@@ -336,18 +336,18 @@ def test_a_gap_ends_where_the_other_replica_goes_on() -> None:
 
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=30), st.data()
-)  # sizes of batches; then which of them each copy lacks, or has otherwise
+)  # sizes of batches; then which of them each replica lacks, or has otherwise
 def test_gaps_and_differences_are_those_of_offset_sets(sizes: list[int], data: st.DataObject) -> None:
     ends = np.cumsum(sizes).tolist()
     spans = [(end - size, end - 1) for end, size in zip(ends, sizes, strict=True)]
     some = st.sets(st.sampled_from(spans))
     lacking = {1: data.draw(some), 2: data.draw(some)}
     odd = {base for base, _ in data.draw(some)}
-    copies = [
+    replicas = [
         made(broker, [s for s in spans if s not in lacking[broker]], odd if broker == 2 else set(), ends[-1])
         for broker in (1, 2)
     ]
-    (pair,) = pairs(log_of(copies))
+    (pair,) = pairs(log_of(replicas))
     holder = {True: lacking[1] - lacking[2], False: lacking[2] - lacking[1]}
     for in_leader, spans_there in holder.items():
         covered = [range(g.first_offset, g.last_offset + 1) for g in pair.gaps if g.in_leader == in_leader]

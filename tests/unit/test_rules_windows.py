@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind, blank_events
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import blocking, registry
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.named import STAMP, WINDOW, naming
@@ -38,8 +38,8 @@ def log(entries: list[Entry], *rows: dict[str, Any], **given: Any) -> LogView:
     history.whole_log[0], history.complete_from[0] = True, 0
     history.times[0], history.clean[0], history.brokers[0] = NOW, True, 2
     rows = tuple({"producer_id": PID, "producer_epoch": 0, "last_epoch": 0, **row} for row in rows)
-    copy: CopyFacts = made.facts(transactions=made.transactions(*rows), clean_shutdown=True, **given)
-    return LogView([copy], Cluster(NOW, NOW, coordinator=history))
+    replica: ReplicaFacts = made.facts(transactions=made.transactions(*rows), clean_shutdown=True, **given)
+    return LogView([replica], Cluster(NOW, NOW, coordinator=history))
 
 
 def closed(first: int, time: int) -> dict[str, Any]:
@@ -201,8 +201,8 @@ def test_a_two_phase_commit_that_is_decided_is_carried_out_at_once(minutes: int,
     decided = entry(0, "PrepareCommit", NOW, start=500_000, timeout=2**31 - 1)
     row = {"first_offset": 5, "last_offset": 9, "first_time": NOW, "last_time": NOW, "batches": 1}
     data = log([decided], row, log_end=30)
-    copy = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
-    states = LogView([copy], data.cluster)
+    replica = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
+    states = LogView([replica], data.cluster)
     states.cluster.as_of = NOW + minutes * 60_000
     assert findings("stuck-prepare", states) == severities
     late = blocking.standing(data, open_transactions(data)[0]) is blocking.Standing.OVERDUE
@@ -214,8 +214,8 @@ def test_a_minute_is_too_long_for_an_id_that_commits_offsets(timeout: int, expec
     """60 s is the Java client's default, and what KIP-447 calls too long for them."""
     one = entry(0, "Ongoing", 500_000, start=500_000, timeout=timeout)
     history = build_history(1, [one._replace(partitions=frozenset({"__consumer_offsets-0"}))])
-    copy = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
-    view = LogView([copy], Cluster(NOW, NOW, coordinator=history))
+    replica = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
+    view = LogView([replica], Cluster(NOW, NOW, coordinator=history))
     assert findings("transaction-timeout-too-large", view) == ["info"] * expected
 
 

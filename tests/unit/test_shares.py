@@ -1,4 +1,4 @@
-"""What all copies of internal topics leave together has a bound: each has a share, known before anything is read."""
+"""What all replicas of internal topics leave together has a bound: each has a share, known before anything is read."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from auditor.connectors.inventory import discover
 from auditor.pipeline import context, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay import coordinator_reader
-from auditor.replay.copy_task import CopyTask
 from auditor.replay.offsets_reader import DICTIONARIES_IN_ALL, dictionary_room
+from auditor.replay.replica_task import ReplicaTask
 from tests import corpora, segments
 from tests.facts import opened
 
 TOPIC = "__transaction_state"
 
 
-def tasks_of(path: Path) -> list[CopyTask]:
-    found = plan.copy_tasks(discover([str(path)]), {}, AuditOptions((str(path),), Path()))
-    return [task for task in found if isinstance(task, CopyTask)]
+def tasks_of(path: Path) -> list[ReplicaTask]:
+    found = plan.replica_tasks(discover([str(path)]), {}, AuditOptions((str(path),), Path()))
+    return [task for task in found if isinstance(task, ReplicaTask)]
 
 
 def made(root: Path, sizes: list[int]) -> Path:
@@ -75,7 +75,7 @@ def test_what_all_leave_ends_at_the_bound_and_is_said(monkeypatch: pytest.Monkey
     assert limited <= {f"{TOPIC}-{number}" for number in range(3)}
 
 
-def test_open_transactions_known_everywhere_are_the_oldest_of_each_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_transactions_known_everywhere_are_the_oldest_of_each_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """And so many of a cluster."""
     monkeypatch.setattr(context, "MOST_OPEN", 1)
     monkeypatch.setattr(context, "MOST_OPEN_IN_ALL", 2)

@@ -18,7 +18,7 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import names, tiered
 from auditor.connectors.codec.segment_manifest import Manifest, decode_manifest
-from auditor.connectors.files import Copy
+from auditor.connectors.files import Replica
 from auditor.connectors.storage import Place, open_file, read_file, read_head
 from auditor.connectors.stored_objects import Chunked, Stretch
 from auditor.pipeline.judge import accounting
@@ -33,17 +33,17 @@ SEALED = "shop.sealed-0"
 MAGIC = bytes.fromhex("28b52ffd")  # of a zstd frame
 
 
-def copies(audit: Audit) -> dict[str, Copy]:
+def replicas(audit: Audit) -> dict[str, Replica]:
     (log_dir,) = audit.inventory.log_dirs
-    return {copy.folder: copy for copy in log_dir.copies}
+    return {replica.folder: replica for replica in log_dir.replicas}
 
 
 def test_every_file_is_as_its_broker_had_it() -> None:
     """What retention took away is still in the local folder, renamed: the same segments before they were tiered."""
     compared = 0
     for log in LOGS:
-        copy, local = copies(opened(corpora.unpack(NAME)))[log], corpora.unpack(NAME) / "broker-1" / log
-        for file in copy.files():
+        replica, local = replicas(opened(corpora.unpack(NAME)))[log], corpora.unpack(NAME) / "broker-1" / log
+        for file in replica.files():
             if file.place is not None:
                 was = local / f"{file.offset:020}.{file.kind}.deleted"
                 assert read_file(file.place, file.name) == was.read_bytes()

@@ -14,7 +14,7 @@ from auditor.connectors.codec.snapshot import ProducerEntries
 from auditor.connectors.inventory import discover
 from auditor.connectors.schema import DECODED, LOG_KEY
 from auditor.connectors.text.folder import TextFolder, read_texts
-from auditor.connectors.text.logs import TextCopy, origin
+from auditor.connectors.text.logs import TextReplica, origin
 from tests import corpora
 
 SOURCES = ["hanging-36", "healthy-28", "healthy-41"]
@@ -26,8 +26,8 @@ def read(folder: Path) -> TextFolder:
     return read_texts(log_dir.place, log_dir.texts)
 
 
-def user_copies(found: TextFolder) -> list[TextCopy]:
-    return [copy for copy in found.copies if not (copy.topic or "").startswith("__")]
+def user_replicas(found: TextFolder) -> list[TextReplica]:
+    return [replica for replica in found.replicas if not (replica.topic or "").startswith("__")]
 
 
 def stored_batches(path: Path) -> list[dict[str, int]]:
@@ -54,9 +54,9 @@ def stored_batches(path: Path) -> list[dict[str, int]]:
 def test_batches_are_those_of_the_segments(source: str) -> None:
     """Field by field, as far as each dump goes; base_timestamp is what text cannot show."""
     compared = 0
-    for copy in read(TEXTS / source).copies:
-        assert copy.cannot_show == ["base_timestamp"]
-        for segment in copy.segments:
+    for replica in read(TEXTS / source).replicas:
+        assert replica.cannot_show == ["base_timestamp"]
+        for segment in replica.segments:
             stored = stored_batches(corpora.unpack(source) / "broker-1" / segment.file)
             shown = segment.batches
             for number, row in enumerate(stored[: len(shown.position)]):
@@ -69,15 +69,15 @@ def test_batches_are_those_of_the_segments(source: str) -> None:
                     expected["flaws"] |= col.FLAW_NO_PRODUCER_FIELDS
                 assert {name: getattr(shown, name)[number].item() for name in row} == expected
                 compared += 1
-            assert segment.cut == (len(stored) > len(shown.position)) or copy.ends_early
+            assert segment.cut == (len(stored) > len(shown.position)) or replica.ends_early
     assert compared > 100
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_snapshots_are_those_of_the_files(source: str) -> None:
     compared = 0
-    for copy in read(TEXTS / source).copies:
-        for snapshot in copy.snapshots:
+    for replica in read(TEXTS / source).replicas:
+        for snapshot in replica.snapshots:
             data = (corpora.unpack(source) / "broker-1" / snapshot.file).read_bytes()
             stored = sorted(struct.iter_unpack(">qhiqiqiq", data[10:]))
             shown = sorted(zip(*(column.tolist() for column in snapshot.entries), strict=True))
@@ -94,10 +94,10 @@ def test_snapshots_are_those_of_the_files(source: str) -> None:
 def last_states(found: TextFolder) -> dict[str, dict[str, Any]]:
     names = DECODED["transaction_log"].names[len(LOG_KEY) :]
     last: dict[str, dict[str, Any]] = {}
-    for copy in found.copies:
-        for values in copy.rows.get("transaction_log", []):
+    for replica in found.replicas:
+        for values in replica.rows.get("transaction_log", []):
             row = dict(zip(names, values, strict=True))
-            last[row["transactional_id"]] = row | {"partition": copy.partition}
+            last[row["transactional_id"]] = row | {"partition": replica.partition}
     return last
 
 
@@ -105,7 +105,8 @@ def assert_states(found: TextFolder, source: str, *, console: bool = False) -> N
     truth = corpora.manifest("text-dumps")["truth"][source]
     last = last_states(found)
     assert (
-        sum(len(copy.rows.get("transaction_log", [])) for copy in found.copies) == truth["values_in_transaction_state"]
+        sum(len(replica.rows.get("transaction_log", [])) for replica in found.replicas)
+        == truth["values_in_transaction_state"]
     )
     assert last.keys() == truth["last_state"].keys()
     for name, expected in truth["last_state"].items():
@@ -125,7 +126,7 @@ def assert_states(found: TextFolder, source: str, *, console: bool = False) -> N
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_transactions_are_the_truth_each_record_once(source: str) -> None:
-    """Console and two releases' dumps of one log in a folder: one copy, with what each of them shows."""
+    """Console and two releases' dumps of one log in a folder: one replica, with what each of them shows."""
     assert_states(read(TEXTS / source), source)
 
 
@@ -139,7 +140,9 @@ def test_offset_commits_are_the_console_s_and_the_dump_s() -> None:
     """Of healthy-28: 21 commits by both tools, each once, with the time only the console shows."""
     found = read(TEXTS / "healthy-28")
     names = DECODED["offset_commits"].names[len(LOG_KEY) :]
-    rows = [dict(zip(names, values, strict=True)) for c in found.copies for values in c.rows.get("offset_commits", [])]
+    rows = [
+        dict(zip(names, values, strict=True)) for c in found.replicas for values in c.rows.get("offset_commits", [])
+    ]
     console = (TEXTS / "healthy-28" / "console-consumer-offsets.txt").read_text().splitlines()
     assert len(rows) == len(console) == 21
     for row in rows:
@@ -156,25 +159,25 @@ def test_offset_commits_are_the_console_s_and_the_dump_s() -> None:
 def test_nothing_in_the_dumps_is_unknown(source: str) -> None:
     found = read(TEXTS / source)
     assert found.errors == []
-    assert [error for copy in found.copies for error in copy.unreadable] == []
-    assert all(copy.topic is not None and copy.partition is not None for copy in found.copies)
+    assert [error for replica in found.replicas for error in replica.unreadable] == []
+    assert all(replica.topic is not None and replica.partition is not None for replica in found.replicas)
 
 
 def test_dumps_that_end_early_are_known() -> None:
     """The dumps were cut at 90 kB; the broker's bytes show which logs go on."""
     for source in SOURCES:
-        for copy in user_copies(read(TEXTS / source)):
-            folder = corpora.unpack(source) / "broker-1" / f"{copy.topic}-{copy.partition}"
+        for replica in user_replicas(read(TEXTS / source)):
+            folder = corpora.unpack(source) / "broker-1" / f"{replica.topic}-{replica.partition}"
             size = sum(path.stat().st_size for path in folder.glob("*.log"))
-            shown = sum(int(segment.batches.size.sum()) for segment in copy.segments)
-            assert copy.ends_early == (shown < size), copy.topic
+            shown = sum(int(segment.batches.size.sum()) for segment in replica.segments)
+            assert replica.ends_early == (shown < size), replica.topic
 
 
 def test_aborted_transactions_are_those_of_the_index(tmp_path: Path) -> None:
     name = "broker-1.bank.ledger-0.txnindex.txt"
     (tmp_path / name).write_bytes((corpora.oracle("hanging-36") / name).read_bytes())
-    (copy,) = read(tmp_path).copies
-    (index,) = copy.indexes
+    (replica,) = read(tmp_path).replicas
+    (index,) = replica.indexes
     data = (corpora.unpack("hanging-36") / "broker-1" / index.file).read_bytes()
     stored = [(at * 34, *values) for at, values in enumerate(struct.iter_unpack(">hqqqq", data))]
     assert list(zip(*(column.tolist() for column in index.entries[:-1]), strict=True)) == stored
@@ -187,8 +190,8 @@ def test_a_cut_dump_is_filled_from_another(tmp_path: Path) -> None:
     lines = source.splitlines(keepends=True)
     (tmp_path / "shallow.txt").write_text("".join(line for line in lines if not line.startswith("|")))
     (tmp_path / "cut.txt").write_text("".join(lines[:10]))
-    (copy,) = read(tmp_path).copies
-    (segment,) = copy.segments
+    (replica,) = read(tmp_path).replicas
+    (segment,) = replica.segments
     assert segment.sources == ("cut.txt", "shallow.txt")
     assert segment.batches.control_type.tolist() == [-1, 0, -1, -1]
     assert segment.batches.base_offset.tolist() == [0, 5, 6, 11]
@@ -217,4 +220,4 @@ def test_a_dump_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "d.txt").unlink()
     found = read_texts(log_dir.place, log_dir.texts)
     assert [(error.file, error.reason) for error in found.errors] == [("d.txt", "vanished")]
-    assert (found.copies, found.bytes_read) == ([], 0)
+    assert (found.replicas, found.bytes_read) == ([], 0)

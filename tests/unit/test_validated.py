@@ -10,8 +10,8 @@ import pytest
 
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.facts.blamed_records import Culprits
-from auditor.facts.copy_facts import Ahead, CopyFacts
 from auditor.facts.events import Kind, blank_events
+from auditor.facts.replica_facts import Ahead, ReplicaFacts
 from auditor.model import batch_validation as v
 from auditor.model.requests.record_set import Rejected, ValidationMetrics
 from auditor.model.requests.validator import TopicSettings, validate
@@ -185,7 +185,7 @@ def test_a_record_is_blamed_for_the_first_thing_that_is_wrong_with_it() -> None:
     """As LogValidator reports it: the key before the time. A leader counts nothing for deltas, but no log has such."""
     body = record(0, None, b"v", -900) + record(1, K, b"v", -900) + record(2, K, b"v", 900) + record(2, K, b"v")
     data = batch(body, 4)
-    facts = CopyFacts(None, None, "d", "t", 0)
+    facts = ReplicaFacts(None, None, "d", "t", 0)
     facts.events = blank_events(1)
     facts.events["kind"], facts.events["segment"], facts.events["position"] = int(Kind.NULL_KEY), 0, 0
     facts.ahead, facts.broker_time = Ahead(TIME, -1, -1, 0, 3, 0, 0), TIME - AHEAD_MS + 100

@@ -41,9 +41,9 @@ def test_inputs_are_sound_logs(kind: Kind, tmp_path: Path, monkeypatch: pytest.M
     assert made.size == sum(path.stat().st_size for path in made.logs)
 
     audited = opened(made.folder, records=True)
-    copies = [copy for log in logs_of(audited) for copy in log.copies]
-    assert len(copies) == kind.partitions
-    assert {len(c.producers) for c in copies} == {min(kind.producers, made.batches // kind.partitions)}
+    replicas = [replica for log in logs_of(audited) for replica in log.replicas]
+    assert len(replicas) == kind.partitions
+    assert {len(c.producers) for c in replicas} == {min(kind.producers, made.batches // kind.partitions)}
     assert audited.findings == []
 
 
@@ -163,7 +163,7 @@ def test_parts_of_an_input_are_sound_logs_of_its_own_files(tmp_path: Path) -> No
     assert half.batches / whole.batches == pytest.approx(0.5, rel=0.01)
     assert half.size / whole.size == pytest.approx(0.5, rel=0.01)
     audited = opened(half.folder, records=True)
-    assert sum(copy.sums["batches"] for log in logs_of(audited) for copy in log.copies) == half.batches
+    assert sum(replica.sums["batches"] for log in logs_of(audited) for replica in log.replicas) == half.batches
     assert audited.findings == []
 
 

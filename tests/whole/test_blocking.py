@@ -131,7 +131,7 @@ def test_prepared_without_a_leader_is_an_error_at_once(tmp_path: Path) -> None:
     coordinator.save()
     young = opened(lab.root, as_of=now + 2_000)
     assert (standings(young), young.exit_code()) == ({PARTITION: "waiting"}, 0)
-    for gone in (False, True):  # the partition's own copy is away too
+    for gone in (False, True):  # the partition's own replica is away too
         if gone:
             shutil.rmtree(lab.broker() / PARTITION)
         audit = opened(lab.root, as_of=now + 2_000)

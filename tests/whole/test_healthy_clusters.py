@@ -410,7 +410,7 @@ def test_stamps_alone_do_not_show_that_a_producer_was_idle(broker_time: int, sev
     rows = [{**made_row, "position": 100 * k} for k, made_row in enumerate(rows)]
     events = facts_of(History(rows)).events
     assert [e["broker_time"] for e in events_of(events, Kind.IDLE_BEYOND_EXPIRY)] == [broker_time] * 2
-    copy = made.facts(events=events, log_end=31)
-    found = of_rule(judge([LogView([copy], Cluster(10**9, 10**9))], "producer-expired-while-active"),
+    replica = made.facts(events=events, log_end=31)
+    found = of_rule(judge([LogView([replica], Cluster(10**9, 10**9))], "producer-expired-while-active"),
                     "producer-expired-while-active")  # fmt: skip
     assert [f.severity for f in found] == [severity]

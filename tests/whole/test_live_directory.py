@@ -31,7 +31,7 @@ def worrying(path: Path, name: str) -> tuple[set[tuple[Any, ...]], list[DecodeEr
     ids = [r.id for r in registry.load().values() if not r.what_if]
     logs = facts.logs_below(path, records=True, as_of=corpora.manifest(name)["copied_at"])
     found = {(f.rule, f.topic, f.partition, f.offset) for f in facts.judge(logs, *ids) if f.severity != "info"}
-    return found, [error for log in logs for copy in log.copies for error in copy.errors]
+    return found, [error for log in logs for replica in log.replicas for error in replica.errors]
 
 
 def after_listing(change: Change, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def status(folder: Path, out: Path, say: Say = nobody) -> int:
 
 @pytest.mark.parametrize("step", ["read and replay", "judge", "publish"])
 def test_what_goes_between_two_steps_is_said(step: str, tmp_path: Path) -> None:
-    """Before the copies are read, with half of the work done, and before the tables are read."""
+    """Before the replicas are read, with half of the work done, and before the tables are read."""
     folder = live_copy("healthy-41", tmp_path / "live")
 
     def change(at: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import blank_events
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ABORTED
-from auditor.inline.kept_copies import KeptCopies
+from auditor.inline.kept_replicas import KeptReplicas
 from auditor.pipeline.judge import judge_log
 from auditor.rules import registry
 from auditor.rules.view import Cluster
@@ -41,20 +41,20 @@ WITHOUT = [*((table,) for table in BLANK), tuple(BLANK)]
 
 
 def judged(facts: Iterable[bytes], cluster: Cluster, without: tuple[str, ...], *, blank: bool) -> list[Any]:
-    """All rows about a log whose copies are without these tables, or have a row in each that means nothing."""
-    copies: list[CopyFacts] = [pickle.loads(one) for one in facts]
-    for copy in copies:
+    """All rows about a log whose replicas are without these tables, or have a row in each that means nothing."""
+    replicas: list[ReplicaFacts] = [pickle.loads(one) for one in facts]
+    for replica in replicas:
         for table in without:
-            setattr(copy, table, BLANK[table] if blank else BLANK[table][:0])
+            setattr(replica, table, BLANK[table] if blank else BLANK[table][:0])
     rule_ids = [each.id for each in registry.load().values() if not each.what_if]
-    return [json.loads(json.dumps(row)) for row in judge_log(copies, cluster, rule_ids)]
+    return [json.loads(json.dumps(row)) for row in judge_log(replicas, cluster, rule_ids)]
 
 
 @pytest.mark.parametrize("name", ["altered-41", "hanging-36", "tiered-43"])
 def test_what_is_not_there_is_judged_like_what_means_nothing(name: str) -> None:
     audit = opened(corpora.unpack(name))
-    assert isinstance(audit.copies, KeptCopies)
-    for key, facts in audit.copies.logs():
+    assert isinstance(audit.replicas, KeptReplicas)
+    for key, facts in audit.replicas.logs():
         packed, cluster = list(facts), audit.clusters[key]
         for without in WITHOUT:
             shortly, at_length = (judged(packed, cluster, without, blank=blank) for blank in (False, True))

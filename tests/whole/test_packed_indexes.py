@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auditor.facts.packed import PackedRows
-from auditor.replay import copy_reader
+from auditor.replay import replica_reader
 from auditor.rules.finding import Finding
 from tests import corpora
 from tests.facts import judge, logs_below
@@ -19,8 +19,10 @@ def test_packed_or_not_the_findings_are_the_same(name: str, monkeypatch: pytest.
         return judge(logs_below(corpora.unpack(name)), *RULES)
 
     plain = found()
-    monkeypatch.setattr(copy_reader, "PACK_ABOVE", 0)
-    packed = [copy.aborted for log in logs_below(corpora.unpack(name)) for copy in log.copies if len(copy.aborted)]
+    monkeypatch.setattr(replica_reader, "PACK_ABOVE", 0)
+    packed = [
+        replica.aborted for log in logs_below(corpora.unpack(name)) for replica in log.replicas if len(replica.aborted)
+    ]
     assert packed
     assert all(isinstance(rows, PackedRows) for rows in packed)
     assert [f.to_dict() for f in found()] == [f.to_dict() for f in plain]

@@ -53,10 +53,10 @@ def test_the_segments_are_those_that_kafkas_tool_prints() -> None:
 def test_the_accounting_says_which_offsets_are_remote(topic: str, start: int, local: int) -> None:
     logs = logs_below(corpora.unpack(NAME) / "broker-1")
     log = next(log for log in logs if (log.topic, log.partition) == (topic, 0))
-    copy, offsets = log.leader, accounting(log.leader)
-    assert (copy.own_start, copy.log_start, copy.local_start) == (start, local, local)
+    replica, offsets = log.leader, accounting(log.leader)
+    assert (replica.own_start, replica.log_start, replica.local_start) == (start, local, local)
     assert offsets["remote"] == local - start
-    assert offsets["total"] == copy.log_end - start == sum(n for kind, n in offsets.items() if kind != "total")
+    assert offsets["total"] == replica.log_end - start == sum(n for kind, n in offsets.items() if kind != "total")
 
 
 def test_a_healthy_tiered_cluster_has_no_finding() -> None:

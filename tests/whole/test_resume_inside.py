@@ -17,13 +17,13 @@ from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.index import TimeIndex
 from auditor.connectors.inventory import discover
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.replay import batch_headers, resume_point
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask
 from auditor.replay.index_checks import TimeCheck
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask
 from tests import corpora, segments
 from tests.forge import snapshot
 from tests.whole.test_resume_point import places_read, tasks_below
@@ -39,7 +39,7 @@ PREALLOCATED = 4096  # zeros behind the entries of an active segment's indexes
 
 
 @pytest.fixture(autouse=True)
-def every_copy_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def every_replica_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume_point, "FROM_BYTES", 1)
     monkeypatch.setattr(resume_point, "BYTES_A_PRODUCER", 0)
 
@@ -79,13 +79,13 @@ class Growing:
         self.log.with_suffix(".index").write_bytes(b"".join(entries).ljust(PREALLOCATED, b"\0"))
         self.log.with_suffix(".timeindex").write_bytes(b"".join(times).ljust(PREALLOCATED * 3, b"\0"))
 
-    def task(self, *, records: bool = False) -> CopyTask:
+    def task(self, *, records: bool = False) -> ReplicaTask:
         """What a watch asks for."""
         options = AuditOptions((str(self.folder.parent),), Path(), records=records)
         inventory = discover([str(self.folder.parent)], options.limits)
         settings, _ = cluster_settings.read_settings(inventory, options.limits)
-        (found,) = plan.copy_tasks(inventory, settings, options)
-        assert isinstance(found, CopyTask)
+        (found,) = plan.replica_tasks(inventory, settings, options)
+        assert isinstance(found, ReplicaTask)
         return replace(found, leaves_resume_point=True)
 
 
@@ -103,13 +103,13 @@ def sizes(random: Random, end: int) -> list[int]:
 
 def looks(
     log: Growing, sizes: list[int], *, records: bool = False, digests: bytes = b""
-) -> Iterator[tuple[CopyTask, CopyFacts, CopyFacts]]:
+) -> Iterator[tuple[ReplicaTask, ReplicaFacts, ReplicaFacts]]:
     """Each look's task, its facts, and those of a reading from the start."""
     point = b""
     for size in sizes:
         log.grow(size)
         task = replace(log.task(records=records), resume_point=point, digests=digests)
-        found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+        found, whole = read_replica(task), read_replica(replace(task, resume_point=b""))
         point, found.resume_point, whole.resume_point = found.resume_point, b"", b""
         yield task, found, whole
 
@@ -122,9 +122,9 @@ def test_each_look_leaves_what_a_reading_from_the_start_does(name: str, records:
     indexed = [struct.unpack(">ii", entry)[1] for entry in log.entries]
     ends = sizes(Random(name), len(log.bytes))
     for before, (task, found, whole) in zip([0, *ends], looks(log, ends, records=records), strict=False):
-        assert same(found, whole), task.copy.segments[-1].size
+        assert same(found, whole), task.replica.segments[-1].size
         stood = max((at for at in indexed if at < before), default=0)
-        assert places_read(task)[-1] == (len(task.copy.segments) - 1, stood)
+        assert places_read(task)[-1] == (len(task.replica.segments) - 1, stood)
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -133,7 +133,7 @@ def test_times_may_come_into_their_index_late(name: str, tmp_path: Path) -> None
     log = Growing(name, tmp_path, random)
     inside = 0
     for task, found, whole in looks(log, sizes(random, len(log.bytes))):
-        assert same(found, whole), task.copy.segments[-1].size
+        assert same(found, whole), task.replica.segments[-1].size
         inside += places_read(task)[-1][1] > 0
     assert 3 < inside < 12  # what is late may be about a time that only the batches before could tell
 
@@ -152,7 +152,7 @@ def test_damage_that_lies_there_from_the_start(name: str, tmp_path: Path) -> Non
         else:
             log.times = _with_one_changed(random, log.times)
         for task, found, whole in looks(log, sizes(random, len(log.bytes))[::3]):
-            assert same(found, whole), (seed, which, task.copy.segments[-1].size)
+            assert same(found, whole), (seed, which, task.replica.segments[-1].size)
         shutil.rmtree(tmp_path / str(seed))
 
 
@@ -170,7 +170,7 @@ def _with_one_changed(random: Random, entries: list[bytes]) -> list[bytes]:
 def test_a_segment_that_is_not_the_same_is_read_from_its_start(change: str, tmp_path: Path) -> None:
     log = Growing("healthy-41/shop.plain-0", tmp_path)
     log.grow(len(log.bytes))
-    point = read_copy(log.task()).resume_point
+    point = read_replica(log.task()).resume_point
     last = struct.unpack(">ii", log.entries[-1])[1]
     if change == "shorter":
         log.bytes = log.bytes[: last - 1]
@@ -188,7 +188,7 @@ def test_a_segment_that_is_not_the_same_is_read_from_its_start(change: str, tmp_
         log.log.with_suffix(".index").unlink()
     task = replace(log.task(), resume_point=point)
     assert (places_read(task)[-1][1] == 0) == bool(change)
-    found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+    found, whole = read_replica(task), read_replica(replace(task, resume_point=b""))
     found.resume_point = whole.resume_point = b""
     assert same(found, whole)
 
@@ -205,7 +205,7 @@ def test_a_segment_that_was_closed_meanwhile(tmp_path: Path) -> None:
     """It goes on inside of it, and from the start of the one that followed."""
     log = Growing("epochs-43/e-0", tmp_path)
     log.grow(len(log.bytes) // 2)
-    point = read_copy(log.task()).resume_point
+    point = read_replica(log.task()).resume_point
     log.grow(len(log.bytes))
     source = next(corpora.unpack("epochs-43").rglob("e-0"))
     following = min(path for path in source.glob("*.log") if path.name > log.log.name)
@@ -213,9 +213,9 @@ def test_a_segment_that_was_closed_meanwhile(tmp_path: Path) -> None:
         shutil.copyfile(file, log.folder / file.name)
     task = replace(log.task(), resume_point=point)
     (number, start), (behind, begin) = places_read(task)
-    assert (number, behind, begin) == (len(task.copy.segments) - 2, len(task.copy.segments) - 1, 0)
+    assert (number, behind, begin) == (len(task.replica.segments) - 2, len(task.replica.segments) - 1, 0)
     assert start > 0
-    found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+    found, whole = read_replica(task), read_replica(replace(task, resume_point=b""))
     found.resume_point = whole.resume_point = b""
     assert same(found, whole)
 
@@ -232,7 +232,7 @@ def test_what_comes_is_about_batches_before_where_offsets_went_back(news: str, t
     (folder / f"{0:020}.index").write_bytes(struct.pack(">ii", 11, 4 * size))
     (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     (task,) = tasks_below(tmp_path, records=False, least=1)
-    point = read_copy(task).resume_point
+    point = read_replica(task).resume_point
     assert places_read(replace(task, resume_point=point)) == [(0, 4 * size)]
     (folder / f"{0:020}.log").write_bytes(b"".join(batches))
     if news == "next segment":
@@ -242,7 +242,7 @@ def test_what_comes_is_about_batches_before_where_offsets_went_back(news: str, t
     else:
         (folder / f"{60:020}.snapshot").write_bytes(snapshot([]))
     (task,) = tasks_below(tmp_path, records=False, least=1)
-    found, whole = read_copy(replace(task, resume_point=point)), read_copy(task)
+    found, whole = read_replica(replace(task, resume_point=point)), read_replica(task)
     found.resume_point = whole.resume_point = b""
     assert same(found, whole)
 
@@ -267,7 +267,7 @@ def test_a_point_does_not_grow_by_what_was_read(tmp_path: Path) -> None:
     left = []
     for size in (len(log.bytes) // 4, len(log.bytes)):
         log.grow(size)
-        left.append(len(read_copy(log.task()).resume_point))
+        left.append(len(read_replica(log.task()).resume_point))
     assert left[1] < left[0] * 1.5
 
 
@@ -278,7 +278,7 @@ def test_what_replicas_are_compared_by_goes_on_too(most: int, tmp_path: Path, mo
     log = Growing("epochs-43/e-1", tmp_path)
     kept = set()
     for task, found, whole in looks(log, sizes(Random(4), len(log.bytes)), digests=bytes(16)):
-        assert same(found, whole), task.copy.segments[-1].size
+        assert same(found, whole), task.replica.segments[-1].size
         kept.add(type(found.digests))
     assert BatchSums in kept or most == 1_000_000
 
@@ -290,6 +290,6 @@ def test_a_replica_that_is_read_in_parts_leaves_a_point_inside(tmp_path: Path) -
     log.grow(len(log.bytes))
     task = replace(log.task(), resume_point=then.resume_point)
     assert places_read(task)[0][1] > 0
-    found, whole = read_copy(task), read_copy(replace(task, resume_point=b""))
+    found, whole = read_replica(task), read_replica(replace(task, resume_point=b""))
     found.resume_point = whole.resume_point = b""
     assert same(found, whole)

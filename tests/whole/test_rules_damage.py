@@ -78,7 +78,7 @@ def test_nothing_raises(brokers: Path, harm: object, seed: int) -> None:
     if seed % 3 == 0:
         chance.choice(files).unlink()
     rule_ids = [r.id for r in registry.load().values() if not r.what_if]
-    rows = [row for log in logs_below(brokers, records=True) for row in judge_log(log.copies, log.cluster, rule_ids)]
+    rows = [row for log in logs_below(brokers, records=True) for row in judge_log(log.replicas, log.cluster, rule_ids)]
     runs = [row["recovery"] for kind, row in rows if kind == "log"]
     assert len(runs) == 6
     assert all(run["log_end_after"] >= 0 for run in runs if run is not None)

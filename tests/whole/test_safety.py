@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from auditor.dashboards import answers, report, verdict
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.outputs.publish import summarise
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
@@ -138,14 +138,14 @@ def test_without_the_coordinators_log_nobody_is_said_to_be_unknown(tmp_path: Pat
     assert not [f for f in audit.findings if "nobody knows" in f.message]
 
 
-def copy(broker: int) -> CopyFacts:
+def replica(broker: int) -> ReplicaFacts:
     return facts(broker_id=broker, folder="t-0")
 
 
 @pytest.mark.parametrize(("in_sync", "moves"), [((1,), False), ((), False), ((1, 2), True)])
 def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple[int, ...], moves: bool) -> None:
     cluster = Cluster(as_of=0, newest_time=0, in_sync={("t", 0): in_sync})
-    mine = copy(1)
+    mine = replica(1)
     said = repairs.refetch(log_of([mine], cluster), mine)
     assert ("then stop broker 1, move t-0 away" in said) == moves
     assert said.startswith("check that broker 2 is in the Isr: kafka-topics.sh" if moves else "Do not move or delete")

@@ -63,7 +63,7 @@ def test_a_start_that_fails_waits_for_who_reads_the_settings(reading: list[str])
 
     audit = Audit(AuditOptions((str(corpora.unpack("hanging-36")),), Path()), _Fails(here().pool))
     with pytest.raises(AuditInputError, match="no Java"):
-        _ = audit.copies
+        _ = audit.replicas
     assert _Slow.settings_read.is_set()
 
 

@@ -1,4 +1,4 @@
-"""Copies read in parts: packed chunks replay as the files themselves do, and only what must be is divided."""
+"""Replicas read in parts: packed chunks replay as the files themselves do, and only what must be is divided."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import segment
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.internal_rows import TABLES
 from auditor.connectors.inventory import discover
 from auditor.connectors.storage import Place
 from auditor.facts import packed as facts_packed
 from auditor.facts.batch_sums import BatchSums
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PackedColumns
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.isolation import read_apart
 from auditor.pipeline.options import AuditOptions
@@ -37,8 +37,8 @@ from auditor.replay.chunks import (
     unpacked,
     unpacked_row,
 )
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentOutcome
 from auditor.spark.split import CHUNKS_ARROW, list_packed, replay_parts
 from tests import corpora
@@ -46,16 +46,16 @@ from tests.crashing_files import CrashingPlace
 
 MIB = 1 << 20
 NOW = 1_700_000_000_000
-SEGMENTS = "altered-41"  # of which most copies have three segments
+SEGMENTS = "altered-41"  # of which most replicas have three segments
 NAMES = [*corpora.names(), *corpora.campaigns()]
 
 
-def tasks_below(path: Path, *, records: bool = True) -> list[CopyTask]:
+def tasks_below(path: Path, *, records: bool = True) -> list[ReplicaTask]:
     options = AuditOptions((str(path),), Path(), records=records)
     inventory = discover([str(path)], options.limits)
     settings, _ = cluster_settings.read_settings(inventory, options.limits)
-    found = plan.copy_tasks(inventory, settings, options)
-    return [t for t in found if isinstance(t, CopyTask) and t.copy.segments and not plan.reads_records(t)]
+    found = plan.replica_tasks(inventory, settings, options)
+    return [t for t in found if isinstance(t, ReplicaTask) and t.replica.segments and not plan.reads_records(t)]
 
 
 def same(one: object, other: object) -> bool:
@@ -77,12 +77,12 @@ def plain(value: object) -> object:
     return type(value), pickle.dumps(value, 5) if isinstance(value, pa.Table) else value
 
 
-def in_parts(tasks: list[CopyTask], rows_each: int = 3) -> list[CopyFacts]:
+def in_parts(tasks: list[ReplicaTask], rows_each: int = 3) -> list[ReplicaFacts]:
     """What the two stages give, without Spark between them."""
     return replayed([row for part in plan.segment_tasks(tasks) for row in read_packed(part)], tasks, rows_each)
 
 
-def replayed(rows: list[PackedRow], tasks: list[CopyTask], rows_each: int = 3) -> list[CopyFacts]:
+def replayed(rows: list[PackedRow], tasks: list[ReplicaTask], rows_each: int = 3) -> list[ReplicaFacts]:
     """What the second stage gives of rows in the order of the log."""
     table = pa.Table.from_pydict(
         {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}, schema=CHUNKS_ARROW
@@ -95,7 +95,7 @@ def replayed(rows: list[PackedRow], tasks: list[CopyTask], rows_each: int = 3) -
 def test_packed_chunks_replay_as_files_do(name: str, records: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "ROWS", 7)  # of a chunk, so that a small segment has many
     tasks = tasks_below(corpora.unpack(name), records=records)
-    whole = [read_copy(task) for task in tasks]
+    whole = [read_replica(task) for task in tasks]
     assert whole
     for ours, theirs in zip(in_parts(tasks), whole, strict=True):
         assert same(ours, theirs), (theirs.log_dir, theirs.topic, theirs.partition)
@@ -105,7 +105,7 @@ def test_sums_of_long_replicas_are_the_same_in_parts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(segment, "ROWS", 7)
     monkeypatch.setattr(batch_headers, "MOST_KEPT", 50)
     tasks = tasks_below(corpora.unpack("replicas-41"))
-    whole = [read_copy(task) for task in tasks]
+    whole = [read_replica(task) for task in tasks]
     assert any(isinstance(facts.digests, BatchSums) for facts in whole)
     assert all(map(same, in_parts(tasks), whole))
 
@@ -114,7 +114,7 @@ def test_every_chunk_comes_out_as_it_went_in() -> None:
     chunks = 0
     for name in ("altered-41", "legacy-0102"):
         for task in tasks_below(corpora.unpack(name)):
-            for number in range(len(task.copy.segments)):
+            for number in range(len(task.replica.segments)):
                 read = read_chunks(task, number)
                 assert not isinstance(read, DecodeError)
                 for chunk in read:
@@ -196,16 +196,16 @@ def test_damage_is_the_same_in_parts(
     monkeypatch.setattr(segment, "ROWS", 3)
     monkeypatch.setattr(facts_packed, "PIECE", 20)  # rows; a segment has some 40
     corpora.copy("lively-40", tmp_path)
-    (task,) = [t for t in tasks_below(tmp_path) if t.copy.folder == "shop.short-0"]
-    before = read_copy(task)
+    (task,) = [t for t in tasks_below(tmp_path) if t.replica.folder == "shop.short-0"]
+    before = read_replica(task)
     assert before.digests == {}
-    damage(Path(task.place.path, task.copy.segments[place].name))
-    (task,) = [t for t in tasks_below(tmp_path) if t.copy.folder == "shop.short-0"]
-    whole = read_copy(task)
+    damage(Path(task.place.path, task.replica.segments[place].name))
+    (task,) = [t for t in tasks_below(tmp_path) if t.replica.folder == "shop.short-0"]
+    whole = read_replica(task)
     for one in (task, replace(task, digests=True)):
         (parts,) = in_parts([one])
-        assert same(parts, read_copy(one))
-    number = place % len(task.copy.segments)
+        assert same(parts, read_replica(one))
+    number = place % len(task.replica.segments)
     if (kind := DAMAGE[damage]) is None:
         assert whole.errors != before.errors
     else:
@@ -216,28 +216,28 @@ def test_damage_is_the_same_in_parts(
 
 def test_files_that_are_gone_or_kill_their_reader_are_reported_as_ever(tmp_path: Path) -> None:
     tasks = tasks_below(corpora.copy(SEGMENTS, tmp_path))
-    task = max(tasks, key=lambda t: len(t.copy.segments))
-    victim = task.copy.segments[0].name
+    task = max(tasks, key=lambda t: len(t.replica.segments))
+    victim = task.replica.segments[0].name
     Path(task.place.path, victim).unlink()
     (facts,) = in_parts([task])
-    assert same(facts, read_copy(task))
+    assert same(facts, read_replica(task))
     assert [(e.file, e.reason) for e in facts.errors] == [(victim, "vanished")]
 
 
 def test_a_segment_that_kills_its_reader_is_refused_by_name() -> None:
     task = tasks_below(corpora.unpack("unknown-producer-41"))[0]
-    file = task.copy.segments[0].name
+    file = task.replica.segments[0].name
     crashing = replace(task, place=CrashingPlace(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
-    ((copy, number, chunk, data),) = next(read_apart(plan.segment_tasks([crashing])[:1], list_packed))
-    assert (copy, number, chunk) == (0, 0, 0)
+    ((replica, number, chunk, data),) = next(read_apart(plan.segment_tasks([crashing])[:1], list_packed))
+    assert (replica, number, chunk) == (0, 0, 0)
     outcome = unpacked_row(data)
     assert isinstance(outcome, SegmentOutcome)
-    said = DecodeError(file, 0, task.copy.segments[0].size, "unreadable", "reading it ends the process: SIGSEGV")
+    said = DecodeError(file, 0, task.replica.segments[0].size, "unreadable", "reading it ends the process: SIGSEGV")
     assert outcome.unopened == said
 
 
 def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
-    task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.copy.segments) > 1)
+    task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.replica.segments) > 1)
     rows = [row for part in plan.segment_tasks([task])[1:] for row in read_packed(part)]
     with pytest.raises(RuntimeError, match="segment 0 of a replica did not arrive"):
         replayed(rows, [task])
@@ -246,10 +246,10 @@ def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
         replayed([first], [task])
 
 
-def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> CopyTask:
+def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> ReplicaTask:
     files = tuple(SegmentFile(f"{k}.log", k, mib * MIB // segments) for k in range(segments))
-    copy = Copy("logs", topic, partition, f"{topic}-{partition}", segments=files)
-    return CopyTask(Place("", ""), copy, None, None, "", False)
+    replica = Replica("logs", topic, partition, f"{topic}-{partition}", segments=files)
+    return ReplicaTask(Place("", ""), replica, None, None, "", False)
 
 
 def test_only_what_outweighs_a_slot_is_divided() -> None:
@@ -266,15 +266,15 @@ def test_only_what_outweighs_a_slot_is_divided() -> None:
 @pytest.mark.parametrize(
     "task", [made(0, 4000, segments=1), *(made(0, 4000, topic=t) for t in sorted({*INTERNAL_TOPICS, *TABLES}))]
 )
-def test_lone_segments_and_internal_topics_stay_whole(task: CopyTask) -> None:
+def test_lone_segments_and_internal_topics_stay_whole(task: ReplicaTask) -> None:
     assert plan.divide([task], 64) == ([], [task])
 
 
 def test_every_segment_is_read_once_by_lists_of_like_size() -> None:
     tasks = [made(0, 4000), made(1, 3000, segments=30)]
     lists = plan.spread(plan.segment_tasks(tasks), 4)
-    read = sorted((part.copy, part.number) for part in (p for some in lists for p in some))
+    read = sorted((part.replica, part.number) for part in (p for some in lists for p in some))
     assert read == [(0, n) for n in range(4)] + [(1, n) for n in range(30)]
     loads = [sum(part.size for part in some) for some in lists]
     assert max(loads) - min(loads) <= 100 * MIB  # the smallest segment
-    assert sum(loads) == sum(s.size for t in tasks for s in t.copy.segments)
+    assert sum(loads) == sum(s.size for t in tasks for s in t.replica.segments)

@@ -20,8 +20,8 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay import chunks, shared_reading
 from auditor.replay.chunks import read_packed
-from auditor.replay.copy_reader import read_copy
-from auditor.replay.copy_task import CopyTask, SharingTask
+from auditor.replay.replica_reader import read_replica
+from auditor.replay.replica_task import ReplicaTask, SharingTask
 from auditor.replay.shared_reading import read_sharing
 from tests import corpora, tiering
 from tests.facts import here, logs_of, opened
@@ -298,10 +298,10 @@ def test_what_replicas_share_is_read_once_and_gives_each_what_it_would_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flipped_too: bool
 ) -> None:
     audit = replicas(corpora.copy(NAME, tmp_path), flipped_too=flipped_too)
-    of_plain = [t for t in audit.tasks if isinstance(t, CopyTask) and t.copy.topic == "plain"]
-    assert [t.copy.local_start for t in of_plain] == [1080, 1170]
+    of_plain = [t for t in audit.tasks if isinstance(t, ReplicaTask) and t.replica.topic == "plain"]
+    assert [t.replica.local_start for t in of_plain] == [1080, 1170]
     (shared,) = [t for t in plan.sharing(of_plain) if isinstance(t, SharingTask)]
-    alone = [read_copy(task) for task in shared.tasks]
+    alone = [read_replica(task) for task in shared.tasks]
     opens: Counter[str] = Counter()
 
     def counted(place: Place, name: str = "") -> object:
@@ -327,11 +327,11 @@ def test_what_replicas_share_is_read_once_and_gives_each_what_it_would_alone(
 def test_segments_that_replicas_share_are_one_task(tmp_path: Path) -> None:
     """Where replicas are read in parts: the rows of a segment are given to all that have it."""
     audit = replicas(corpora.copy(NAME, tmp_path))
-    of_plain = [t for t in audit.tasks if isinstance(t, CopyTask) and t.copy.topic == "plain"]
+    of_plain = [t for t in audit.tasks if isinstance(t, ReplicaTask) and t.replica.topic == "plain"]
     found = plan.segment_tasks(of_plain)
     rows = [row[:2] for task in found for row in read_packed(task)]
-    assert sorted(set(rows)) == [(k, n) for k, t in enumerate(of_plain) for n in range(len(t.copy.segments))]
-    assert len(found) == sum(len(t.copy.segments) for t in of_plain) - 12  # segments 0 to 990
+    assert sorted(set(rows)) == [(k, n) for k, t in enumerate(of_plain) for n in range(len(t.replica.segments))]
+    assert len(found) == sum(len(t.replica.segments) for t in of_plain) - 12  # segments 0 to 990
 
 
 def test_remote_segments_without_a_replica_are_skipped_with_a_reason(tmp_path: Path) -> None:

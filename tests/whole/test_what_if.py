@@ -12,15 +12,15 @@ import pytest
 
 from auditor.commands import what_if
 from auditor.connectors.inventory import discover
-from auditor.facts.copy_facts import CopyFacts
 from auditor.facts.policy_outcomes import PolicyOutcomes
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.pipeline import cluster_settings, context, plan, what_if_plan
 from auditor.pipeline import what_if_numbers as numbers
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.read_step import read_task
 from auditor.pipeline.verdicts import judge_log
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_task import ReplicaTask
 from auditor.rules.view import Cluster
 from tests import corpora, facts
 
@@ -29,41 +29,41 @@ HOUR = 3_600_000
 Row = dict[str, Any]
 
 
-def facts_below(path: Path, names: tuple[str, ...], **given: int) -> list[CopyFacts]:
-    """Every copy below a folder, read as a what-if reads it; ``given``: settings instead of those in the input."""
+def facts_below(path: Path, names: tuple[str, ...], **given: int) -> list[ReplicaFacts]:
+    """Every replica below a folder, read as a what-if reads it; ``given``: settings instead of those in the input."""
     options = AuditOptions((str(path),), Path())
     inventory = discover(list(options.paths), options.limits)
     known, _ = cluster_settings.read_settings(inventory, options.limits)
-    tasks = plan.copy_tasks(inventory, known, options)
+    tasks = plan.replica_tasks(inventory, known, options)
     tasks = what_if_plan.with_policies(tasks, inventory, known, options.policy, names)
     out = []
     for task in tasks:
-        if isinstance(task, CopyTask):
+        if isinstance(task, ReplicaTask):
             task = replace(task, policies=tuple(p._replace(**given) for p in task.policies))
         out += read_task(task)
     return out
 
 
 def outcomes_of(name: str, **given: int) -> dict[tuple[str, int], PolicyOutcomes]:
-    """Every copy of a corpus of one broker under the policies."""
-    copies = facts_below(corpora.unpack(name), POLICIES, **given)
-    return {(c.topic, c.partition): c.outcomes for c in copies if c.outcomes is not None}
+    """Every replica of a corpus of one broker under the policies."""
+    replicas = facts_below(corpora.unpack(name), POLICIES, **given)
+    return {(c.topic, c.partition): c.outcomes for c in replicas if c.outcomes is not None}
 
 
 def rows_of(name: str) -> dict[str, list[Row]]:
     """What the second job of a what-if gives for a corpus."""
-    out: dict[str, list[Row]] = {kind: [] for kind in ("verdict", "finding", "copy", "log")}
+    out: dict[str, list[Row]] = {kind: [] for kind in ("verdict", "finding", "replica", "log")}
     clusters = {log.leader.log_key: log.cluster for log in facts.logs_below(corpora.unpack(name))}
-    for key, copies in by_log(facts_below(corpora.unpack(name), POLICIES)).items():
-        for kind, row in judge_log(copies, clusters[key]):
+    for key, replicas in by_log(facts_below(corpora.unpack(name), POLICIES)).items():
+        for kind, row in judge_log(replicas, clusters[key]):
             out[kind].append(row)
     return out
 
 
-def by_log(copies: list[CopyFacts]) -> dict[tuple[str, str, int], list[CopyFacts]]:
-    out: dict[tuple[str, str, int], list[CopyFacts]] = {}
-    for copy in copies:
-        out.setdefault(copy.log_key, []).append(copy)
+def by_log(replicas: list[ReplicaFacts]) -> dict[tuple[str, str, int], list[ReplicaFacts]]:
+    out: dict[tuple[str, str, int], list[ReplicaFacts]] = {}
+    for replica in replicas:
+        out.setdefault(replica.log_key, []).append(replica)
     return out
 
 
@@ -161,7 +161,7 @@ def test_replays_end_with_as_many_producers_as_the_brokers_own_snapshots(
 # --- numbers --------------------------------------------------------------------------------------------------------
 
 
-def copy_row(**given: Any) -> Row:
+def replica_row(**given: Any) -> Row:
     sizes = {"producers_peak": 3, "bytes_peak": 300, "producers_end": 2, "bytes_end": 200, "dropped": 1, "forgotten": 4}
     row: Row = {
         "join_key": "c", "log_dir": "b1", "broker_id": 1, "topic": "t", "partition": 0, "leader_copy": True,
@@ -183,9 +183,9 @@ def verdict(**given: Any) -> Row:
     return row | given
 
 
-def test_memory_is_that_of_every_copy_and_the_rest_that_of_leaders() -> None:
-    copies = [copy_row(), copy_row(partition=1), copy_row(log_dir="b2", broker_id=2, leader_copy=False)]
-    result = numbers.numbers(copies, [], POLICIES, {"b1": "kip-360"})
+def test_memory_is_that_of_every_replica_and_the_rest_that_of_leaders() -> None:
+    replicas = [replica_row(), replica_row(partition=1), replica_row(log_dir="b2", broker_id=2, leader_copy=False)]
+    result = numbers.numbers(replicas, [], POLICIES, {"b1": "kip-360"})
     sizes = {b["log_dir"]: (b["policy_now"], b["policies"]["kip-360"]["bytes_peak"]) for b in result["brokers"]}
     assert sizes == {"b1": ("kip-360", 600), "b2": (None, 300)}
     (ids,) = result["producer_ids"]
@@ -193,7 +193,7 @@ def test_memory_is_that_of_every_copy_and_the_rest_that_of_leaders() -> None:
 
 
 def test_growth_of_producer_ids_goes_by_the_largest_seen() -> None:
-    (ids,) = numbers.numbers([copy_row()], [], POLICIES, {})["producer_ids"]
+    (ids,) = numbers.numbers([replica_row()], [], POLICIES, {})["producer_ids"]
     assert (ids["new_ids_per_hour"], ids["most_new_ids_in_an_hour"]) == (25.0, 50)  # 100 to 150 in two hours
     assert [h["hour"] for h in ids["hours"]] == ["1970-01-01T00:00:00.000Z", "1970-01-01T02:00:00.000Z"]
 
@@ -201,7 +201,7 @@ def test_growth_of_producer_ids_goes_by_the_largest_seen() -> None:
 def test_epochs_last_as_long_as_the_pace_so_far_allows() -> None:
     fast = producer()
     slow = producer(producer_id=8, last_epoch=1)
-    rows = numbers.numbers([copy_row(fastest=[slow, fast, producer(last_epoch=0)])], [], POLICIES, {})["epochs"]
+    rows = numbers.numbers([replica_row(fastest=[slow, fast, producer(last_epoch=0)])], [], POLICIES, {})["epochs"]
     assert [(r["producer_id"], r["hours_left"]) for r in rows] == [(9, round(32_000 / 766, 2)), (8, 32_765.0)]
 
 
@@ -212,7 +212,7 @@ def test_the_draft_is_weighed_by_its_own_questions() -> None:
         verdict(error="OUT_OF_ORDER_SEQUENCE_NUMBER"),
         verdict(policy="kip-360"),
     ]
-    draft = numbers.numbers([copy_row(fastest=[producer()])], rows, POLICIES, {})["draft"]
+    draft = numbers.numbers([replica_row(fastest=[producer()])], rows, POLICIES, {})["draft"]
     assert (draft["duplicates_without_offset"], draft["false_duplicates"]) == (6, 3)
     assert (draft["in_flight_span"], draft["threshold"]) == (50, 10_000_000)
     assert [w["hours_to_wraparound"] for w in draft["soonest_wraparounds"]] == [2048.0]
@@ -221,7 +221,7 @@ def test_the_draft_is_weighed_by_its_own_questions() -> None:
 
 
 def test_answers_are_counted_by_policy_error_and_topic() -> None:
-    result = numbers.numbers([copy_row()], [verdict(), verdict(topic="u", producer_id=8)], POLICIES, {})
+    result = numbers.numbers([replica_row()], [verdict(), verdict(topic="u", producer_id=8)], POLICIES, {})
     (draft,) = (p for p in result["policies"] if p["policy"] == "latest-batch-only")
     assert (draft["runs"], draft["batches"], draft["producers"], draft["runs_not_kept"]) == (2, 6, 2, 1)
     assert [(e["topic"], e["runs"]) for e in draft["errors"]] == [("t", 1), ("u", 1)]
@@ -243,22 +243,22 @@ def test_the_parser_takes_what_the_contract_names() -> None:
 
 
 def test_names_from_the_input_cannot_repaint_the_terminal() -> None:
-    result = numbers.numbers([copy_row(log_dir="b\x1b[2J")], [], POLICIES, {})
+    result = numbers.numbers([replica_row(log_dir="b\x1b[2J")], [], POLICIES, {})
     out = io.StringIO()
     what_if.show(result, out)
     assert "\x1b" not in out.getvalue()
     assert "all as stored" in out.getvalue()
 
 
-def test_copies_are_read_again_where_a_clock_runs_ahead_of_all_brokers() -> None:
+def test_replicas_are_read_again_where_a_clock_runs_ahead_of_all_brokers() -> None:
     options = AuditOptions((str(corpora.unpack("legacy-0102")),), Path())
     inventory = discover(list(options.paths), options.limits)
-    tasks = plan.copy_tasks(inventory, {}, options)
+    tasks = plan.replica_tasks(inventory, {}, options)
     briefs = [context.brief(found) for task in tasks for found in read_task(task)]
     newest = max(b.any_time for b in briefs)
     late = [(b.topic, b.partition) for b in briefs if b.any_time == newest]
     for end_of_time, expected in ((newest - HOUR, []), (newest - HOUR - 1, late), (-1, [])):
         clusters = {b.join_key: Cluster(newest, end_of_time) for b in briefs}
         again = what_if_plan.ahead(tasks, briefs, clusters)
-        assert [(t.copy.topic, t.copy.partition) for t in again] == expected
+        assert [(t.replica.topic, t.replica.partition) for t in again] == expected
         assert {t.newest_time for t in again} <= {end_of_time}

@@ -18,7 +18,7 @@ from auditor.base.errors import DecodeError
 from auditor.model.policies import COMPARED
 from auditor.pipeline.verdicts import judge_log
 from auditor.replay import bounds
-from auditor.replay.copy_reader import CopyReader
+from auditor.replay.replica_reader import ReplicaReader
 from auditor.rules.finding import Finding
 from tests import audited, corpora, facts
 from tests.whole.test_what_if import by_log, facts_below
@@ -35,8 +35,8 @@ def refused(path: Path) -> list[Row]:
     names = tuple({log.policy_name() for log in views.values()})
     return [
         row
-        for key, copies in by_log(facts_below(path, names)).items()
-        for kind, row in judge_log(copies, views[key].cluster)
+        for key, replicas in by_log(facts_below(path, names)).items()
+        for kind, row in judge_log(replicas, views[key].cluster)
         if kind == "verdict" and row["policy"] == views[key].policy_name()
     ]
 
@@ -105,8 +105,8 @@ def answers(path: Path) -> set[tuple[Any, ...]]:
     views = {log.leader.log_key: log.cluster for log in facts.logs_below(path)}
     rows = (
         row
-        for key, copies in by_log(facts_below(path, COMPARED)).items()
-        for kind, row in judge_log(copies, views[key])
+        for key, replicas in by_log(facts_below(path, COMPARED)).items()
+        for kind, row in judge_log(replicas, views[key])
         if kind == "verdict"
     )
     return {(v["topic"], v["partition"], v["policy"], v["error"]) for v in rows}
@@ -138,13 +138,13 @@ def test_it_would_show_if_the_active_segment_alone_did_not_count_as_intact(monke
 def test_it_would_show_if_unreadable_bytes_were_noted_behind_their_chunk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def behind(self: CopyReader, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
+    def behind(self: ReplicaReader, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
         self.replay_batches(b)
         for _ in errors:
             self.audit.note_unreadable(lost=True)
 
     path = damaged(corpora.unpack(HANGING), tmp_path / "logs", 0.5)
     sound = answers(corpora.unpack(HANGING))
-    monkeypatch.setattr(CopyReader, "_replay_between_errors", behind)
+    monkeypatch.setattr(ReplicaReader, "_replay_between_errors", behind)
     wrong = answers(path) - sound
     assert {policy for *_, policy, error in wrong if error == "OUT_OF_ORDER_SEQUENCE_NUMBER"} >= set(COMPARED[:4])

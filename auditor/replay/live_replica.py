@@ -1,4 +1,5 @@
-"""A partition of a running cluster as a copy: batches that a broker hands out go through the same replay as files do.
+"""A partition of a running cluster as a replica: batches that a broker hands out go through the same replay as files
+do.
 
 A broker shows neither segments nor checkpoints nor indexes: the log counts as one segment that begins where reading
 began, and nothing is said about files. What lies below that offset counts as not there.
@@ -18,12 +19,12 @@ from auditor.connectors.codec.batch import POSITION
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.segment import Chunk, read_segment
-from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.storage import Place
-from auditor.facts.copy_facts import CopyFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.releases import DAY_MS
-from auditor.replay.copy_reader import CopyReader
-from auditor.replay.copy_task import CopyTask
+from auditor.replay.replica_reader import ReplicaReader
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.validated import look_of
 
 OVERHEAD = 12  # bytes of a batch before those that its size counts
@@ -61,7 +62,7 @@ class LiveTask:
         return f"{self.topic}-{self.partition}/*.log"
 
 
-class LiveReader(CopyReader):
+class LiveReader(ReplicaReader):
     """Takes a log in pieces as they come; memory is that of a piece.
 
     ``watch`` is shown every chunk (its positions are bytes of what was read).
@@ -74,12 +75,12 @@ class LiveReader(CopyReader):
         self.next_offset = task.start
         self.holes_end = 0
         self.segment = SegmentFile(task.file, task.start, 0)
-        copy = Copy(
+        replica = Replica(
             task.log_dir, task.topic, task.partition, f"{task.topic}-{task.partition}", segments=(self.segment,)
         )
         super().__init__(
-            CopyTask(
-                NOWHERE, copy, task.cluster_id, task.broker_id, task.join_key, clean_shutdown=False,
+            ReplicaTask(
+                NOWHERE, replica, task.cluster_id, task.broker_id, task.join_key, clean_shutdown=False,
                 log_start=task.start, cleaner_offset=task.end if task.may_be_cleaned else None,
                 compacted=task.compacted, cleaning_unknown=task.cleaning_unknown, expiration_ms=task.expiration_ms,
                 before_ms=task.before_ms, records=task.records, limits=task.limits,
@@ -135,7 +136,7 @@ class LiveReader(CopyReader):
         self.holes_end = max([self.holes_end, *gaps[-1:].tolist(), *thinned[-1:].tolist()])
         self.next_offset = max(self.next_offset, int(ends[-1]))
 
-    def done(self, read_at: int, high_watermark: int, why_early: str | None = None) -> CopyFacts:
+    def done(self, read_at: int, high_watermark: int, why_early: str | None = None) -> ReplicaFacts:
         """The facts. ``read_at``: ms, what was written by then has been read; ``why_early``: what was in the way of
         reading to the end.
         """

@@ -1,4 +1,4 @@
-"""Text dumps as copies: what they show of each log goes through the same replay as files do.
+"""Text dumps as replicas: what they show of each log goes through the same replay as files do.
 
 Text has no checkpoints and no settings, so it cannot show where a log starts or whether it is compacted: a log with
 holes counts as cleaned, and one whose dump breaks off has no end that anything could be concluded from.
@@ -16,26 +16,26 @@ from auditor.connectors.arrow import from_rows
 from auditor.connectors.codec.batch import rows_of
 from auditor.connectors.codec.batch_columns import BatchColumns
 from auditor.connectors.codec.index import AbortedTransactions, OffsetIndex
-from auditor.connectors.files import Copy, SegmentFile
+from auditor.connectors.files import Replica, SegmentFile
 from auditor.connectors.text.folder import read_texts
-from auditor.connectors.text.logs import TextCopy, TextIndex
-from auditor.facts.copy_facts import CopyFacts
+from auditor.connectors.text.logs import TextIndex, TextReplica
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ABORTED
 from auditor.replay.bounds import INTERNAL_TOPICS
-from auditor.replay.copy_reader import CopyReader
-from auditor.replay.copy_task import CopyTask, TextTask
 from auditor.replay.index_checks import OffsetCheck, TimeCheck
+from auditor.replay.replica_reader import ReplicaReader
+from auditor.replay.replica_task import ReplicaTask, TextTask
 from auditor.replay.snapshot_chain import Stored
 
 UNKNOWN_LOG = "(unknown)"
 
 
-def read_text_copies(task: TextTask) -> list[CopyFacts]:
+def read_text_replicas(task: TextTask) -> list[ReplicaFacts]:
     """The facts of every log that the dumps show; the first one carries what is said of the folder as a whole."""
     folder = read_texts(task.place, task.texts, task.limits)
-    facts = [_read(task, copy) for copy in folder.copies]
+    facts = [_read(task, replica) for replica in folder.replicas]
     if not facts:
-        facts = [_read(task, TextCopy(None, None))]
+        facts = [_read(task, TextReplica(None, None))]
     lost = [e for e in folder.errors if e.reason in ("unreadable", "vanished", "limit")]
     bad = sum(max(e.length, 0) for e in folder.errors if e not in lost)
     unread = sum(t.size for t in task.texts if t.name in {e.file for e in lost})
@@ -48,45 +48,45 @@ def read_text_copies(task: TextTask) -> list[CopyFacts]:
     return facts
 
 
-def _read(task: TextTask, copy: TextCopy) -> CopyFacts:
-    topic, partition = copy.topic or UNKNOWN_LOG, -1 if copy.partition is None else copy.partition
-    segments = tuple(SegmentFile(s.file, s.base_offset, 0) for s in copy.segments)
-    cleaned = _may_be_cleaned(copy)
+def _read(task: TextTask, replica: TextReplica) -> ReplicaFacts:
+    topic, partition = replica.topic or UNKNOWN_LOG, -1 if replica.partition is None else replica.partition
+    segments = tuple(SegmentFile(s.file, s.base_offset, 0) for s in replica.segments)
+    cleaned = _may_be_cleaned(replica)
     compacted = topic in INTERNAL_TOPICS or cleaned
-    reader = CopyReader(
-        CopyTask(
-            task.place, Copy(task.log_dir, topic, partition, "", segments=segments), task.cluster_id, task.broker_id,
+    reader = ReplicaReader(
+        ReplicaTask(
+            task.place, Replica(task.log_dir, topic, partition, "", segments=segments), task.cluster_id, task.broker_id,
             task.join_key, clean_shutdown=False, compacted=compacted, expiration_ms=task.expiration_ms,
-            cleaner_offset=_end(copy) if cleaned else None, limits=task.limits,
+            cleaner_offset=_end(replica) if cleaned else None, limits=task.limits,
         )
     )  # fmt: skip
     reader.internal = None
-    stored = [Stored(s.file, s.offset, s.entries, True) for s in copy.snapshots]
+    stored = [Stored(s.file, s.offset, s.entries, True) for s in replica.snapshots]
     none = np.empty(0, np.int64)
     reader.begin(stored, none, none)
-    for number, segment in enumerate(copy.segments):
-        after = copy.segments[number + 1].base_offset if number + 1 < len(copy.segments) else -1
+    for number, segment in enumerate(replica.segments):
+        after = replica.segments[number + 1].base_offset if number + 1 < len(replica.segments) else -1
         reader.begin_segment(number, segment.file, segment.base_offset, after)
         reader.replay_batches(rows_of(_countable(segment.batches)))
         reader.facts.errors += segment.errors
         reader.end_segment()
-        _indexes(reader, copy, number)
+        _indexes(reader, replica, number)
     facts = reader.finish(stored)
     facts.text = True
     facts.cleaner_offset = None if not compacted else facts.cleaner_offset
     key = (task.cluster_id, task.broker_id, task.log_dir, topic, partition)
     facts.tables = {
-        name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, rows)]) for name, rows in copy.rows.items()
+        name: pa.Table.from_batches([from_rows(schema.DECODED[name], key, rows)]) for name, rows in replica.rows.items()
     }
-    facts.breaks_off, facts.cannot_show, facts.may_be_cleaned = copy.ends_early, copy.cannot_show, compacted
-    facts.unreadable_records = [(0, e.position, e) for e in copy.unreadable]
+    facts.breaks_off, facts.cannot_show, facts.may_be_cleaned = replica.ends_early, replica.cannot_show, compacted
+    facts.unreadable_records = [(0, e.position, e) for e in replica.unreadable]
     return facts
 
 
-def _may_be_cleaned(copy: TextCopy) -> bool:
+def _may_be_cleaned(replica: TextReplica) -> bool:
     """Whether the log has holes, between batches or inside them, that compaction would explain."""
-    expected = copy.segments[0].base_offset if copy.segments else -1  # the first batches may be what is gone
-    for segment in copy.segments:
+    expected = replica.segments[0].base_offset if replica.segments else -1  # the first batches may be what is gone
+    for segment in replica.segments:
         b = segment.batches
         if not len(b.position):
             continue
@@ -98,8 +98,8 @@ def _may_be_cleaned(copy: TextCopy) -> bool:
     return False
 
 
-def _end(copy: TextCopy) -> int:
-    return max([int(s.batches.last_offset[-1]) + 1 for s in copy.segments if len(s.batches.position)], default=0)
+def _end(replica: TextReplica) -> int:
+    return max([int(s.batches.last_offset[-1]) + 1 for s in replica.segments if len(s.batches.position)], default=0)
 
 
 def _countable(b: BatchColumns) -> BatchColumns:
@@ -108,14 +108,14 @@ def _countable(b: BatchColumns) -> BatchColumns:
     return b._replace(record_count=np.where(b.record_count < 0, span, b.record_count))
 
 
-def _indexes(reader: CopyReader, copy: TextCopy, number: int) -> None:
+def _indexes(reader: ReplicaReader, replica: TextReplica, number: int) -> None:
     """What was dumped of the indexes beside a segment."""
-    segment = copy.segments[number]
+    segment = replica.segments[number]
     b = segment.batches
     rows = rows_of(b)
     end = int(b.position[-1] + b.size[-1]) if len(b.position) else 0
     log_end = int(b.last_offset[-1]) + 1 if end else 0
-    for index in (i for i in copy.indexes if i.base_offset == segment.base_offset):
+    for index in (i for i in replica.indexes if i.base_offset == segment.base_offset):
         if isinstance(index.entries, AbortedTransactions):
             _aborted(reader, index, number)
         elif isinstance(index.entries, OffsetIndex):
@@ -128,7 +128,7 @@ def _indexes(reader: CopyReader, copy: TextCopy, number: int) -> None:
             reader.audit.keep(times.faults().events(number, log_end))
 
 
-def _aborted(reader: CopyReader, index: TextIndex, number: int) -> None:
+def _aborted(reader: ReplicaReader, index: TextIndex, number: int) -> None:
     entries: Any = index.entries
     rows = np.zeros(len(entries.producer_id), ABORTED)
     rows["segment"] = number

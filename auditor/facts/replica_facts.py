@@ -1,6 +1,6 @@
-"""Facts: what reading and replaying one copy of a partition brings out, and all that the rules may rest on.
+"""Facts: what reading and replaying one replica of a partition brings out, and all that the rules may rest on.
 
-A copy is reduced where it is read: batches become events (something is odd), transactions, the producers' final
+A replica is reduced where it is read: batches become events (something is odd), transactions, the producers' final
 states and sums. Nothing here judges. Times are ms since the epoch, offsets and sizes as in the log; -1 means absent.
 """
 
@@ -43,8 +43,8 @@ class Ahead(NamedTuple):
 
 @without_defaults
 @dataclass(slots=True)
-class CopyFacts:
-    """Everything known of one copy of a partition (``log_dir``, topic, partition) after it was read once.
+class ReplicaFacts:
+    """Everything known of one replica of a partition (``log_dir``, topic, partition) after it was read once.
 
     ``segments`` names the segment files (relative to the log directory) that column ``segment`` of the tables points
     into, -1 being none; ``indexed_segments`` are the numbers of those with an index of any kind, None where nobody
@@ -142,12 +142,12 @@ class CopyFacts:
 
     @property
     def log_key(self) -> tuple[str, str, int]:
-        """What copies of the same log share: cluster, topic, partition."""
+        """What replicas of the same log share: cluster, topic, partition."""
         return (self.join_key, self.topic, self.partition)
 
     @property
     def cut_short(self) -> bool:
-        """Whether files at the end of a log directory's copy are not there, so that nothing follows from what is
+        """Whether files at the end of a log directory's replica are not there, so that nothing follows from what is
         missing: no segment at all, or less than checkpoints and snapshots of a broker that shut down promise."""
         if self.text or self.live:
             return False
@@ -191,7 +191,7 @@ class CopyFacts:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders copies: the highest (last leader epoch, log end) is the leader replica.
+        """Orders replicas: the highest (last leader epoch, log end) is the leader replica.
 
         A replica that becomes leader notes its epoch in the checkpoint at its log end, before anything is written in
         that epoch. Source: UnifiedLog.assignEpochStartOffset
@@ -200,7 +200,7 @@ class CopyFacts:
         return (max(self.last_leader_epoch, took_over), self.log_end)
 
 
-# Names in CopyFacts.sums. *_offsets count offsets of [log_start, log_end); bytes and batches count what was read.
+# Names in ReplicaFacts.sums. *_offsets count offsets of [log_start, log_end); bytes and batches count what was read.
 SUMS = (
     "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error", "batches", "records", "data_offsets",
     "marker_offsets", "hole_offsets_intact", "hole_offsets_cleaned", "producers_peak", "cached_batches_peak",

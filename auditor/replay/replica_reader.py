@@ -1,11 +1,11 @@
-"""One copy of a partition, read once from its first segment to its last: batches in, facts out.
+"""One replica of a partition, read once from its first segment to its last: batches in, facts out.
 
 The reader knows files: segments in order, chunks of batches, and where between them bytes lie that could not be read.
 What the batches mean is for the audit's replay, and for the policies that the task asks for, which go by what that one
 makes of each batch. All are given the same bounds.
 
 Memory is bounded by the largest batch, a few arrays a segment and the producers' states; cost is that of walking the
-batches once. Nothing raises on bad bytes: what cannot be read is among ``CopyFacts.errors``.
+batches once. Nothing raises on bad bytes: what cannot be read is among ``ReplicaFacts.errors``.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from auditor.connectors.codec.snapshot import decode_snapshot
 from auditor.connectors.files import DataFile, SegmentFile
 from auditor.connectors.names import QUORUM_STATE
 from auditor.connectors.storage import read_file
-from auditor.facts.copy_facts import REFUSALS, CopyFacts
 from auditor.facts.events import Kind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
+from auditor.facts.replica_facts import REFUSALS, ReplicaFacts
 from auditor.facts.transaction_rows import ABORTED, NO_ABORTED
 from auditor.replay import batch_headers, resume_point
 from auditor.replay import record_checks as records
 from auditor.replay.audit_replay import AuditReplay
 from auditor.replay.bounds import bounds_of
 from auditor.replay.chunks import Part, read_behind, read_checked
-from auditor.replay.copy_task import CopyTask
 from auditor.replay.culprit_reader import culprits_of
 from auditor.replay.internal_readers import reader_of
 from auditor.replay.policy_replay import PolicyReplay
+from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, read_again
 from auditor.replay.segment_point import SegmentPoint
 from auditor.replay.small_files import ReadsSmall, SmallFiles, no_bytes
@@ -50,13 +50,13 @@ from auditor.replay.snapshot_chain import Stored
 from auditor.replay.validated import header_answers, sender_of
 
 
-def read_copy(task: CopyTask) -> CopyFacts:
-    """Reads, checks and replays one copy."""
-    return CopyReader(task).run()
+def read_replica(task: ReplicaTask) -> ReplicaFacts:
+    """Reads, checks and replays one replica."""
+    return ReplicaReader(task).run()
 
 
-class CopyReader:
-    """The state of reading one copy; :mod:`auditor.replay.text_copy` feeds it from text dumps instead of files.
+class ReplicaReader:
+    """The state of reading one replica; :mod:`auditor.replay.text_replica` feeds it from text dumps instead of files.
 
     ``segments`` gives what is in a segment by its number, once each and in order
     (:func:`auditor.replay.segment_checks.checked`), and ``small`` the content of a file that is read as a whole; the
@@ -64,15 +64,15 @@ class CopyReader:
     """
 
     def __init__(
-        self, task: CopyTask, segments: Callable[[int], Iterator[Part]] | None = None,
+        self, task: ReplicaTask, segments: Callable[[int], Iterator[Part]] | None = None,
         small: ReadsSmall = read_file,
     ) -> None:  # fmt: skip
-        copy = task.copy
+        replica = task.replica
         self.task = task
         self.segments = segments or functools.partial(read_checked, task)
-        self.facts = CopyFacts(
-            task.cluster_id, task.broker_id, copy.log_dir, copy.topic or "", copy.partition or 0, task.join_key,
-            folder=copy.folder, topic_id=copy.topic_id, clean_shutdown=task.clean_shutdown,
+        self.facts = ReplicaFacts(
+            task.cluster_id, task.broker_id, replica.log_dir, replica.topic or "", replica.partition or 0,
+            task.join_key, folder=replica.folder, topic_id=replica.topic_id, clean_shutdown=task.clean_shutdown,
             high_watermark=task.high_watermark, recovery_point=task.recovery_point, cleaner_offset=task.cleaner_offset,
             log_start_known=task.log_start_known, digests=batch_headers.begun(task),
         )  # fmt: skip
@@ -80,29 +80,29 @@ class CopyReader:
         self.sender = sender_of(task)
         self.facts.log_start = self.bounds.log_start
         self.facts.remote_from = -1 if task.remote_from is None else task.remote_from
-        self.facts.local_start = copy.local_start
+        self.facts.local_start = replica.local_start
         self.bytes = no_bytes()
         self.files = SmallFiles(task, small, self.facts.errors, self.bytes)
         self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.aborted: list[np.ndarray] = []
         self.aborted_rows = 0
-        if copy.segments:
-            indexed = [k for k, s in enumerate(copy.segments) if s.index or s.timeindex or s.txnindex]
+        if replica.segments:
+            indexed = [k for k, s in enumerate(replica.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.indexed_segments = indexed
-            self.facts.abort_indexes = [k for k, s in enumerate(copy.segments) if s.txnindex]
+            self.facts.abort_indexes = [k for k, s in enumerate(replica.segments) if s.txnindex]
         self.internal = reader_of(task, self.facts.log_start)
         self.resumed: tuple[SegmentChecks, SegmentPoint] | None = None  # in the first segment to read
 
-    def run(self) -> CopyFacts:
-        """The whole copy."""
+    def run(self) -> ReplicaFacts:
+        """The whole replica."""
         stored = self.open()
-        for number in range(self.resume(), len(self.task.copy.segments)):
+        for number in range(self.resume(), len(self.task.replica.segments)):
             self.read_segment(number)
         return self.finish(stored)
 
     def open(self) -> list[Stored]:
         """Reads what stands beside the segments and sets up who listens; the snapshots, which :meth:`finish` takes."""
-        read = [self._snapshot(f) for f in self.task.copy.snapshots]
+        read = [self._snapshot(f) for f in self.task.replica.snapshots]
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
         self._others()
@@ -117,7 +117,7 @@ class CopyReader:
 
     def read_segment(self, number: int) -> None:
         """Reads the next segment, which is ``number``."""
-        segments = self.task.copy.segments
+        segments = self.task.replica.segments
         last = number + 1 == len(segments)
         after = -1 if last else segments[number + 1].base_offset
         resumed, self.resumed = self.resumed, None
@@ -133,7 +133,7 @@ class CopyReader:
 
     def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
         """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
-        task, segments = self.task, self.task.copy.segments
+        task, segments = self.task, self.task.replica.segments
         self.audit = AuditReplay(
             self.facts, self.bounds, stored, (epochs, epoch_starts), compacted=task.may_be_cleaned, policy=task.policy,
             noted=bool(task.policies),
@@ -167,9 +167,9 @@ class CopyReader:
         if self.policies is not None:
             self.policies.end_segment(after)
 
-    def finish(self, stored: list[Stored]) -> CopyFacts:
+    def finish(self, stored: list[Stored]) -> ReplicaFacts:
         """The facts, when every segment has been replayed."""
-        facts, segments = self.facts, self.task.copy.segments
+        facts, segments = self.facts, self.task.replica.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = self._all_aborted()
         self._book_unreadable_records()
@@ -192,7 +192,7 @@ class CopyReader:
         self.bytes["bytes_error"] += size
 
     def _leader_epochs(self) -> tuple[np.ndarray, np.ndarray]:
-        file = self.task.copy.leader_epochs
+        file = self.task.replica.leader_epochs
         data = self.files.content(file)
         entries: list[EpochStart] = []
         if data is not None and file is not None:
@@ -204,10 +204,10 @@ class CopyReader:
 
     def _others(self) -> None:
         """What was read with the inventory, or apart: here its bytes are booked, and what is wrong with small files."""
-        said = self.task.copy.partition_metadata
+        said = self.task.replica.partition_metadata
         if said is not None and (data := self.files.content(said)) is not None:
             self.files.account(len(data), decode_partition_metadata(data, said.name)[1])
-        for other in self.task.copy.others:
+        for other in self.task.replica.others:
             if other.kind != QUORUM_STATE:
                 self.bytes["bytes_total"] += other.size
                 self.bytes["bytes_skipped"] += other.size
@@ -224,7 +224,7 @@ class CopyReader:
 
     def _parts(self, number: int, parts: Iterator[Part], after: int) -> None:
         """Reads what there is of a segment. ``after``: where the next one begins."""
-        segment = self.task.copy.segments[number]
+        segment = self.task.replica.segments[number]
         before = len(self.facts.errors)
         for part in parts:
             if isinstance(part, SegmentPoint):
@@ -260,7 +260,7 @@ class CopyReader:
     def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
         self.bytes["bytes_decoded"] += _bytes_of(chunk)
         clock = self.audit.broker_time
-        self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.copy.segments[-1])
+        self._replay_between_errors(chunk.rows, chunk.errors, segment is self.task.replica.segments[-1])
         answers, flawed = chunk.looked, self.audit.take_flaws() != 0
         if chunk.summary is None and flawed:
             answers = header_answers(chunk.batches, self.sender)
@@ -320,4 +320,4 @@ def _bytes_of(chunk: Chunk) -> int:
     return int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE] - rows[0, walking.POSITION])
 
 
-__all__ = ["CopyTask", "Kind", "read_copy"]
+__all__ = ["Kind", "ReplicaTask", "read_replica"]

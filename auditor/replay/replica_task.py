@@ -1,4 +1,4 @@
-"""What a worker is given to read one copy of a partition, or a folder of text dumps. Loads no reader."""
+"""What a worker is given to read one replica of a partition, or a folder of text dumps. Loads no reader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from auditor.base.limits import DEFAULT_LIMITS, Limits
 from auditor.connectors import internal_rows
-from auditor.connectors.files import Copy, TextFile, travels_light
+from auditor.connectors.files import Replica, TextFile, travels_light
 from auditor.connectors.storage import Place
 from auditor.model.policies import KIP_360, Policy
 from auditor.model.releases import DAY_MS, WEEK_MS
@@ -16,7 +16,7 @@ FAR = 1 << 62  # no offset and no time goes so far
 
 
 class PolicySettings(NamedTuple):
-    """A policy to replay a copy under, and what its brokers were set to. Times in ms, sizes in bytes; negative: no
+    """A policy to replay a replica under, and what its brokers were set to. Times in ms, sizes in bytes; negative: no
     limit. ``check_ms`` is producer.id.expiration.check.interval.ms.
     """
 
@@ -30,24 +30,24 @@ class PolicySettings(NamedTuple):
 
 @travels_light
 @dataclass(frozen=True, slots=True)
-class CopyTask:
-    """All that a worker needs to read one copy. Offsets are those of the checkpoints, None where they do not say.
+class ReplicaTask:
+    """All that a worker needs to read one replica. Offsets are those of the checkpoints, None where they do not say.
 
     ``remote_from``: where the log begins if that is below the first segment here, the offsets between being in remote
     storage. ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else,
     for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
     say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
     what replicas are compared by, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policy`` is what its
-    broker decides by, as far as that is known before the log is read; ``policies`` are those to replay the copy under
-    beside it, and ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part of
-    what all copies of internal topics may leave that this one may, since the driver holds
+    broker decides by, as far as that is known before the log is read; ``policies`` are those to replay the replica
+    under beside it, and ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part
+    of what all replicas of internal topics may leave that this one may, since the driver holds
     what they leave all together.
     ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
     (:mod:`auditor.replay.resume_point`).
     """
 
     place: Place
-    copy: Copy
+    replica: Replica
     cluster_id: str | None
     broker_id: int | None
     join_key: str
@@ -80,14 +80,14 @@ class CopyTask:
     @property
     def has_internal_rows(self) -> bool:
         """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
-        return self.copy.topic in internal_rows.TABLES
+        return self.replica.topic in internal_rows.TABLES
 
 
 @dataclass(frozen=True, slots=True)
 class SharingTask:
     """Replicas of a partition that have segments in remote storage in common, which are read once for all of them."""
 
-    tasks: tuple[CopyTask, ...]
+    tasks: tuple[ReplicaTask, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Facts of copies that the driver has, and how their logs are shared out among processes.
+"""Facts of replicas that the driver has, and how their logs are shared out among processes.
 
-They are packed once, some dozens of copies together and no log torn apart, and handed to who judges as they are packed.
+They are packed once, some dozens of replicas together and no log torn apart, and handed to who judges as they are
+packed.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from auditor.facts.packed import dumps, loads
 from auditor.facts.rows_at_rest import TOGETHER, Gathered
 from auditor.pipeline.context import Brief
 from auditor.pipeline.read_step import KeptFacts, briefs_of
-from auditor.pipeline.runner import Copies
+from auditor.pipeline.runner import Replicas
 
 LISTS_PER_PROCESS = 4
 LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
-LARGE = 1 << 16  # bytes of one copy: most of them are columns, which are compressed already
+LARGE = 1 << 16  # bytes of one replica: most of them are columns, which are compressed already
 
-Log = tuple[str, list[bytes]]  # a log's cluster, and the facts of its copies
+Log = tuple[str, list[bytes]]  # a log's cluster, and the facts of its replicas
 
 
 class Bunch(NamedTuple):
-    """The facts of all copies of some logs, in order. ``size``: bytes of them. Packed, but for few large ones."""
+    """The facts of all replicas of some logs, in order. ``size``: bytes of them. Packed, but for few large ones."""
 
     size: int
     content: bytes | list[KeptFacts]
 
     @property
     def rows(self) -> list[KeptFacts]:
-        """A row a copy."""
+        """A row a replica."""
         return loads(self.content) if isinstance(self.content, bytes) else self.content
 
 
@@ -46,7 +47,7 @@ class Logs:
                 yield key[0], [row.facts for row in rows]
 
 
-class KeptCopies(Copies):
+class KeptReplicas(Replicas):
     """Facts that the driver has, or will have once somebody asks: ``read`` gives them, from the beginning each time.
 
     Who stops the reading, as with Ctrl-C in a notebook, may ask again: all is read then, not the rest alone.
@@ -85,17 +86,17 @@ class KeptCopies(Copies):
         return list(self._each())
 
     def briefs(self) -> list[Brief]:
-        """The briefs of all copies."""
+        """The briefs of all replicas."""
         return briefs_of(row.brief for row in self._each())
 
     def logs(self) -> Iterator[Log]:
         """The facts of each log, in the order of the logs."""
         return iter(Logs(self.bunches()))
 
-    def replaced(self, again: Copies) -> KeptCopies:
-        """The newer facts of each copy."""
+    def replaced(self, again: Replicas) -> KeptReplicas:
+        """The newer facts of each replica."""
         newer = {row[:4]: row for row in again.rows()}
-        found = KeptCopies(lambda: (newer.get(row[:4], row) for row in self._each()))
+        found = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
         found.bunches()
         return found
 
@@ -113,20 +114,20 @@ def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
     bunch: list[KeptFacts] = []
     size = 0
     for _, of_log in itertools.groupby(rows, key=_log):
-        copies = list(of_log)
-        more = sum(len(row.facts) for row in copies)
-        if bunch and (len(bunch) + len(copies) > TOGETHER or size + more > LIST_BYTES):
+        replicas = list(of_log)
+        more = sum(len(row.facts) for row in replicas)
+        if bunch and (len(bunch) + len(replicas) > TOGETHER or size + more > LIST_BYTES):
             yield bunch
             bunch, size = [], 0
-        bunch += copies
+        bunch += replicas
         size += more
     if bunch:
         yield bunch
 
 
-def lists(copies: KeptCopies, processes: int) -> list[Logs]:
-    """The logs of some copies in their order, shared out among so many processes: about the same bytes each."""
-    bunches = copies.bunches()
+def lists(replicas: KeptReplicas, processes: int) -> list[Logs]:
+    """The logs of some replicas in their order, shared out among so many processes: about the same bytes each."""
+    bunches = replicas.bunches()
     whole = sum(bunch.size for bunch in bunches)
     count = max(1, min(processes * LISTS_PER_PROCESS, -(-whole // LIST_BYTES)))
     before, places = 0, []
