@@ -14,7 +14,7 @@ from auditor.facts.events import (
     Event,
     Kind,
 )
-from auditor.model.policies import OK, POLICIES
+from auditor.model.policies import POLICIES
 from auditor.rules import commands
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -160,7 +160,7 @@ def gone_on(log: LogView, low: Event) -> bool:
 
 def _meets_another_number(log: LogView, e: Event) -> bool:
     """Whether a batch that simply goes on has numbers that one before had by mistake, of which its gap speaks."""
-    if e["answer"] != OK:
+    if e["found_sequence"] != e["expected_sequence"]:
         return False
     first, count = e["found_sequence"], e["last_offset"] - e["base_offset"] + 1
     return any(
