@@ -102,8 +102,8 @@ class PartitionSets:
         full = np.zeros(len(found.ends), bool)
         full[numbers[topics == FULL]] = True
         self._store(numbers, topics << 32 | (found.partitions & 0xFFFFFFFF), full)
-        first = self.lists.arena[ends[:-1]] if len(self.lists.arena) else np.zeros(len(full), np.uint8)
         sizes = np.diff(ends)
+        first = self.lists.arena[np.minimum(ends[:-1], len(self.lists.arena) - 1)]  # an empty one may stand at its end
         self.null = np.append(self.null, ((sizes == 1) & (first == 0)) | ((sizes == 4) & (first == 255)))
 
     def _store(self, numbers: np.ndarray, elements: np.ndarray, full: np.ndarray) -> None:

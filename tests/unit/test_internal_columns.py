@@ -18,7 +18,7 @@ from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, Entry, win
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.watched_offsets import WatchedOffsets
 from auditor.pipeline.context import entries
-from auditor.replay.coordinator_reader import CoordinatorReader, Room
+from auditor.replay.coordinator_reader import CoordinatorReader, PartitionSets, Room
 from auditor.replay.offsets_reader import OffsetsReader
 from auditor.rules.group_offsets import watched
 from auditor.rules.view import Cluster, LogView
@@ -236,3 +236,14 @@ def test_transactions_of_few_and_of_many_records_are_cut_alike(seed: int) -> Non
     }
     few = {name: column[:PLAIN_ROWS] for name, column in columns.items()}
     assert windows_of(few).tolist() == windows_of(columns)[:PLAIN_ROWS].tolist()
+
+
+def test_a_tombstone_behind_lists_that_fill_a_buffer_has_no_partitions() -> None:
+    """An empty list has no first byte: where those before fill 64 KiB to the last one, nothing lies behind them."""
+    lists = [struct.pack(">iH114sii", 1, 114, b"%0114d" % number, 1, number) for number in range(512)]
+    data = np.frombuffer(b"".join(lists) + b"\0", np.uint8).copy()
+    starts = np.append(np.arange(512) * 128, 512 * 128)
+    sets = PartitionSets(1 << 20)
+    codes, null = sets.codes(data, starts, np.append(np.full(512, 128), 0))
+    assert len(set(codes.tolist())) == 513
+    assert not null.any()
