@@ -57,6 +57,7 @@ BAD_SIZE = 2
 BAD_MAGIC = 3
 OVER_LIMIT = 4
 SUSPECT = 5  # a batch with a wrong checksum, whose length does not lead to the batch that follows it
+CLOSED = 8  # added where a batch says only when it is opened what its row needs: wrappers, compressed markers
 
 
 @kernel
@@ -215,7 +216,8 @@ def walk(
     out: np.ndarray,
     trusted: int,
 ) -> tuple[int, int, int]:
-    """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why.
+    """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why,
+    with CLOSED.
 
     ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
     after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether all checksums are
@@ -224,24 +226,25 @@ def walk(
     where it begins at position ``trusted`` (:data:`ALL`: anywhere). Cost: one pass over the bytes with ``check``, else
     over the headers.
     """
+    closed = 0
     while position + at < until:
         if end - at < PREFIX:
-            return row, at, MORE
+            return row, at, MORE | closed
         size = be32(buf, at + 8)
         if size < MIN_SIZES[0]:
-            return row, at, BAD_SIZE
+            return row, at, BAD_SIZE | closed
         magic = np.int64(np.int8(buf[at + 16]))
         if magic < 0 or magic > 2:
-            return row, at, BAD_MAGIC
+            return row, at, BAD_MAGIC | closed
         if size < MIN_SIZES[magic]:
-            return row, at, BAD_SIZE
+            return row, at, BAD_SIZE | closed
         total = size + OVERHEAD
         if total > limit:
-            return row, at, OVER_LIMIT
+            return row, at, OVER_LIMIT | closed
         if total > end - at:
-            return row, at, MORE
+            return row, at, MORE | closed
         if row >= len(out):
-            return row, at, FULL
+            return row, at, FULL | closed
         out[row, POSITION] = position + at
         out[row, SIZE] = total
         out[row, MAGIC] = magic
@@ -253,10 +256,12 @@ def walk(
             and not _leads_on(buf, at + total, end, out[row, LAST_OFFSET])
             and (check or not is_sound(buf, at, total, magic))
         ):
-            return row, at, SUSPECT
+            return row, at, SUSPECT | closed
+        if magic < 2 or flaws & col.FLAW_CONTROL_COMPRESSED:
+            closed = CLOSED
         row += 1
         at += total
-    return row, at, MORE
+    return row, at, MORE | closed
 
 
 def walk_rows(count: int) -> np.ndarray:

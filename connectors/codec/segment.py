@@ -12,11 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import FLAW_CONTROL_COMPRESSED, BatchColumns, RecordSummary
+from auditor.connectors.codec.batch_columns import BatchColumns, RecordSummary
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.control import open_controls
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
@@ -32,15 +31,6 @@ Look = Callable[[np.ndarray, int, BatchColumns, RecordSummary], np.ndarray | Non
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
-
-
-@kernel
-def _any_closed(rows: np.ndarray) -> bool:
-    """Whether there are batches that say only when they are opened what a row needs: wrappers, compressed markers."""
-    for at in range(len(rows)):
-        if rows[at, walking.MAGIC] < 2 or rows[at, walking.FLAWS] & FLAW_CONTROL_COMPRESSED:
-            return True
-    return False
 
 
 @dataclass(frozen=True)
@@ -93,13 +83,13 @@ class _Building:
         self.errors: list[DecodeError] = []
         self.body_errors: list[DecodeError] = []
 
-    def take(self, window: Window, rows: int, at: int) -> None:
-        """Settle the rows that a walk up to ``at`` added, while their bytes are at hand."""
+    def take(self, window: Window, rows: int, at: int, *, closed: bool) -> None:
+        """Settle the rows that a walk up to ``at`` added, while their bytes are at hand. ``closed``: some have to be
+        opened for what a row needs."""
         added = self.columns[self.rows : rows]
         self.bytes += at - window.at
         window.at = at
         self.rows = rows
-        closed = bool(_any_closed(added))
         if not closed and self.summaries is None and self.raw is None:
             return
         fresh = walking.columns_of(added)
@@ -236,7 +226,8 @@ def read_segment(
             gaps.trusted,
         )
         gaps.passed(building.columns[building.rows : rows])
-        building.take(window, rows, at)
+        building.take(window, rows, at, closed=why & walking.CLOSED != 0)
+        why &= ~walking.CLOSED
         paused = stop_at == pause <= window.position
         if building.is_full() or paused or (held and building.rows):
             yield building.chunk(window.position, window if held else None)
