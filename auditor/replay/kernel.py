@@ -15,6 +15,7 @@ from auditor.base.compiled import kernel
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.model import producer_appends
 from auditor.model import producers as model
+from auditor.model.policies import OK
 from auditor.model.producer_appends import MAX_EPOCH
 from auditor.replay.batch_kinds import is_control, is_foreign, is_marker
 from auditor.replay.explanations import (
@@ -159,7 +160,7 @@ def _note_before(replay: Replay, row: int, step: np.record) -> None:
 def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, answer: int, time: int) -> bool:
     """What a leader would have refused, or a client not have sent; returns whether sequences were stored before."""
     log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
-    if live.open_slot >= 0 and not transactional:
+    if producer_appends.check_transaction(replay.producers, row, transactional) != OK:
         event = log.events[new_event(log, PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
         event.answer = answer
         event.transaction_first_offset = replay.open[live.open_slot].first_offset
