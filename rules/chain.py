@@ -293,9 +293,10 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
         got = f"the input has no .txnindex at all, so they were not copied, or all are lost, and then {got}"
     return log.finding(
         "aborted-transaction-not-indexed",
-        "info" if in_flight or not_copied else "critical",
+        "info" if not_copied else "critical",
         f"{subject} not in {file}: {got}",
         replica=replica,
+        doubt=in_flight,
         file=file,
         offset=t["first_offset"],
         last_offset=t["marker_offset"],
@@ -307,7 +308,6 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
             "records": records,
             "last_data_offset": t["last_offset"],
             "transactions": count if count > 1 else None,
-            "in_flight": True if in_flight else None,
             **({"confidence": "undecidable", "missing": "the .txnindex files"} if not_copied else {}),
         },
         remedy=f"Look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too"

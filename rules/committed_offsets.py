@@ -17,7 +17,7 @@ from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.relations import By, of_the_same_commit
 from auditor.rules.safeguards import GROUP_METADATA, LATE_WRITES
-from auditor.rules.view import LogView, arrived
+from auditor.rules.view import LogView
 
 FAMILY = "consumer offsets"
 SHOWN = 20  # partitions or groups that a finding lists
@@ -110,8 +110,9 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
     )
     return log.finding(
         "pending-offsets-blocked",
-        "info" if doubt else "critical",
+        "critical",
         message + (" (the files may have been copied at different times)" if doubt else ""),
+        doubt=doubt,
         segment=int(t.row["segment"]),
         offset=offset,
         last_offset=t.row["last_offset"],
@@ -280,9 +281,9 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         bounds = log.cluster.bounds[(c.topic, c.partition)]
         above = c.value > bounds.log_end
         other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
-        late = above and not arrived(bounds.copy_time, bounds.clean_shutdown, c.time, other_clock=other)
+        late = above and log.cluster.lacks(c.topic, c.partition, c.time, other_clock=other)
         doubt = late or (bounds.starts_late and not above)
-        severity = "info" if doubt else "error" if above else "warning"
+        severity = "error" if above else "info" if doubt else "warning"
         side = f"above the end {bounds.log_end}" if above else f"below the start {bounds.log_start}"
         missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "record")
         yield at_commit(
@@ -297,9 +298,9 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
             evidence={
                 "log_start": bounds.log_start,
                 "log_end": bounds.log_end,
-                "in_flight": True if late else None,
                 "confidence": "undecidable" if doubt else "proved",
             },
+            doubt=late,
             remedy=_reset(log, c, bounds.log_end if above else bounds.log_start, doubt),
         )
 

@@ -25,19 +25,17 @@ class CoordinatorHistory:
     """All that ``__transaction_state`` of one cluster says, over every partition of it that is in the input.
 
     ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
-    the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``times`` the newest
-    broker-written time in its file; ``outdated`` when (ms) a marker was written whose decision its replica does not
-    have, which was made before. ``logs`` are its records by partition, packed; those of ids that several partitions
-    have are in ``shared`` too, together, and count there (``ranks``: the place of each among all ids).
+    the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``outdated`` when (ms) a marker
+    was written whose decision its replica does not have, which was made before. ``logs`` are its records by partition,
+    packed; those of ids that several partitions have are in ``shared`` too, together, and count there (``ranks``: the
+    place of each among all ids).
     """
 
     partition_count: int
     count_known: bool = True
     complete_from: dict[int, int] = field(default_factory=dict)
     leader_epochs: dict[int, int] = field(default_factory=dict)
-    times: dict[int, int] = field(default_factory=dict)
     outdated: dict[int, int] = field(default_factory=dict)
-    clean: dict[int, bool] = field(default_factory=dict)
     brokers: dict[int, int | None] = field(default_factory=dict)
     broken: dict[int, int] = field(default_factory=dict)  # partition -> last offset where a record could not be read
     whole_log: dict[int, bool] = field(default_factory=dict)  # partition -> intact from its very first offset
@@ -126,6 +124,16 @@ class CoordinatorHistory:
         known, owners = self._last_owners(producer_ids)
         out = np.full(len(producer_ids), -1)
         out[known] = owners["partition"]
+        return out
+
+    def each_highest_epoch(self, producer_ids: np.ndarray) -> np.ndarray:
+        """:meth:`highest_epoch` of many producer ids, -1 for those that are not known."""
+        known, _ = self._last_owners(producer_ids)
+        out = np.full(len(producer_ids), -1)
+        if len(known):
+            starts = np.flatnonzero(np.append(True, self._producers[1:] != self._producers[:-1]))
+            highest = np.maximum.reduceat(self._owners["epoch"], starts)
+            out[known] = highest[np.searchsorted(self._producers[starts], producer_ids[known])]
         return out
 
     def forgotten(self, producer_ids: np.ndarray) -> np.ndarray:

@@ -65,9 +65,9 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
             continue
         due = entry.time + allowed + blocking.LATE_MS
         doubt = outdated.ended(log.cluster, entry) if away else outdated.unsure(log.cluster, entry, due)
-        severity = "info" if doubt else "critical" if age > log.cluster.margin(allowed) else "error"
+        severity = "critical" if age > log.cluster.margin(allowed) else "error"
         make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
-        yield Unmade(severity, entry.offset, "proved", False, make)
+        yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
 
 
 def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: list[str], doubt: str | None) -> Finding:
@@ -83,6 +83,7 @@ def _stuck_finding(log: LogView, entry: Entry, severity: str, age: int, away: li
         f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
         + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
         entry,
+        doubt=doubt is not None,
         evidence={
             "state": entry.state,
             "age_ms": age,
@@ -145,9 +146,9 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
             continue
         ended = outdated.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
         never = None if ended else outdated.never_begun(log.cluster, entry)
-        severity = "info" if ended or never else "error" if over > blocking.LATE_MS else "warning"
+        severity = "error" if over > blocking.LATE_MS else "warning"
         make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, ended, never)
-        yield Unmade(severity, entry.offset, "proved", False, make)
+        yield Unmade(severity, entry.offset, make, doubt=bool(ended or never))
 
 
 def _beyond_timeout_finding(
@@ -162,6 +163,7 @@ def _beyond_timeout_finding(
         f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
         f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
         entry,
+        doubt=doubt is not None,
         evidence={
             "timeout_ms": entry.timeout_ms,
             "started": iso(begin),

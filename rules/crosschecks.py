@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules.coordinator_history import CoordinatorHistory, Entry
+from auditor.rules.coordinator_history import Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.markers import FAMILY, TOPIC
 from auditor.rules.named import SKEW_MS
@@ -49,7 +49,7 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
         if _named(log, t):
             continue
         last = history.last_ongoing(int(t["producer_id"]), int(t["producer_epoch"]))
-        if last is None or not _seen(log, history, t, last):
+        if last is None or not _seen(log, t, last):
             continue
         if t["marker_offset"] >= 0 and not t["commit"] and marker_window(log, t) is None:
             continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision report it
@@ -66,11 +66,10 @@ def _named(log: LogView, t: np.void) -> bool:
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 
-def _seen(log: LogView, history: CoordinatorHistory, t: np.void, entry: Entry) -> bool:
+def _seen(log: LogView, t: np.void, entry: Entry) -> bool:
     # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
     time = max(log.time(t["last_time"]), int(t["marker_timestamp"]))
-    copied, clean = history.times.get(entry.partition, -1), history.clean.get(entry.partition, False)
-    return arrived(copied, clean, time, other_clock=True)
+    return not log.cluster.lacks(TOPIC, entry.partition, time, other_clock=True)
 
 
 def _not_in_transaction(log: LogView, t: np.void, entry: Entry) -> Finding:
@@ -120,12 +119,9 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         time, partition = log.time(p["max_data_epoch_time"]), entry.partition
         written = at_the_latest(log, int(p["producer_id"]), int(p["max_data_epoch_offset"]), time)
         other = skew(log, partition) > 1_000
-        seen = arrived(
-            history.times.get(partition, -1), history.clean.get(partition, False), written, other_clock=other
-        )
         yield log.finding(
             "data-epoch-ahead-of-coordinator",
-            "critical" if seen else "info",
+            "critical",
             f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
             f"knows of "
             f"{highest} at most",
@@ -135,7 +131,8 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
             producer_epoch=p["max_data_epoch"],
             transactional_id=entry.transactional_id,
             time_ms=time,
-            evidence={"expected": highest, "found": p["max_data_epoch"], "in_flight": None if seen else True},
+            evidence={"expected": highest, "found": p["max_data_epoch"]},
+            doubt=log.cluster.lacks(TOPIC, partition, written, other_clock=other),
         )
 
 
@@ -163,10 +160,10 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         return
     p = foreign[np.argmin(foreign["first_offset"])]
     time = log.time(p["first_time"])
-    seen = arrived(log.cluster.metadata_time, log.leader.clean_shutdown, time, other_clock=True)
+    seen = log.leader.clean_shutdown or arrived(log.cluster.metadata_time, time, other_clock=True)
     yield log.finding(
         "producer-id-not-allocated",
-        "error" if seen else "info",
+        "error",
         f"{log.name} has {plural(len(foreign), 'producer id')} that this cluster never gave out, the first "
         f"{p['producer_id']}; its next one is {limit}",
         segment=int(p["first_segment"]),
@@ -176,7 +173,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         producer_epoch=p["first_epoch"],
         time_ms=time,
         position=p["first_position"],
-        evidence={"next_producer_id": limit, "producers": len(foreign), "in_flight": None if seen else True},
+        evidence={"next_producer_id": limit, "producers": len(foreign)},
+        doubt=not seen,
     )
 
 

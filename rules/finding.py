@@ -17,7 +17,8 @@ class Finding:
     """One cause, said once. Fields and their order are the contract's; null where one does not apply.
 
     ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is ISO-8601 UTC with milliseconds; ``position`` a byte
-    in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``.
+    in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``. ``if_true``: the severity that
+    it would have if what is in doubt were so, None where nothing is.
     """
 
     rule: str
@@ -38,6 +39,7 @@ class Finding:
     evidence: dict[str, Any] = field(default_factory=dict)
     remedy: str = ""
     source: str = ""
+    if_true: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields in the contract's order."""
@@ -74,7 +76,7 @@ def _place(f: Finding) -> tuple[Any, ...]:
     return (SEVERITIES.index(f.severity), *((value is not None, value) for value in given), f.rule)
 
 
-FIELDS = tuple(f.name for f in fields(Finding))
+FIELDS = ("rule", "if_true", *(f.name for f in fields(Finding) if f.name not in ("rule", "if_true")))
 
 
 def lowered(severity: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.limits import IN_ALL, OF_A_RULE
 from auditor.base.words import plural
-from auditor.rules.finding import SEVERITIES, Finding, in_order
+from auditor.rules.finding import SEVERITIES, Finding, highest, in_order
 from auditor.rules.registry import Rule
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Sum:
     first: int | None = None
     last: int | None = None
     shared: dict[str, Any] = field(default_factory=dict)
+    if_true: str | None = None  # the highest of theirs
 
     def add(self, f: Finding) -> None:
         """Counts a finding, or a sum of some."""
@@ -54,6 +55,8 @@ class Sum:
             shared = {name: value for name, value in shared.items() if self.shared.get(name) == value}
         self.shared = shared
         self.count += f.evidence.get(SUMMED, 1)
+        if f.if_true is not None:
+            self.if_true = f.if_true if self.if_true is None else highest(f.if_true, self.if_true)
         ends = [f.evidence["first_offset"], f.evidence["last_offset"]] if is_summed(f) else [f.offset]
         known = [offset for offset in (*ends, self.first, self.last) if offset is not None]
         self.first, self.last = min(known, default=None), max(known, default=None)
@@ -74,7 +77,7 @@ class Sum:
             each.id, severity, self.broker_id, self.topic, self.partition,
             message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
             evidence={"log_dir": self.log_dir, **evidence}, remedy=f"{command} lists them; {each.remedy}",
-            source=each.source,
+            source=each.source, if_true=self.if_true,
         )  # fmt: skip
 
 
@@ -129,13 +132,21 @@ def _bounded(log: LogView, each: Rule, found: Iterable[Finding], limit: int) -> 
 
 
 class Unmade(NamedTuple):
-    """A finding that is not made yet: what decides whether it is listed, what a sum says of it, and how to make it."""
+    """A finding that is not made yet: what decides whether it is listed, what a sum says of it, and how to make it.
+
+    ``doubt``: as of :meth:`auditor.rules.view.LogView.finding`; ``severity`` is what it would be without.
+    """
 
     severity: str
     offset: int
-    confidence: str
-    in_flight: bool
     make: Callable[[], Finding]
+    confidence: str = "proved"
+    doubt: bool = False
+
+    @property
+    def said(self) -> str:
+        """The severity that it is said with."""
+        return "info" if self.doubt else self.severity
 
 
 def made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Finding]:
@@ -151,20 +162,19 @@ def _made(log: LogView, rule_id: str, found: Iterable[Unmade]) -> Iterator[Findi
     kept: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
     for f in found:
-        if (beyond := kept.add(f.severity, f.offset, f)) is None:
+        if (beyond := kept.add(f.said, f.offset, f)) is None:
             continue
-        alike = (beyond.severity, beyond.confidence, beyond.in_flight)
+        alike = (beyond.severity, beyond.confidence, beyond.doubt)
         count, first, last = sums.get(alike, (0, beyond.offset, beyond.offset))
         sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
     yield from (f.make() for f in kept.listed())
-    for (severity, confidence, in_flight), (count, first, last) in sums.items():
-        more = {"confidence": confidence, "in_flight": in_flight or None}
-        yield summed(log, rule_id, severity, count, first, last, shared=more)
+    for (severity, confidence, doubt), (count, first, last) in sums.items():
+        yield summed(log, rule_id, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
 
 
 def summed(
     log: LogView, rule_id: str, severity: str, count: int, first: int, last: int, replica: ReplicaFacts | None = None,
-    shared: Mapping[str, Any] = MappingProxyType({}),
+    shared: Mapping[str, Any] = MappingProxyType({}), doubt: bool = False,
 ) -> Finding:  # fmt: skip
     """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
 
@@ -172,8 +182,9 @@ def summed(
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
     return log.finding(
-        rule_id, severity, f"{plural(count, 'more finding')} of {rule_id}", replica=replica, evidence=evidence
-    )
+        rule_id, severity, f"{plural(count, 'more finding')} of {rule_id}", replica=replica, doubt=doubt,
+        evidence=evidence,
+    )  # fmt: skip
 
 
 def _sum_of(log: LogView) -> Sum:

@@ -89,12 +89,8 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     yield from made(
         log,
         "hanging-transaction",
-        (
-            Unmade("info" if t.in_flight else "critical", int(t.row["first_offset"]),
-                   "undecidable" if t.in_flight else "proved", t.in_flight, partial(_hanging, log, t))
-            for t in found
-        ),
-    )  # fmt: skip
+        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in found),
+    )
 
 
 def _hanging(log: LogView, t: OpenTransaction) -> Finding:
@@ -115,11 +111,11 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     return _open_finding(
         log,
         "hanging-transaction",
-        "info" if t.in_flight else "critical",
+        "critical",
         t,
         message + (f". {_of_the_defect(log)}" if skipped else ""),
-        evidence={"held_back_offsets": held, "confidence": "undecidable" if t.in_flight else "proved",
-                  "decided": "COMMIT" if committed else None, **(skipped or {})},
+        doubt=t.in_flight,
+        evidence={"held_back_offsets": held, "decided": "COMMIT" if committed else None, **(skipped or {})},
         remedy=safety.advise(log, t).remedy + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
     )  # fmt: skip
 
@@ -193,7 +189,7 @@ def _long_open(log: LogView) -> Iterator[Unmade]:
         severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
         confidence = "undecidable" if t.klass == "undecidable" else "proved"
         make = partial(_long_open_finding, log, t, severity, age, confidence)
-        yield Unmade(severity, int(t.row["first_offset"]), confidence, t.in_flight, make)
+        yield Unmade(severity, int(t.row["first_offset"]), make, confidence)
 
 
 def _age_shown(log: LogView, t: OpenTransaction) -> bool:
@@ -294,10 +290,10 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
 
 
 def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
-    severity = "error" if blocking.standing(log, t) in blocking.BLOCKED else "info"
+    severity = "error" if t.in_flight or blocking.standing(log, t) in blocking.BLOCKED else "info"
     confidence = "undecidable" if t.missing else "proved"
     make = partial(_pinned_finding, log, t, severity, confidence)
-    return Unmade(severity, int(t.row["first_offset"]), confidence, t.in_flight, make)
+    return Unmade(severity, int(t.row["first_offset"]), make, confidence, t.in_flight)
 
 
 def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence: str) -> Finding:
@@ -309,6 +305,7 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
         t,
         f"The transaction of {who(t)} began at offset {offset}, below the log start "
         f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
+        doubt=t.in_flight,
         evidence={"log_start": log.leader.own_start, "confidence": confidence},
         remedy=safety.advise(log, t).remedy,
     )

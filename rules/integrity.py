@@ -116,12 +116,13 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
     severity = "error" if not newest else "info" if live and not beyond and breaks_off else "warning"
     if newest and preallocated:
         severity = "info"
+    written = severity == "info" and live  # as a batch that is being written looks
     words = {"truncated": "a batch that breaks off", "zero_filled": "zeros"}.get(
         error.reason, "bytes that are no batch"
     )
     return log.finding(
         "torn-tail",
-        severity,
+        "warning" if written else severity,
         f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
         + ("; the high watermark lies in them: acknowledged data is lost on this replica" if beyond else ""),
         replica=replica,
@@ -134,8 +135,8 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "detail": error.detail,
             "log_end": replica.log_end,
             "high_watermark": replica.high_watermark,
-            "in_flight": True if severity == "info" and live else None,
         },
+        doubt=written,
         remedy=repairs.keep_tail(log, replica) if beyond else "",
     )
 
@@ -306,7 +307,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     left_over = e["maybe_cut_off"] == 1 and not replica.clean_shutdown
     return log.finding(
         "index-mismatch",
-        "info" if left_over else "warning",
+        "warning",
         f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
         f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves it in a running broker's file" * left_over),
         replica=replica,
@@ -314,8 +315,9 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
         position=e["position"],
         evidence={"entry": entry, "entry_offset": e["entry_offset"], "points_at": points,
                   "why": INDEX_FAULTS[e["fault"]], "entries": len(run),
-                  "segment_position": None if time else e["entry_position"], "in_flight": left_over or None,
-                  **({"confidence": "undecidable", "missing": "the index's end in memory"} if left_over else {})},
+                  "segment_position": None if time else e["entry_position"],
+                  "missing": "the index's end in memory" if left_over else None},
+        doubt=left_over,
         remedy=repairs.rebuild(replica,
                                *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
     )  # fmt: skip
@@ -419,15 +421,15 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
     what = "high watermark" if name == "log start" else "log end"
     return log.finding(
         "checkpoint-beyond-log-end",
-        "info" if live and not replica.unreadable else severity,
+        severity,
         f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
         + (" (files of a live directory may be of different times)" if live else ": the tail of this replica is lost"),
         replica=replica,
         offset=limit,
         last_offset=value,
         evidence={"checkpoints": {n: v for n, v, _, _ in beyond}, "log_end": replica.log_end,
-                  "high_watermark": replica.high_watermark, "in_flight": True if live else None,
-                  **_perhaps_not_copied(replica)},
+                  "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
+        doubt=live and not replica.unreadable,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from auditor.rules.relations import (
     same_transaction,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
-from auditor.rules.view import LogView, arrived
+from auditor.rules.view import LogView
 from auditor.rules.windows import (
     SAME_CLOCK_MS,
     contradicting_window,
@@ -45,7 +45,9 @@ def _judged_markers(log: LogView) -> np.ndarray:
     return rows[rows["marker_offset"] >= max(log.leader.log_start, 0)]
 
 
-def _at_marker(log: LogView, rule_id: str, severity: str, message: str, t: np.void, **evidence: Any) -> Finding:
+def _at_marker(
+    log: LogView, rule_id: str, severity: str, message: str, t: np.void, *, doubt: bool = False, **evidence: Any
+) -> Finding:
     return log.finding(
         rule_id,
         severity,
@@ -64,6 +66,7 @@ def _at_marker(log: LogView, rule_id: str, severity: str, message: str, t: np.vo
             "transaction_first_offset": t["first_offset"] if t["first_offset"] >= 0 else None,
             **evidence,
         },
+        doubt=doubt,
     )
 
 
@@ -128,13 +131,13 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     assert prepare is not None
     assert complete is not None
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    in_flight = log.in_flight(window.end_time or -1, other_clock=other)
+    in_flight = log.doubt(window.end_time or -1, other_clock=other)
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
         "missing-marker",
-        "info" if in_flight else "critical",
+        "critical",
         f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
         + (": the file may have been copied before it came" if in_flight else ""),
         offset=None if row is None else row["first_offset"],
@@ -150,8 +153,8 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
             "complete_offset": complete.offset,
             "between": between,
             "decided": iso(prepare.time),
-            "in_flight": True if in_flight else None,
         },
+        doubt=in_flight,
         remedy="" if row is None else safety.advise(log, opened[0]).remedy,
     )
 
@@ -275,9 +278,8 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or _must_have_marker(log, window):
         return False
-    copied, clean = history.times.get(prepare.partition, -1), history.clean.get(prepare.partition, False)
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    return not arrived(copied, clean, int(t["marker_timestamp"]), other_clock=other)
+    return log.cluster.lacks(TOPIC, prepare.partition, int(t["marker_timestamp"]), other_clock=other)
 
 
 @rule(
@@ -331,11 +333,7 @@ def _decided(log: LogView, t: np.void) -> bool:
     history = log.cluster.coordinator
     if history is None or marker_window(log, t) is not None or t["repeated"]:
         return True
-    partition = history.written_in(int(t["producer_id"]))
-    times = [history.times.get(partition, -1)] if partition is not None else list(history.times.values())
-    clean = [history.clean.get(partition, False)] if partition is not None else list(history.clean.values())
-    stamp = int(t["marker_timestamp"])
-    return not all(arrived(at, ok, stamp, other_clock=True) for at, ok in zip(times, clean, strict=True))
+    return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 
 
 @rule("unknown-coordinator-epoch", family=FAMILY, severity="error; info while it may be in flight")
@@ -361,16 +359,15 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
             continue
         reported.add(at)
         stamp = int(t["marker_timestamp"])
-        seen = arrived(history.times.get(p, -1), history.clean.get(p, False), stamp, other_clock=True)
         yield _at_marker(
             log,
             "unknown-coordinator-epoch",
-            "error" if seen else "info",
+            "error",
             f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch "
             f"{t['coordinator_epoch']}; the "
             f"last one of {TOPIC}-{p} is {latest}",
             t,
             expected=latest,
             found=t["coordinator_epoch"],
-            in_flight=None if seen else True,
+            doubt=log.cluster.lacks(TOPIC, p, stamp, other_clock=True),
         )

@@ -10,7 +10,7 @@ import numpy as np
 from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory, Entry
 from auditor.rules.named import DECIDING, SKEW_MS, Window
-from auditor.rules.view import LogView, arrived
+from auditor.rules.view import LogView
 from auditor.rules.windows import SAME_CLOCK_MS, naming, skew, unmarked_behind
 from auditor.rules.written_times import at_the_latest, recorded
 
@@ -201,11 +201,8 @@ def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[s
             missing = "how many partitions __transaction_state has"
         return "undecidable", "no id is known for its producer id, but the history is not complete", False, missing
     time = at_the_latest(log, int(row["producer_id"]), int(row["first_offset"]), log.time(row["last_time"]))
-    seen = all(
-        arrived(history.times.get(p, -1), history.clean.get(p, False), time, other_clock=True)
-        for p in range(history.partition_count)
-    )
-    return "orphan", "no transactional id ever had this producer id", not seen, None
+    doubt = log.cluster.coordinators_lack(int(row["producer_id"]), time)
+    return "orphan", "no transactional id ever had this producer id", doubt, None
 
 
 def _contradiction(log: LogView, row: np.void, entry: Entry) -> str | None:
@@ -231,11 +228,13 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
     coordinator's log before the record of a later transaction.
     """
+    if row["prev_marker_offset"] >= 0 and row["last_epoch"] < row["prev_marker_epoch"]:
+        return False  # by the order within one log: behind a marker of a higher epoch it is of nobody
     if naming(log).left_out:  # what is not held here may be what ended it
         return True
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends = lost_ends(log, row)
-    if any(log.in_flight(w.end_time, other_clock=other_clock) for w in ends if w.end_time is not None):
+    if any(log.doubt(w.end_time, other_clock=other_clock) for w in ends if w.end_time is not None):
         return True
     latest = log.time(row["first_time"]) + (SKEW_MS if other_clock else 0)
     inside = any(w.prepare is not None and latest <= w.prepare.time for w in ends)

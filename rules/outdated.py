@@ -10,8 +10,7 @@ from auditor.facts.coordinator_log import Entry
 from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import iso
 from auditor.rules.named import DECIDING, SKEW_MS
-from auditor.rules.open_transactions import time_allowed
-from auditor.rules.view import Bounds, Cluster, OpenHere
+from auditor.rules.view import TRANSACTION_STATE, Bounds, Cluster, OpenHere
 from auditor.rules.windows import SAME_CLOCK_MS
 
 
@@ -34,7 +33,7 @@ def ended(cluster: Cluster, entry: Entry) -> str | None:
     A marker came behind the record, and no partition where the transaction is open was copied later than that.
     """
     history = cluster.coordinator
-    if history is None or history.clean.get(entry.partition, False):
+    if history is None or _of_one_moment(cluster, entry):
         return None
     opened = still_open(cluster, entry)
     time = _ended(cluster, history, entry)
@@ -65,26 +64,34 @@ def never_begun(cluster: Cluster, entry: Entry) -> str | None:
 def unsure(cluster: Cluster, entry: Entry, due: int) -> str | None:
     """Why the transaction may have ended by ``due`` (ms), None where nothing suggests that.
 
-    Besides :func:`ended`: it is known by what was copied behind ``due``, the coordinator's own log, and those in which
-    it is open. Where they end before and others go on, they may have been copied before. That is sure where the
-    coordinator's log lacks a decision that was carried out; else it is not believed of what is older than the margin
-    that rules on age leave: no copying takes as long.
+    Besides :func:`ended`: it is known by what holds all that was written until ``due``, the coordinator's own log, and
+    those in which it is open. Where they end before and others go on, they may have been copied before.
     """
     history = cluster.coordinator
-    if history is None or history.clean.get(entry.partition, False):
+    if history is None or _of_one_moment(cluster, entry):
         return None
     if (how := ended(cluster, entry)) is not None:
         return how
-    seen = max(history.times.get(entry.partition, -1), *(_copied(cluster, n) for n in still_open(cluster, entry)), -1)
+    names = (_log_of(entry), *still_open(cluster, entry))
+    seen = max(_whole_until(cluster, name) for name in names)
     if seen >= due:
         return None
     if (time := history.outdated.get(entry.partition)) is not None:
         return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
-    old = cluster.as_of - entry.time > cluster.margin(time_allowed(entry))
     others_go_on = cluster.newest_time >= due - SKEW_MS
-    if old or not others_go_on or not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
+    if not others_go_on or not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
         return None
     return f"other logs of the input are newer than its coordinator's, which ends at {iso(seen)}"
+
+
+def _log_of(entry: Entry) -> str:
+    return f"{TRANSACTION_STATE}-{entry.partition}"
+
+
+def _of_one_moment(cluster: Cluster, entry: Entry) -> bool:
+    """Whether the coordinator's log is of the same moment as all that is beside it."""
+    bounds = _bounds(cluster, _log_of(entry))
+    return cluster.at_once or (bounds is not None and bounds.clean_shutdown)
 
 
 def _others_newer(cluster: Cluster, seen: int, broker: int | None) -> bool:
@@ -103,7 +110,7 @@ def _ended(cluster: Cluster, history: CoordinatorHistory, entry: Entry) -> int |
     One with a higher epoch, or a newer one than all that was decided by then: an open transaction is ended by the first
     marker behind its record; of a decided one, which has its own, the one before it was then newer than its beginning.
     """
-    coordinator, copied = history.brokers.get(entry.partition), history.times.get(entry.partition, -1)
+    coordinator, copied = history.brokers.get(entry.partition), _copied(cluster, _log_of(entry))
     for broker, epoch, time, before in cluster.ended.get(entry.producer_id, ()):
         apart = SAME_CLOCK_MS if broker is not None and broker == coordinator else SKEW_MS
         second = 0 <= entry.start < before - apart
@@ -124,6 +131,14 @@ def _copied(cluster: Cluster, name: str) -> int:
     """The newest time (ms) in a partition's log: it was copied then or later."""
     bounds = _bounds(cluster, name)
     return -1 if bounds is None else bounds.copy_time
+
+
+def _whole_until(cluster: Cluster, name: str) -> int:
+    """The time (ms) until which a log holds all that was written."""
+    bounds = _bounds(cluster, name)
+    if bounds is None:
+        return -1
+    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment)
 
 
 def _bounds(cluster: Cluster, name: str) -> Bounds | None:

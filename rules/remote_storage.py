@@ -47,7 +47,7 @@ def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: boo
     elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
     return log.finding(
         "remote-log-gap",
-        "info" if late else "error",
+        "error",
         f"Offsets {first} to {last} of {log.name} ({last + 1 - first}) lie below its first local segment at "
         f"{log.leader.local_start}, and no segment in remote storage has them{elsewhere}"
         + (" (__remote_log_metadata may have been copied before the log)" if late else ""),
@@ -59,10 +59,9 @@ def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: boo
             "missing_range": [first, last],
             "segments_there": [_described(s) for s in there[:SHOWN]],
             "local_copies": holders or None,
-            "in_flight": True if late else None,
-            "confidence": "undecidable" if late else "proved",
             "missing": "a later copy of __remote_log_metadata" if late else None,
         },
+        doubt=late,
     )
 
 

@@ -54,7 +54,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
     late = _index_is_late(log, without, holder, entry)
     return log.finding(
         "replica-abort-index-divergence",
-        "info" if late else "error",
+        "error",
         f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
         f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
         "has: its read_committed consumers would get aborted records",
@@ -71,8 +71,8 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
             "only_in_this_copy": [list(map(int, e)) for e in only_replica[:TOP]],
             "columns": ["producer_id", "first_offset", "marker_offset"],
             "entries": len(only_leader) + len(only_replica),
-            "in_flight": True if late else None,
         },
+        doubt=late,
         remedy=f"In the replica's segment that holds offset {entry['last_offset']}: "
         + repairs.rebuild(without, "its .txnindex", "its .index"),
     )
@@ -85,4 +85,4 @@ def _index_is_late(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, en
     row = row_of(log, holder, int(entry["last_offset"]))
     if later or not row:
         return not later
-    return log.in_flight(log.time(row["max_timestamp"]), other_clock=True, replica=without)
+    return log.doubt(log.time(row["max_timestamp"]), other_clock=True, replica=without)

@@ -81,9 +81,9 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
         offset=leader.log_start,
         last_offset=replica.log_start - 1,
         evidence={"log_start": leader.log_start, "log_start_before": replica.log_start,
-                  "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch], "in_flight": doubt or None,
-                  "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir},
-                  "confidence": "undecidable" if doubt else "proved"},
+                  "leader_epochs": [replica.last_leader_epoch, leader.last_leader_epoch],
+                  "seen_on": {"broker_id": replica.broker_id, "log_dir": replica.log_dir}},
+        doubt=doubt,
         remedy=f"If those below {replica.log_start} have to be gone, delete them once more (kafka-delete-records.sh), "
         "which cannot be undone",
     )  # fmt: skip

@@ -23,7 +23,7 @@ from auditor.rules.relations import (
 )
 from auditor.rules.replica_batches import COMPARED
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
-from auditor.rules.view import LogView, arrived
+from auditor.rules.view import LogView
 
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence
@@ -324,10 +324,10 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     forked = 0 <= pair.forked_at <= gap.first_offset  # then it never had them, whenever it was copied
     tail = gap.first_offset >= without.log_end and not forked
     time = log.time(row["max_timestamp"])
-    late = tail and not arrived(log.copy_time(without), without.clean_shutdown, time, other_clock=True)
+    late = tail and not without.clean_shutdown and log.doubt(time, other_clock=True, replica=without)
     not_copied = any(start <= gap.first_offset and gap.last_offset < end for start, end in without.absent)
-    severity = "critical" if committed and not late and not gap.undecidable else "info"
-    if severity == "info" and not gap.undecidable and _ahead_of_its_leader(log, without, holder):
+    severity = "critical" if committed and not gap.undecidable else "info"
+    if (severity == "info" or late) and not gap.undecidable and _ahead_of_its_leader(log, without, holder):
         severity = "warning"
     one = gap.first_offset == gap.last_offset
     span = f"offset {gap.first_offset}" if one else f"offsets {gap.first_offset} to {gap.last_offset}"
@@ -349,12 +349,12 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             "batches": gap.batches,
             "offsets": gap.last_offset - gap.first_offset + 1,
             "high_watermark": pair.high,
-            "in_flight": True if late else None,
-            "confidence": "undecidable" if gap.undecidable or late or not_copied else "proved",
+            "confidence": "undecidable" if gap.undecidable or not_copied else "proved",
             "missing": "bytes of the replica without them that could not be read" if gap.undecidable
             else "perhaps a segment file that was not copied" if not_copied else None,
         },
-        remedy=_cure(log, without, holder) if severity != "info" else "None: a replica that lags catches up",
+        doubt=late,
+        remedy="None: a replica that lags catches up" if late or severity == "info" else _cure(log, without, holder),
     )  # fmt: skip
 
 

@@ -125,8 +125,10 @@ def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
-    if cause.severity != "info" or not cause.evidence.get("in_flight"):
-        cause.severity = highest(cause.severity, f.severity)
+    cause.severity = highest(cause.severity, f.severity)  # doubt has lowered both by now
+    if cause.if_true or f.if_true:
+        if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
+        cause.if_true = None if if_true == cause.severity else if_true
     also = {
         "rule": f.rule, "severity": f.severity, "topic": f.topic, "partition": f.partition, "message": f.message,
     }  # fmt: skip

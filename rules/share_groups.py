@@ -8,7 +8,7 @@ from auditor.base.words import plural
 from auditor.facts.share_offsets import ShareOffset
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.view import Bounds, LogView, arrived
+from auditor.rules.view import Bounds, LogView
 
 
 @rule(
@@ -47,7 +47,7 @@ def _judged(log: LogView, topic: str, bounds: Bounds, state: ShareOffset) -> Ite
     if not above and not below:
         return
     other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
-    late = above and not arrived(bounds.copy_time, bounds.clean_shutdown, state.time, other_clock=other)
+    late = above and log.cluster.lacks(topic, state.partition, state.time, other_clock=other)
     doubt = late or (bounds.starts_late and not above)
     where = f"share group {state.group_id} in {topic}-{state.partition}"
     if above:
@@ -60,7 +60,7 @@ def _judged(log: LogView, topic: str, bounds: Bounds, state: ShareOffset) -> Ite
         message = f"Of {where} {gone} from {state.start_offset} on were deleted before all of them were settled"
     yield log.finding(
         "share-offset-out-of-range",
-        "info" if doubt else "error" if above else "warning",
+        "error" if above else "info" if doubt else "warning",
         message + (" (the files may be of different times)" if doubt else ""),
         topic=topic,
         partition=state.partition,
@@ -75,7 +75,7 @@ def _judged(log: LogView, topic: str, bounds: Bounds, state: ShareOffset) -> Ite
             "record_offset": state.record_offset,
             "log_start": bounds.log_start,
             "log_end": bounds.log_end,
-            "in_flight": True if late else None,
             "confidence": "undecidable" if doubt else "proved",
         },
+        doubt=late,
     )

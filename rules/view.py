@@ -28,13 +28,15 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+TRANSACTION_STATE = "__transaction_state"
 
 
 class Bounds(NamedTuple):
     """Where the leader replica of a log begins and ends, and what its file can prove about time.
 
     ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
-    ``open_known``: whether all transactions that are open in it are known.
+    ``open_known``: whether all transactions that are open in it are known. ``moment`` (ms): its file has all that was
+    written until then, by its own newest time, or by how long copying its log directory can have taken.
     """
 
     log_start: int
@@ -46,6 +48,7 @@ class Bounds(NamedTuple):
     broker_id: int | None
     starts_late: bool = False
     open_known: bool = True
+    moment: int = -1
 
 
 class OpenHere(NamedTuple):
@@ -85,7 +88,8 @@ class Cluster:
     ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
     leads by the metadata, or whose leader is fenced or shutting down while others are up. ``remote``: what is in tiered
     storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex``
-    is in the input.
+    is in the input. ``moments``: of each log directory the time (ms) until which each of its files has all that was
+    written, as far as its newest time and the time that copying takes tell. ``at_once``: all is of one moment.
     """
 
     as_of: int
@@ -112,6 +116,8 @@ class Cluster:
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
+    moments: dict[str, int] = field(default_factory=dict)
+    at_once: bool = False
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True
 
@@ -167,6 +173,24 @@ class Cluster:
         if until := [e for e in elections if e.leader_epoch <= leader_epoch]:
             return until[-1].leader
         return elections[0].last_leader if elections else self.leaders.get((topic, partition))
+
+    def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool) -> bool:
+        """Whether what is absent from a log may only be absent because its file was copied before ``needed_by`` (ms).
+
+        ``other_clock``: that is the time of another broker than the log's, or of a client. A log that is not in the
+        input lacks anything.
+        """
+        bounds = self.bounds.get((topic, partition))
+        if bounds is None or bounds.clean_shutdown or self.at_once:
+            return bounds is None
+        return not arrived(max(bounds.moment, bounds.copy_time), needed_by, other_clock=other_clock)
+
+    def coordinators_lack(self, producer_id: int, needed_by: int) -> bool:
+        """The same of the coordinator's log that has a producer id; of all of them, where none has."""
+        assert self.coordinator is not None
+        written = self.coordinator.written_in(producer_id)
+        partitions = range(self.coordinator.partition_count) if written is None else (written,)
+        return any(self.lacks(TRANSACTION_STATE, p, needed_by, other_clock=True) for p in partitions)
 
     def margin(self, timeout_ms: int = 0) -> int:
         """The slack of rules on age alone (rules.md, *margin*)."""
@@ -285,14 +309,15 @@ class LogView:
         c = replica or self.leader
         return c.broker_time if c.broker_time >= 0 else self.time(c.any_time)
 
-    def in_flight(self, needed_by: int, *, other_clock: bool, replica: ReplicaFacts | None = None) -> bool:
-        """Whether something absent from this replica may only be absent because the copy was made before
-        ``needed_by``."""
+    def doubt(self, needed_by: int, *, other_clock: bool, replica: ReplicaFacts | None = None) -> bool:
+        """:meth:`Cluster.lacks` of this log's leader replica, or of another one."""
         c = replica or self.leader
-        whole = c.clean_shutdown and not c.cut_short
-        if c is self.leader and (bounds := self.cluster.bounds.get((self.topic, self.partition))) is not None:
-            whole = bounds.clean_shutdown
-        return not arrived(self.copy_time(c), whole, needed_by, other_clock=other_clock)
+        if c is self.leader and (self.topic, self.partition) in self.cluster.bounds:
+            return self.cluster.lacks(self.topic, self.partition, needed_by, other_clock=other_clock)
+        if (c.clean_shutdown and not c.cut_short) or self.cluster.at_once:
+            return False
+        moment = max(self.copy_time(c), self.cluster.moments.get(c.log_dir, -1))
+        return not arrived(moment, needed_by, other_clock=other_clock)
 
     def finding(
         self,
@@ -302,11 +327,19 @@ class LogView:
         *,
         replica: ReplicaFacts | None = None,
         segment: int = -1,
+        doubt: bool = False,
         **fields: Any,
     ) -> Finding:
-        """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory."""
+        """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory.
+
+        ``doubt``: whether it rests on something that may only be absent because a file was copied too early, or of
+        another time than its neighbours. Then it is an info, undecidable, and ``if_true`` is what it would be.
+        """
         c = replica or self.leader
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
+        if doubt:
+            severity, fields["if_true"] = "info", severity if severity != "info" else None
+            evidence |= {"in_flight": True, "confidence": "undecidable"}
         evidence["log_dir"] = c.log_dir
         evidence.setdefault("confidence", "proved")
         others = [o.log_dir for o in self.replicas if o is not c]
@@ -394,9 +427,9 @@ def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: Any) -> Finding:
     )
 
 
-def arrived(copy_time: int, clean_shutdown: bool, needed_by: int, *, other_clock: bool) -> bool:
-    """Whether a file would hold what was written by ``needed_by`` (ms): the opposite of *in flight* in rules.md."""
-    return clean_shutdown or copy_time > needed_by + (SKEW_MS if other_clock else 0)
+def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
+    """Whether a file that is whole until ``moment`` (ms) has what was written by ``needed_by``, by these clocks."""
+    return moment > needed_by + (SKEW_MS if other_clock else 0)
 
 
 def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.rules.named import SKEW_MS
-from auditor.rules.view import LogView, arrived
+from auditor.rules.view import TRANSACTION_STATE, LogView
 from auditor.rules.windows import NO_CLOCK_MS, SAME_CLOCK_MS, owner_complete, skew
 
 UNBOUNDED = 1 << 62  # ms; later than any file was copied
@@ -44,14 +44,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
     Where a marker lies behind the data, its time bounds that of the record, however old the stamps are.
     """
-    history = log.cluster.coordinator
-    assert history is not None
     just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
     stamp = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
     needed_by = max(written, int(t["marker_timestamp"]))
     other = skew(log, partition) > SAME_CLOCK_MS
-    return arrived(history.times.get(partition, -1), history.clean.get(partition, False), needed_by, other_clock=other)
+    return not log.cluster.lacks(TRANSACTION_STATE, partition, needed_by, other_clock=other)
 
 
 def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -192,7 +192,7 @@ def finding_page() -> str:
     for name, field in json.loads(text)["properties"].items():
         kinds = field.get("type", "string")
         kind = " or ".join([kinds] if isinstance(kinds, str) else kinds)
-        values = f" One of {', '.join(field['enum'])}." if "enum" in field else ""
+        values = f" One of {', '.join(value or 'null' for value in field['enum'])}." if "enum" in field else ""
         lines.append(f"| `{name}` | {kind} | {field['description']}{values} |")
     return FINDINGS.format(fields="\n".join(lines), schema=text.rstrip())
 

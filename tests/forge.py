@@ -366,6 +366,11 @@ class Lab:
         for path in self.root.glob("broker-*/.kafka_cleanshutdown"):
             path.unlink()
 
+    def without_metadata(self) -> None:
+        """As of a cluster with ZooKeeper: a metadata log that ends shows when it was copied."""
+        for path in self.root.glob("broker-*/__cluster_metadata-0"):
+            shutil.rmtree(path)
+
     def findings(self, as_of: int | None = None, *, records: bool = True) -> list[Finding]:
         return audit_folder(self.root, self.as_of if as_of is None else as_of, records=records)
 

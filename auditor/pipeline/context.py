@@ -15,6 +15,7 @@ from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
+from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
 from auditor.rules.named import SKEW_MS
@@ -133,17 +134,30 @@ def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[
 
 
 def build(
-    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, records: bool
-) -> dict[str, Cluster]:
-    """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input."""
+    briefs: list[Brief], settings: dict[str, ClusterSettings], as_of: int | None, records: bool, copying: int = 0,
+    at_once: bool = False,
+) -> dict[str, Cluster]:  # fmt: skip
+    """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input.
+
+    ``copying``: how long, in ms, copying a log directory may have taken; ``at_once``: all is of one moment.
+    """
     newest = max([b.broker_time for b in briefs], default=-1)
     clock = as_of if as_of is not None else (newest if newest >= 0 else max([b.any_time for b in briefs], default=0))
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         mine = [b for b in briefs if b.join_key == key]
         out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records)
-        out[key].clock_given = as_of is not None
+        out[key].clock_given, out[key].at_once = as_of is not None, at_once
+        _date(out[key], mine, copying)
     return out
+
+
+def _date(cluster: Cluster, briefs: list[Brief], copying: int) -> None:
+    """Until when each log directory, and so each leader replica, has all that was written."""
+    read = [moments.ReadLog(b.log_dir, b.topic, b.partition, b.broker_time, b.text) for b in briefs]
+    cluster.moments = moments.settled(read, cluster, copying)
+    for at, b in leaders(briefs, cluster.leaders).items():
+        cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
 
 
 def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool) -> Cluster:
@@ -184,7 +198,7 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
     if cluster.coordinator is not None:
-        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided)
+        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
     return cluster
 
 
@@ -201,19 +215,26 @@ def _out_of_sync(briefs: list[Brief], leading: dict[tuple[str, int], Brief], clu
     ]  # fmt: skip
 
 
-def _outdated(history: CoordinatorHistory, briefs: Iterable[Brief], undecided: np.ndarray) -> dict[int, int]:
-    """By partition of the coordinators' log when (ms) a COMMIT was written whose decision its replica does not have.
+def _outdated(
+    history: CoordinatorHistory, briefs: Iterable[Brief], undecided: np.ndarray, bounds: dict[tuple[str, int], Bounds]
+) -> dict[int, int]:
+    """By partition of the coordinators' log when (ms) a marker was written whose decision its replica does not have.
 
-    Of producers whose last transaction is complete there: what came behind its end, no operator can have written.
+    A COMMIT of a producer whose last transaction is complete there: what came behind its end, no operator can have
+    written. And a marker of a higher epoch than any there, behind the end too.
     """
     found: dict[int, int] = {}
     for b in briefs:
-        rows = b.ended[(b.ended["commit"] == 1) & ~np.isin(b.ended["producer_id"], undecided)]
+        rows = b.ended
         partitions = history.each_written_in(rows["producer_id"])
-        for partition in np.unique(partitions[partitions >= 0]).tolist():
+        decided = (rows["commit"] == 1) & ~np.isin(rows["producer_id"], undecided)
+        ahead = rows["epoch"] > history.each_highest_epoch(rows["producer_id"])
+        for partition in np.unique(partitions[(partitions >= 0) & (decided | ahead)]).tolist():
             same = b.broker_id is not None and b.broker_id == history.brokers.get(partition)
-            times = rows["time"][partitions == partition]
-            behind = times[times > history.times.get(partition, -1) + (SAME_CLOCK_MS if same else SKEW_MS)]
+            newest = bounds[TRANSACTION_STATE, partition].copy_time
+            later = rows["time"] > newest + (SAME_CLOCK_MS if same else SKEW_MS)
+            lacks = (decided & later) | (ahead & (rows["time"] > newest))
+            behind = rows["time"][lacks & (partitions == partition)]
             if len(behind):
                 found[partition] = min(int(behind.min()), found.get(partition, 1 << 62))
     return found
@@ -235,7 +256,6 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
     for b in briefs:
         p = b.partition
         history.complete_from[p], history.leader_epochs[p] = b.intact_from, b.rank[0]
-        history.times[p], history.clean[p] = b.bounds.copy_time, b.bounds.clean_shutdown
         history.brokers[p] = b.broker_id
         history.whole_log[p] = b.bounds.log_start == 0 and b.intact_from <= 0 and not b.ends_early
         if b.broken_at is not None:

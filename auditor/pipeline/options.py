@@ -26,7 +26,7 @@ class AuditOptions:
     ``out``: a folder of this machine, or as text the URI of one elsewhere.
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
     ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
-    ``remote``: folders with the remote part of tiered topics.
+    ``remote``: folders with the remote part of tiered topics. ``at_once``: every file of the input is of one moment.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
 
@@ -51,6 +51,7 @@ class AuditOptions:
     bootstrap: str | None = None
     baseline: Path | None = None
     remote: tuple[str, ...] = ()
+    at_once: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:

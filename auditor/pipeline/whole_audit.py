@@ -30,6 +30,7 @@ from auditor.pipeline import (
     cluster_settings,
     context,
     derived_tables,
+    moments,
     plan,
     policy_choice,
     results,
@@ -186,7 +187,10 @@ class Audit:
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """What is known of each cluster, by join key."""
-        clusters = context.build(self.briefs, self.settings, self.options.as_of, self.options.records)
+        options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
+        clusters = context.build(
+            self.briefs, self.settings, options.as_of, options.records, moments.copying_ms(size), options.at_once
+        )
         for log_dir, choice in zip(self.inventory.log_dirs, self.choices, strict=True):
             if log_dir.join_key in clusters:
                 clusters[log_dir.join_key].policy[log_dir.name] = choice.policy

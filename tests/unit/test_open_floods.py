@@ -104,13 +104,13 @@ def test_listed_ones_and_sums_say_what_a_larger_limit_lists(tmp_path: Path, as_o
 
 
 def test_a_pinned_one_whose_id_is_not_known_is_undecidable(tmp_path: Path) -> None:
-    """Offsets 0 to 59 lie below the log start. Nothing is known of the id of every fifth, the coordinator has those of
-    the others."""
+    """Offsets 0 to 59 lie below the log start. Nothing is known of the id of every fifth. Of those that are complete
+    the marker may have come behind the copy, in which all is of one millisecond."""
     logs = logs_below(directory(tmp_path / "broker-1", 120, 60), as_of=growth.NOW + 2 * HOUR_MS)
     (log,) = (log for log in logs if log.topic == "orders")
     rule = "transaction-pinned-at-log-start"
     found = {f.offset: f.evidence["confidence"] for f in judged(log, 1_000) if f.rule == rule}
-    assert found == {n: "undecidable" if n % 5 == 4 else "proved" for n in range(60)}
+    assert found == {n: "undecidable" if n % 5 in (1, 3, 4) else "proved" for n in range(60)}
 
 
 def entry(n: int, state: str) -> Entry:

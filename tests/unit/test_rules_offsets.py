@@ -337,7 +337,8 @@ def blocked(state: str | None, age: int, copied: int = HOUR) -> list[Finding]:
     log.leader.broker_time = copied
     if state is not None:
         history = build_history(1, [owner(7, state, HOUR - age + 30_000)])
-        history.complete_from, history.times, history.brokers = {0: 0}, {0: copied}, {0: 1}
+        history.complete_from, history.brokers = {0: 0}, {0: 1}
+        log.cluster.bounds |= {("__transaction_state", 0): Bounds(0, 9, 9, copied, False, None, 1)}
         log.cluster.coordinator = history
     return found(log, "pending-offsets-blocked")
 
@@ -362,7 +363,8 @@ def test_a_transaction_that_the_coordinator_has_open_blocks_nobody_yet() -> None
     log = log_of([commit(4, 20, pid=7)], ends=[open_row(7, 4, HOUR - 1000)])
     entry = owner(7, "Ongoing", HOUR - 1000)._replace(partitions=frozenset({"__consumer_offsets-0"}))
     history = build_history(1, [entry])
-    history.complete_from, history.times, history.brokers = {0: 0}, {0: HOUR}, {0: 1}
+    history.complete_from, history.brokers = {0: 0}, {0: 1}
+    log.cluster.bounds |= {("__transaction_state", 0): Bounds(0, 9, 9, HOUR, False, None, 1)}
     log.cluster.coordinator = history
     assert found(log, "pending-offsets-blocked") == []
 

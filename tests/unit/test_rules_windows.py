@@ -12,11 +12,12 @@ from auditor.rules import blocking, registry
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
 from auditor.rules.named import STAMP, WINDOW, naming
 from auditor.rules.open_transactions import open_transactions
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.view import Bounds, Cluster, LogView
 from auditor.rules.windows import matching, owner_complete
 from tests import made
 
 PID, NOW = 7, 1_000_000
+COORDINATOR = ("__transaction_state", 0)
 
 
 def entry(offset: int, state: str, time: int, *, start: int = -1, timeout: int = 60_000) -> Entry:
@@ -36,10 +37,11 @@ def log(entries: list[Entry], *rows: dict[str, Any], **given: Any) -> LogView:
     """One partition on broker 1, its coordinator on broker 2, so that 30 s of skew are allowed for."""
     history: CoordinatorHistory = build_history(1, entries)
     history.whole_log[0], history.complete_from[0] = True, 0
-    history.times[0], history.clean[0], history.brokers[0] = NOW, True, 2
+    history.brokers[0] = 2
     rows = tuple({"producer_id": PID, "producer_epoch": 0, "last_epoch": 0, **row} for row in rows)
     replica: ReplicaFacts = made.facts(transactions=made.transactions(*rows), clean_shutdown=True, **given)
-    return LogView([replica], Cluster(NOW, NOW, coordinator=history))
+    cluster = Cluster(NOW, NOW, coordinator=history, bounds={COORDINATOR: Bounds(0, 9, 9, NOW, True, None, 2)})
+    return LogView([replica], cluster)
 
 
 def closed(first: int, time: int) -> dict[str, Any]:
@@ -225,7 +227,5 @@ def test_data_whose_stamps_are_old_came_no_later_than_its_marker(copied: int, ex
     elsewhere = entry(0, "Ongoing", 300_000, start=300_000)._replace(partitions=frozenset({"u-0"}))
     row = {**closed(10, 600_000), "first_time": 400_000, "last_time": 400_000, "first_timestamp": 400_000}
     view = log([elsewhere], row)
-    history = view.cluster.coordinator
-    assert history is not None
-    history.times[0], history.clean[0] = copied, False
+    view.cluster.bounds[COORDINATOR] = Bounds(0, 9, 9, copied, False, None, 2)
     assert findings("partition-not-in-transaction", view) == expected

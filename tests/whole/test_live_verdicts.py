@@ -19,18 +19,19 @@ DECIDED = BUSY_SINCE + 5_000
 NEVER = 2**31 - 1  # the time-out of a two-phase commit
 
 
-def live(tmp_path: Path, minutes: int, timeout: int, *states: str) -> Audit:
+def live(tmp_path: Path, minutes: float, timeout: int, *states: str) -> Audit:
     """A live copy in which a transaction of ``bank.audit-1`` was decided, while another log goes on so many minutes."""
     bank = Bank(tmp_path, "bank.audit-1")
     for k, state in enumerate(states):
         bank.coordinator.state(
             BUSY, state, BUSY_PRODUCER, DECIDED + k, "bank.audit-1", start=BUSY_SINCE, timeout=timeout
         )
-    bank.log.decide(bank.log.data(4)[-1], False, time=DECIDED + minutes * MIN - 1_000, producer_id=9, epoch=0)
+    bank.log.decide(bank.log.data(4)[-1], False, time=DECIDED + int(minutes * MIN) - 1_000, producer_id=9, epoch=0)
     bank.log.save()
     bank.coordinator.save()
     bank.lab.is_live()
-    return opened(tmp_path, as_of=DECIDED + minutes * MIN)
+    bank.lab.without_metadata()
+    return opened(tmp_path, as_of=DECIDED + int(minutes * MIN))
 
 
 def held(audit: Audit) -> tuple[str, verdict.Verdict]:
@@ -46,7 +47,7 @@ def test_a_decided_two_phase_commit_that_gets_no_marker_is_stuck_however_long_it
 
 
 def test_what_is_beyond_its_time_out_and_may_have_ended_is_not_called_normal(tmp_path: Path) -> None:
-    standing, said = held(live(tmp_path, 13, 10 * MIN, "PrepareCommit"))
+    standing, said = held(live(tmp_path, 10.8, 10 * MIN, "PrepareCommit"))
     assert standing == "unknown"
     assert "as is normal" not in said.headline
 

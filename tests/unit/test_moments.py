@@ -1,0 +1,124 @@
+"""Until when each file of a copy has all that was written, and what a finding says that rests on more than that."""
+
+from __future__ import annotations
+
+import pytest
+
+from auditor.pipeline.moments import ReadLog, copying_ms, settled
+from auditor.rules.coordinator_history import Entry, build_history
+from auditor.rules.finding import Finding
+from auditor.rules.resolve import resolve
+from auditor.rules.view import TRANSACTION_STATE, Bounds, Cluster, LogView
+from tests import made
+
+NOW, S, MIN = 10_000_000, 1_000, 60_000
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [(0, 30 * S), (2_000_000_000, 130 * S), (17_400_000_000, 900 * S), (1 << 50, 900 * S)],
+)
+def test_copying_takes_half_a_minute_and_as_long_as_20_mb_a_second_but_no_quarter_of_an_hour(
+    size: int, wanted: int
+) -> None:
+    assert copying_ms(size) == wanted
+
+
+def log(name: str, newest: int, folder: str = "broker-1", *, text: bool = False) -> ReadLog:
+    topic, _, partition = name.rpartition("-")
+    return ReadLog(folder, topic, int(partition), newest, text)
+
+
+def moments(*logs: ReadLog, cluster: Cluster | None = None) -> dict[str, int]:
+    return settled(list(logs), cluster or Cluster(NOW, NOW), 30 * S)
+
+
+def test_each_directory_goes_by_its_own_newest_time() -> None:
+    found = moments(log("t-0", NOW), log("u-0", NOW - MIN), log("t-0", NOW - 10 * MIN, "broker-2"), log("v-0", -1, "e"))
+    assert found == {"broker-1": NOW - 30 * S, "broker-2": NOW - 10 * MIN - 30 * S}
+
+
+def test_a_metadata_log_that_ends_earlier_was_copied_then() -> None:
+    """A controller writes twice a second; a second is allowed for."""
+    assert moments(log("t-0", NOW), log("__cluster_metadata-0", NOW - MIN)) == {"broker-1": NOW - MIN - S}
+    assert moments(log("t-0", NOW), log("__cluster_metadata-0", NOW)) == {"broker-1": NOW - 30 * S}
+
+
+def test_texts_are_made_by_hand_one_after_another() -> None:
+    assert moments(log("t-0", NOW, text=True)) == {"broker-1": NOW - 15 * MIN}
+
+
+def entry(state: str, time: int, epoch: int = 0) -> Entry:
+    names = frozenset({"t-0"})
+    return Entry(0, 1, time, 0, "app", state, 7, epoch, MIN, names, False, time, time, 0, "f", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "time", "lacks"),
+    [
+        (0, NOW - MIN, True),  # half a minute behind the record that has it open
+        (0, NOW - 5 * MIN + 20 * S, False),  # it may be the one before, by two clocks
+        (1, NOW - 5 * MIN, True),  # of an epoch that was given out later
+    ],
+)
+def test_a_marker_shows_that_the_coordinators_log_was_copied_before_its_decision(
+    epoch: int, time: int, lacks: bool
+) -> None:
+    cluster = Cluster(NOW, NOW, coordinator=build_history(1, [entry("Ongoing", NOW - 5 * MIN)]))
+    cluster.ended[7] = [(1, epoch, time, -1)]
+    found = moments(log("t-0", NOW), log(f"{TRANSACTION_STATE}-0", NOW - 4 * MIN), cluster=cluster)
+    assert found == {"broker-1": NOW - 4 * MIN - S if lacks else NOW - 30 * S}
+
+
+def lacks(needed_by: int, *, moment: int, copied: int = -1, **given: bool) -> bool:
+    whole = given.pop("whole", False)
+    bounds = {("t", 0): Bounds(0, 9, 9, copied, whole, None, 1, moment=moment)}
+    return Cluster(NOW, NOW, bounds=bounds, **given).lacks("t", 0, needed_by, other_clock=False)  # type: ignore[arg-type]
+
+
+def test_what_a_log_must_have() -> None:
+    assert lacks(NOW, moment=NOW)
+    assert not lacks(NOW - 1, moment=NOW)
+    assert not lacks(NOW - 1, moment=-1, copied=NOW)  # it has something newer itself, however long copying took
+    assert not lacks(NOW + MIN, moment=-1, whole=True)
+    assert not lacks(NOW + MIN, moment=-1, at_once=True)
+    assert Cluster(NOW, NOW, at_once=True).lacks("t", 0, -1, other_clock=False)  # it is not in the input at all
+    two_clocks = Cluster(NOW, NOW, bounds={("t", 0): Bounds(0, 9, 9, NOW, False, None, 1)})
+    assert two_clocks.lacks("t", 0, NOW - 30 * S, other_clock=True)
+    assert not two_clocks.lacks("t", 0, NOW - 30 * S - 1, other_clock=True)
+
+
+def test_a_finding_in_doubt_is_an_info_that_says_what_it_would_be() -> None:
+    view = LogView([made.facts(log_end=9)], Cluster(NOW, NOW))
+    f = view.finding("hanging-transaction", "critical", "m", doubt=True, evidence={"confidence": "proved"})
+    assert (f.severity, f.if_true) == ("info", "critical")
+    assert (f.evidence["confidence"], f.evidence["in_flight"]) == ("undecidable", True)
+    f = view.finding("hanging-transaction", "critical", "m", doubt=False)
+    assert (f.severity, f.if_true, f.evidence["confidence"]) == ("critical", None, "proved")
+    assert "in_flight" not in f.evidence
+
+
+HELD = {"topic": "t", "partition": 0, "producer_id": 7, "offset": 5}
+
+
+@pytest.mark.parametrize(
+    ("head", "explained", "wanted"),
+    [
+        (("info", "critical"), ("critical", None), ("critical", None)),  # proved beside a doubt: it counts
+        (("info", "critical"), ("error", None), ("error", "critical")),
+        (("info", "critical"), ("info", "error"), ("info", "critical")),  # both in doubt
+        (("critical", None), ("info", "error"), ("critical", None)),
+        (("error", None), ("info", "critical"), ("error", "critical")),
+    ],
+)
+def test_doubt_lowers_first_and_the_head_is_as_grave_as_what_it_explains(
+    head: tuple[str, str | None], explained: tuple[str, str | None], wanted: tuple[str, str | None]
+) -> None:
+    def evidence(said: tuple[str, str | None]) -> dict[str, object]:
+        return {"in_flight": True} if said[1] and said[0] == "info" else {}
+
+    cause = Finding("hanging-transaction", head[0], if_true=head[1], evidence=evidence(head), **HELD)  # type: ignore[arg-type]
+    other = Finding("late-write-after-marker", explained[0], if_true=explained[1], evidence=evidence(explained), **HELD)  # type: ignore[arg-type]
+    (f,) = resolve([cause, other])
+    assert (f.rule, f.severity, f.if_true) == ("hanging-transaction", *wanted)
+    assert [also["severity"] for also in f.evidence["also"]] == [explained[0]]
