@@ -259,6 +259,7 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
         t,
         f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
         f"for {duration(age)}",
+        doubt=t.in_flight,
         evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
         remedy=safety.advise(log, t).remedy,
     )

@@ -228,7 +228,8 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
     Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
     coordinator's log before the record of a later transaction.
     """
-    if row["prev_marker_offset"] >= 0 and row["last_epoch"] < row["prev_marker_epoch"]:
+    lags = (bounds := log.cluster.bounds.get((log.topic, log.partition))) is not None and bounds.out_of_sync
+    if row["prev_marker_offset"] >= 0 and row["last_epoch"] < row["prev_marker_epoch"] and not lags:
         return False  # by the order within one log: behind a marker of a higher epoch it is of nobody
     if naming(log).left_out:  # what is not held here may be what ended it
         return True

@@ -37,6 +37,7 @@ class Bounds(NamedTuple):
     ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
     ``open_known``: whether all transactions that are open in it are known. ``moment`` (ms): its file has all that was
     written until then, by its own newest time, or by how long copying its log directory can have taken.
+    ``out_of_sync``: its broker is not in sync by the metadata, and none that is got just as far in the input.
     """
 
     log_start: int
@@ -49,6 +50,7 @@ class Bounds(NamedTuple):
     starts_late: bool = False
     open_known: bool = True
     moment: int = -1
+    out_of_sync: bool = False
 
 
 class OpenHere(NamedTuple):
@@ -316,7 +318,7 @@ class LogView:
             return self.cluster.lacks(self.topic, self.partition, needed_by, other_clock=other_clock)
         if (c.clean_shutdown and not c.cut_short) or self.cluster.at_once:
             return False
-        moment = max(self.copy_time(c), self.cluster.moments.get(c.log_dir, -1))
+        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))
         return not arrived(moment, needed_by, other_clock=other_clock)
 
     def finding(

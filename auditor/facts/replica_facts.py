@@ -151,8 +151,13 @@ class ReplicaFacts:
         missing: no segment at all, or less than checkpoints and snapshots of a broker that shut down promise."""
         if self.text or self.live:
             return False
+        return not self.segments or (self.clean_shutdown and self.lacks_end)
+
+    @property
+    def lacks_end(self) -> bool:
+        """Whether checkpoints and snapshots promise more than the log has: it is of an older moment, or lost its end."""
         promised = max(0, self.high_watermark or 0, self.recovery_point or 0, *(s.offset for s in self.snapshots))
-        return not self.segments or (self.clean_shutdown and promised > self.log_end)
+        return promised > self.log_end
 
     @property
     def ends_early(self) -> bool:

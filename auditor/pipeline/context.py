@@ -49,6 +49,7 @@ class Brief:
     intact_from: int
     first_offset: int
     text: bool
+    lacks_end: bool
     ends_early: bool
     abort_indexes: bool
     coordinator_log: CoordinatorLog | None = None
@@ -76,7 +77,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
-        facts.ends_early, bool(facts.abort_indexes), coordinator_log,
+        facts.lacks_end, facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None),
         opened, newest_markers(facts.transactions),
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
@@ -146,21 +147,14 @@ def build(
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         mine = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records)
+        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, records, copying)
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
-        _date(out[key], mine, copying)
     return out
 
 
-def _date(cluster: Cluster, briefs: list[Brief], copying: int) -> None:
-    """Until when each log directory, and so each leader replica, has all that was written."""
-    read = [moments.ReadLog(b.log_dir, b.topic, b.partition, b.broker_time, b.text) for b in briefs]
-    cluster.moments = moments.settled(read, cluster, copying)
-    for at, b in leaders(briefs, cluster.leaders).items():
-        cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
-
-
-def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool) -> Cluster:
+def _cluster(
+    briefs: list[Brief], settings: ClusterSettings, as_of: int, newest: int, records: bool, copying: int
+) -> Cluster:
     cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote = settings.releases, settings.remote
@@ -179,9 +173,8 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
             cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
-    stale = _out_of_sync(briefs, leading, cluster)
-    for at in stale:
-        leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False)
+    for at in _out_of_sync(briefs, leading, cluster):
+        leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
     undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
     left = MOST_OPEN_IN_ALL
@@ -199,6 +192,11 @@ def _cluster(briefs: list[Brief], settings: ClusterSettings, as_of: int, newest:
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
     if cluster.coordinator is not None:
         cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
+    read = [moments.ReadLog(b.log_dir, b.topic, b.partition, b.broker_time, b.text) for b in briefs]
+    cluster.moments = moments.settled(read, cluster, copying)
+    for at, b in leading.items():
+        if not (b.bounds.out_of_sync or b.lacks_end):
+            cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
     return cluster
 
 

@@ -73,7 +73,9 @@ def test_a_log_that_lost_its_tail_ends_below_what_was_delivered(tmp_path: Path) 
     assert (f.severity, f.topic, f.offset, f.last_offset) == ("error", log.topic, state.start_offset, state.delivered)
     assert f.evidence["log_end"] == end
     (path / "broker-1" / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    assert [f.evidence.get("in_flight") for f in about(path, state)] == [True]
+    assert [f.severity for f in about(path, state)] == [
+        "error"
+    ]  # the newest time is 30 s later: copying takes no longer
 
 
 def test_records_that_were_deleted_before_they_were_settled(tmp_path: Path) -> None:
