@@ -155,7 +155,7 @@ class ReplicaFacts:
 
     @property
     def lacks_end(self) -> bool:
-        """Whether checkpoints and snapshots promise more than the log has: it is of an older moment, or lost its end."""
+        """Whether checkpoints and snapshots promise more than the log has: it is of an older moment, or lost some."""
         promised = max(0, self.high_watermark or 0, self.recovery_point or 0, *(s.offset for s in self.snapshots))
         return promised > self.log_end
 
