@@ -131,7 +131,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     assert prepare is not None
     assert complete is not None
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    in_flight = log.doubt(window.end_time or -1, other_clock=other)
+    in_flight = log.doubt(window.end_time or -1, other_clock=other, committed=True)
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     decision = "COMMIT" if prepare.commit else "ABORT"

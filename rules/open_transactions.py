@@ -235,7 +235,7 @@ def _marker_in_flight(log: LogView, row: np.void, entry: Entry) -> bool:
         return True
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends = lost_ends(log, row)
-    if any(log.doubt(w.end_time, other_clock=other_clock) for w in ends if w.end_time is not None):
+    if any(log.doubt(w.end_time, other_clock=other_clock, committed=True) for w in ends if w.end_time is not None):
         return True
     latest = log.time(row["first_time"]) + (SKEW_MS if other_clock else 0)
     inside = any(w.prepare is not None and latest <= w.prepare.time for w in ends)

@@ -138,7 +138,12 @@ def _whole_until(cluster: Cluster, name: str) -> int:
     bounds = _bounds(cluster, name)
     if bounds is None:
         return -1
-    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment)
+    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment, _passed(cluster, name))
+
+
+def _passed(cluster: Cluster, name: str) -> int:
+    topic, _, partition = name.rpartition("-")
+    return cluster.passed(topic, int(partition)) if partition.isdecimal() else -1
 
 
 def _bounds(cluster: Cluster, name: str) -> Bounds | None:

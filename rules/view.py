@@ -91,7 +91,9 @@ class Cluster:
     leads by the metadata, or whose leader is fenced or shutting down while others are up. ``remote``: what is in tiered
     storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex``
     is in the input. ``moments``: of each log directory the time (ms) until which each of its files has all that was
-    written, as far as its newest time and the time that copying takes tell. ``at_once``: all is of one moment.
+    written, as far as its newest time and the time that copying takes tell. ``passes``: the logs that have all that was
+    committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest.
+    ``at_once``: all is of one moment.
     """
 
     as_of: int
@@ -119,6 +121,7 @@ class Cluster:
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
     moments: dict[str, int] = field(default_factory=dict)
+    passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     at_once: bool = False
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True
@@ -176,16 +179,26 @@ class Cluster:
             return until[-1].leader
         return elections[0].last_leader if elections else self.leaders.get((topic, partition))
 
-    def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool) -> bool:
+    def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:
         """Whether what is absent from a log may only be absent because its file was copied before ``needed_by`` (ms).
 
-        ``other_clock``: that is the time of another broker than the log's, or of a client. A log that is not in the
-        input lacks anything.
+        ``other_clock``: that is the time of another broker than the log's, or of a client. ``committed``: it is the
+        time of a broker, by which what is absent had to be committed. A log that is not in the input lacks anything.
         """
         bounds = self.bounds.get((topic, partition))
         if bounds is None or bounds.clean_shutdown or self.at_once:
             return bounds is None
-        return not arrived(max(bounds.moment, bounds.copy_time), needed_by, other_clock=other_clock)
+        moment = max(bounds.moment, bounds.copy_time, self.passed(topic, partition) if committed else -1)
+        return not arrived(moment, needed_by, other_clock=other_clock)
+
+    def passed(self, topic: str, partition: int) -> int:
+        """The time (ms) until which a log has all that was committed, as its broker's checkpoint shows; -1 for none."""
+        return self.passes.get((topic, partition), ("", -1))[1]
+
+    def of_one_pass(self, *logs: tuple[str, int]) -> bool:
+        """Whether one checkpoint shows what was committed in all these logs, by topic and partition."""
+        found = {self.passes[log][0] if log in self.passes else None for log in logs}
+        return len(found) == 1 and None not in found
 
     def coordinators_lack(self, producer_id: int, needed_by: int) -> bool:
         """The same of the coordinator's log that has a producer id; of all of them, where none has."""
@@ -311,11 +324,15 @@ class LogView:
         c = replica or self.leader
         return c.broker_time if c.broker_time >= 0 else self.time(c.any_time)
 
-    def doubt(self, needed_by: int, *, other_clock: bool, replica: ReplicaFacts | None = None) -> bool:
+    def doubt(
+        self, needed_by: int, *, other_clock: bool, committed: bool = False, replica: ReplicaFacts | None = None
+    ) -> bool:
         """:meth:`Cluster.lacks` of this log's leader replica, or of another one."""
         c = replica or self.leader
         if c is self.leader and (self.topic, self.partition) in self.cluster.bounds:
-            return self.cluster.lacks(self.topic, self.partition, needed_by, other_clock=other_clock)
+            return self.cluster.lacks(
+                self.topic, self.partition, needed_by, other_clock=other_clock, committed=committed
+            )
         if (c.clean_shutdown and not c.cut_short) or self.cluster.at_once:
             return False
         moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))

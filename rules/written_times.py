@@ -42,8 +42,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
 
     Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
-    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are.
+    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are. Data that was
+    committed when the broker wrote its checkpoint shows the same without any clock.
     """
+    at, entry = (log.topic, log.partition), log.leader.high_watermark
+    if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
+        return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
     stamp = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)

@@ -192,12 +192,23 @@ def _cluster(
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
     if cluster.coordinator is not None:
         cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
-    read = [moments.ReadLog(b.log_dir, b.topic, b.partition, b.broker_time, b.text) for b in briefs]
+    read = [
+        moments.ReadLog(
+            b.log_dir, b.topic, b.partition, b.broker_time, b.text, b.broker_id, b.bounds.log_end,
+            b.bounds.high_watermark,
+        )
+        for b in briefs
+    ]  # fmt: skip
     cluster.moments = moments.settled(read, cluster, copying)
+    cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
     for at, b in leading.items():
         if not (b.bounds.out_of_sync or b.lacks_end):
             cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
     return cluster
+
+
+def _is(b: Brief, leading: dict[tuple[str, int], Brief]) -> bool:
+    return leading[b.topic, b.partition] is b
 
 
 def _out_of_sync(briefs: list[Brief], leading: dict[tuple[str, int], Brief], cluster: Cluster) -> list[tuple[str, int]]:

@@ -12,16 +12,21 @@ from auditor.rules.view import TRANSACTION_STATE, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are
+NEW_LEADER_MS = 10_000  # until a new leader's followers have fetched, and its watermark is up to date
 
 
 class ReadLog(NamedTuple):
-    """A replica that was read, and the newest broker-written time in it (ms, -1 for none). ``text``: from dumps."""
+    """A replica that was read: the newest broker-written time in it (ms, -1 for none), where it ends, and what
+    ``replication-offset-checkpoint`` has of it. ``text``: from dumps."""
 
     log_dir: str
     topic: str
     partition: int
     newest: int
     text: bool
+    broker_id: int | None = None
+    log_end: int = -1
+    checkpoint: int | None = None
 
 
 def copying_ms(size: int) -> int:
@@ -62,3 +67,32 @@ def _copied_before(logs: Iterable[ReadLog], cluster: Cluster) -> Iterator[tuple[
         of_coordinator = log.topic == TRANSACTION_STATE and log.partition in lacking
         if log.newest >= 0 and (of_coordinator or log.topic == METADATA_TOPIC):
             yield log.log_dir, log.newest
+
+
+def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple[str, int]]:
+    """The logs that have all that was committed when their broker wrote its checkpoint, with that pass and its time.
+
+    A broker reads the high watermarks of all its partitions one after another, within milliseconds, and writes them: so
+    the files of one log directory say what was committed at one moment, whenever each was copied. That moment is not
+    before the newest broker-written time (ms) below any of them; a second is left. Only logs that reach their entry,
+    and that this broker led by the metadata, since ten seconds at least: the watermark of a follower, and of a leader
+    that has just become one, comes late. Source: ReplicaManager.checkpointHighWatermarks.
+    """
+    led = [log for log in logs if log.checkpoint is not None and _leads(log, cluster)]
+    times: dict[str, int] = {}
+    for log in led:
+        if log.checkpoint is not None and log.log_end <= log.checkpoint:
+            times[log.log_dir] = max(log.newest, times.get(log.log_dir, -1))
+    out = {}
+    for log in led:
+        time = times.get(log.log_dir, -1) - SAME_CLOCK_MS
+        changes = (e.time for e in cluster.elected(log.topic, log.partition) if e.time is not None)
+        late = any(change + NEW_LEADER_MS > time for change in changes)
+        if time >= 0 and not late and log.checkpoint is not None and log.checkpoint <= log.log_end:
+            out[log.topic, log.partition] = (log.log_dir, time)
+    return out
+
+
+def _leads(log: ReadLog, cluster: Cluster) -> bool:
+    leader = cluster.leaders.get((log.topic, log.partition))
+    return not log.text and log.broker_id is not None and leader == log.broker_id
