@@ -277,30 +277,33 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
 
 def _in_other_segments(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
     """On aborted transactions whose entries lie in the indexes of other segments, one for each pair of segments."""
-    rows = _stored(replica)
-    together: dict[tuple[int, int], list[tuple[np.void, np.void]]] = {}
-    for k, at in zip(*index_entries.strays(replica, rows), strict=True):
-        t, entry = rows[k], replica.aborted[at]
-        behind = int(np.searchsorted(replica.segment_bases, t["last_offset"], side="right")) - 1
-        if entry["segment"] > t["marker_segment"] or entry["segment"] < behind:
-            together.setdefault((int(entry["segment"]), int(t["marker_segment"])), []).append((t, entry))
-    for pairs in together.values():
-        yield _in_another_segment(log, replica, pairs)
+    rows, listed = _stored(replica), replica.aborted
+    which, entries = index_entries.strays(replica, rows)
+    if not len(which):
+        return
+    t, found_in = rows[which], listed["segment"][entries]
+    behind = np.searchsorted(replica.segment_bases, t["last_offset"], side="right") - 1
+    hidden, later = index_entries.ends_search(replica, entries), found_in > t["marker_segment"]
+    for pair in np.unique(np.stack([found_in, t["marker_segment"]])[:, later | (found_in < behind)], axis=1).T:
+        here = (found_in == pair[0]) & (t["marker_segment"] == pair[1]) & (later | (found_in < behind))
+        yield _in_another_segment(log, replica, t[here], listed[entries[here]], bool(hidden[here].any()))
 
 
-def _in_another_segment(log: LogView, replica: ReplicaFacts, pairs: list[tuple[np.void, np.void]]) -> Finding:
-    (t, entry), count = pairs[0], len(pairs)
+def _in_another_segment(
+    log: LogView, replica: ReplicaFacts, rows: np.ndarray, entries: np.ndarray, hidden: bool
+) -> Finding:
+    t, entry, count = rows[0], entries[0], len(rows)
     found_in, belongs = _index_of(replica, int(entry["segment"])), _index_file(replica, t)
     later = bool(entry["segment"] > t["marker_segment"])
     if not later:
         missed = f"fetches that begin at offset {replica.segment_bases[entry['segment'] + 1]} or behind it miss it"
-    elif any(index_entries.ends_search(replica, e) for _, e in pairs):
+    elif hidden:
         missed = "fetches of its first records may end their search before they come to it"
     else:
         missed = "fetches find it, but the next start takes that index for corrupt and makes it anew without it"
     return log.finding(
         "aborted-transaction-not-indexed",
-        "warning" if missed.startswith("fetches find") else "critical",
+        "warning" if later and not hidden else "critical",
         f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
         f"{t['last_offset']}, marker at {t['marker_offset']})"
         + (f" and {plural(count - 1, 'more')}" if count > 1 else "")
@@ -315,7 +318,7 @@ def _in_another_segment(log: LogView, replica: ReplicaFacts, pairs: list[tuple[n
         transactional_id=log.owner(t["producer_id"]),
         time_ms=t["marker_timestamp"],
         evidence={
-            "records": sum(int(row["records"]) for row, _ in pairs),
+            "records": int(rows["records"].sum()),
             "last_data_offset": t["last_offset"],
             "transactions": count if count > 1 else None,
             "expected_file": belongs,

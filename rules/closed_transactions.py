@@ -160,6 +160,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
             f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
             f"{t['last_offset']}) lacks records before offset {e['base_offset']}",
             e,
+            if_true="critical" if sure.get("missing") == LEADERS_LOG else None,
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],

@@ -94,12 +94,16 @@ def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return rows[strays], entry[strays]
 
 
-def ends_search(replica: ReplicaFacts, entry: np.void) -> bool:
-    """Whether a fetch of an entry's first data may end its search at one that it reads before: it goes on only while
-    the last stable offsets that it meets lie below the end of what is fetched (``collectAbortedTxns``)."""
-    listed, segment, position = replica.aborted, entry["segment"], entry["position"]
-    before = (listed["segment"] < segment) | ((listed["segment"] == segment) & (listed["position"] < position))
-    return bool(np.any(listed["last_stable_offset"][before] > entry["first_offset"]))
+def ends_search(replica: ReplicaFacts, entries: np.ndarray) -> np.ndarray:
+    """Whether a fetch of the first data of some entries, rows of ``ReplicaFacts.aborted``, may end its search at one
+    that it reads before: it goes on only while the last stable offsets that it meets lie below the end of what is
+    fetched (``collectAbortedTxns``)."""
+    listed = replica.aborted
+    order = np.lexsort((listed["position"], listed["segment"]))
+    highest = np.maximum.accumulate(listed["last_stable_offset"][order])
+    before = np.empty(len(listed), np.int64)
+    before[order] = np.concatenate([[-1], highest[:-1]])
+    return before[entries] > listed["first_offset"][entries]
 
 
 def _keys(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -199,6 +199,7 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
                 f"before the batch at {e['base_offset']}{why}",
                 e,
                 replica=replica,
+                if_true="error" if leaders else None,
                 evidence={
                     "expected": e["first_missing_offset"],
                     "found": e["base_offset"],

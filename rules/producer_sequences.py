@@ -95,6 +95,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             + (f" (it had been idle for {duration(idle)})" if idle > 1000 else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
+            if_true="error" if sure.get("missing") == LEADERS_LOG else None,
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
