@@ -220,7 +220,7 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 @rule(
     "aborted-transaction-not-indexed",
     family=FAMILY,
-    severity="critical; info while it may be in flight, or where no .txnindex was copied",
+    severity="critical; warning where fetches find its entry; info in flight, or where no .txnindex was copied",
     absorbed_by=(
         By("split-decision", ends_at_its_marker),
         By("marker-contradicts-decision", ends_at_its_marker),
@@ -232,14 +232,18 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
 
     Checks: the log has an aborted transaction with data still stored whose marker's segment has no entry for it in its
     .txnindex. All that a segment's missing .txnindex would list are one finding; where the whole input has no .txnindex
-    at all, those were probably not copied, which is said once a log.
-    Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records.
+    at all, those were probably not copied, which is said once a log. An entry in the .txnindex of another segment: a
+    fetch reads those from its own segment on, so in an earlier one than some of the data it is missed (critical); in a
+    later one it is found (warning), unless an entry before it ends the search.
+    Why it matters: read_committed consumers learn from the index what to leave out: they get the aborted records. An
+    index with an entry from below its segment is taken for corrupt by the next start, and made anew without it.
     Can be wrong: cleaned segments without data; a live directory. Segments copied without any index are left out.
     What to do: where no batch of the segment is broken, since its recovery would cut it there: with the broker stopped
     move the segment's .txnindex and .index away: a missing .index makes the start recover the segment and rebuild both.
-    Source: TransactionIndex; semantics 1.10
+    Source: TransactionIndex.collectAbortedTxns, sanityCheck; LocalLog.collectAbortedTransactions; semantics 1.10
     """
     for replica in log.replicas:
+        yield from _in_other_segments(log, replica)
         without_index: dict[int, list[np.void]] = {}
         for t in _unindexed(replica):
             number = int(t["marker_segment"])
@@ -251,13 +255,18 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
             yield _not_indexed(log, replica, rows)
 
 
+def _stored(replica: ReplicaFacts) -> np.ndarray:
+    """Aborted transactions of which the log still has data."""
+    rows = _aborted(replica)
+    return rows[(rows["records"] > 0) & (rows["last_offset"] >= replica.log_start)]
+
+
 def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
     """Aborted transactions with data that a replica's indexes do not list, where some index was copied."""
-    rows = _aborted(replica)
+    rows = _stored(replica)
     if not len(rows):
         return
     unreadable = {e.file for e in replica.errors if e.file.endswith(".txnindex")}
-    rows = rows[(rows["records"] > 0) & (rows["last_offset"] >= replica.log_start)]
     rows = rows[np.isin(rows["marker_segment"], list(replica.indexed))]
     listed = (replica.aborted["producer_id"], replica.aborted["last_offset"])
     rows = rows[index_entries.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
@@ -266,9 +275,65 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
             yield t
 
 
+def _in_other_segments(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
+    """On aborted transactions whose entries lie in the indexes of other segments, one for each pair of segments."""
+    rows, listed = _stored(replica), replica.aborted
+    which, entries = index_entries.strays(replica, rows)
+    if not len(which):
+        return
+    t, found_in = rows[which], listed["segment"][entries]
+    behind = np.searchsorted(replica.segment_bases, t["last_offset"], side="right") - 1
+    hidden, later = index_entries.ends_search(replica, entries), found_in > t["marker_segment"]
+    for pair in np.unique(np.stack([found_in, t["marker_segment"]])[:, later | (found_in < behind)], axis=1).T:
+        here = (found_in == pair[0]) & (t["marker_segment"] == pair[1]) & (later | (found_in < behind))
+        yield _in_another_segment(log, replica, t[here], listed[entries[here]], bool(hidden[here].any()))
+
+
+def _in_another_segment(
+    log: LogView, replica: ReplicaFacts, rows: np.ndarray, entries: np.ndarray, hidden: bool
+) -> Finding:
+    t, entry, count = rows[0], entries[0], len(rows)
+    found_in, belongs = _index_of(replica, int(entry["segment"])), _index_file(replica, t)
+    later = bool(entry["segment"] > t["marker_segment"])
+    if not later:
+        missed = f"fetches that begin at offset {replica.segment_bases[entry['segment'] + 1]} or behind it miss it"
+    elif hidden:
+        missed = "fetches of its first records may end their search before they come to it"
+    else:
+        missed = "fetches find it, but the next start takes that index for corrupt and makes it anew without it"
+    return log.finding(
+        "aborted-transaction-not-indexed",
+        "warning" if later and not hidden else "critical",
+        f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
+        f"{t['last_offset']}, marker at {t['marker_offset']})"
+        + (f" and {plural(count - 1, 'more')}" if count > 1 else "")
+        + f" is listed in {found_in} instead of {belongs}: {missed}, and read_committed consumers get its records",
+        replica=replica,
+        file=found_in,
+        position=entry["position"],
+        offset=t["first_offset"],
+        last_offset=t["marker_offset"],
+        producer_id=t["producer_id"],
+        producer_epoch=t["producer_epoch"],
+        transactional_id=log.owner(t["producer_id"]),
+        time_ms=t["marker_timestamp"],
+        evidence={
+            "records": int(rows["records"].sum()),
+            "last_data_offset": t["last_offset"],
+            "transactions": count if count > 1 else None,
+            "expected_file": belongs,
+        },
+        remedy=repairs.rebuild(replica, belongs, f"{belongs.removesuffix('.txnindex')}.index"),
+    )
+
+
 def _index_file(replica: ReplicaFacts, t: np.void) -> str:
     """The transaction index of the segment that a transaction's marker is in."""
-    return (replica.file(int(t["marker_segment"])) or "").removesuffix(".log") + ".txnindex"
+    return _index_of(replica, int(t["marker_segment"]))
+
+
+def _index_of(replica: ReplicaFacts, segment: int) -> str:
+    return (replica.file(segment) or "").removesuffix(".log") + ".txnindex"
 
 
 def _index_may_be_older(replica: ReplicaFacts, t: np.void) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.events import Kind
+from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
 from auditor.rules import safety
+from auditor.rules.cleaning import LEADERS_LOG, both_intact
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
-from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number
+from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, of_the_transaction_it_ended, same_transaction
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES
@@ -123,15 +125,15 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
 @rule(
     "committed-transaction-hole",
     family=FAMILY,
-    severity="critical",
+    severity="critical; info where its leader may have cleaned",
     absorbed_by=OF_A_WRONG_BATCH,
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
 )
 def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """A committed transaction lacks records
 
-    Checks: among the batches of one committed transaction in a partition, in a region never cleaned, the producer's
-    sequences do not continue.
+    Checks: among the batches of one committed transaction in a partition, in a region never cleaned or with nothing but
+    markers between, the producer's sequences do not continue.
     Why it matters: consumers read part of an atomic unit as if it were whole.
     Can be wrong: cleaning (then nothing is said). A batch that goes on as if the one before it had the sequence that
     was expected is no hole: that one's number is wrong (duplicate-sequence-range, sequence-reset-same-epoch).
@@ -139,20 +141,26 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     acks and unclean elections.
     Source: UnknownProducerId and OutOfOrderSequence page, KIP-360
     """
-    gaps = {(int(e["producer_id"]), int(e["base_offset"])): e for e in log.events(Kind.SEQUENCE_GAP)}
+    gaps: dict[int, list[Event]] = {}
+    for e in log.events(Kind.SEQUENCE_GAP):
+        if both_intact(log, e) and not e["context"] & AFTER_UNREADABLE and not behind_another_number(log, e):
+            gaps.setdefault(int(e["producer_id"]), []).append(e)
     rows = judged_transactions(log)
     if not gaps or not len(rows):
         return
     for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
-        e = gaps.get((int(t["producer_id"]), int(t["gap_offset"])))
-        if e is None or t["first_offset"] < log.intact_from() or behind_another_number(log, e):
+        mine = gaps.get(int(t["producer_id"]), [])
+        at = bisect.bisect_left(mine, t["gap_offset"], key=lambda e: e["base_offset"])
+        if at == len(mine) or mine[at]["base_offset"] > t["last_offset"]:
             continue
+        e, sure = mine[at], certainty(log, mine[at])
         yield log.at_event(
             "committed-transaction-hole",
-            "critical",
+            "info" if sure.get("missing") == LEADERS_LOG else "critical",
             f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
-            f"{t['last_offset']}) lacks records before offset {t['gap_offset']}",
+            f"{t['last_offset']}) lacks records before offset {e['base_offset']}",
             e,
+            if_true="critical" if sure.get("missing") == LEADERS_LOG else None,
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
@@ -161,6 +169,7 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
                 "transaction_last_offset": t["last_offset"],
                 "marker_offset": t["marker_offset"],
                 "records": t["records"],
+                **sure,
             },
         )
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from auditor.base.words import plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,
-    IN_START_SEGMENT,
     KNOWN_BELOW,
     KNOWN_IN_SNAPSHOT,
     SNAPSHOT_DENIES,
@@ -15,6 +14,7 @@ from auditor.facts.events import (
     Event,
     Kind,
 )
+from auditor.rules.cleaning import both_intact
 from auditor.rules.finding import Finding, iso
 from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, dump_at
 from auditor.rules.registry import rule
@@ -38,7 +38,8 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
     Checks: the first batch of a producer in the partition has a sequence above 0 although nothing was removed before
-    it: the log starts at 0, or a producer snapshot at or below the batch does not know the producer. Where a snapshot
+    it: the log starts at 0, or a producer snapshot at or below the batch, of the broker that led, does not know the
+    producer. Where a snapshot
     at the log start, or a batch below it, does know it, the batch is judged as any other one and not named here.
     Why it matters: the broker took an unknown producer at its word. The sequences below were lost, or were written
     before the broker lost its state, or never existed.
@@ -53,7 +54,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     for e in log.events(Kind.FIRST_NONZERO):
         if e["context"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
             continue
-        inherited = _inherited(log, e["context"])
+        inherited = _inherited(log, e)
         if inherited and shown >= INHERITED_SHOWN:
             more += 1
             continue
@@ -68,13 +69,18 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
         )
 
 
-def _inherited(log: LogView, flags: int) -> bool:
-    if not log.leader.log_start_known:
-        return True
-    if log.leader.log_start <= 0:
+def _inherited(log: LogView, e: Event) -> bool:
+    """Whether the broker may have known the producer from before the first batch that is still there. A snapshot at or
+    below the batch decides, once all that follows it is in the files, and unless it is a follower's: one that joined
+    late never knew whom its leader did."""
+    flags, replica = e["context"], log.leader
+    if replica.log_start_known and replica.log_start <= 0:
         cleaned = log.intact_from() > 0  # what was before the batch may have been cleaned away
         return cleaned and not flags & SNAPSHOT_DENIES
-    return bool(flags & (IN_START_SEGMENT | KNOWN_BELOW | KNOWN_IN_SNAPSHOT)) or not flags & SNAPSHOT_DENIES
+    if flags & (KNOWN_BELOW | KNOWN_IN_SNAPSHOT):
+        return True
+    led = log.cluster.led(log.topic, log.partition, int(e["leader_epoch"]))
+    return not flags & SNAPSHOT_DENIES or led not in (None, replica.broker_id)
 
 
 def _recreated(log: LogView, producer_id: int) -> bool:
@@ -152,9 +158,8 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     What to do: as for sequence-gap; report the client library if it repeats.
     Source: KIP-360, KIP-467
     """
-    intact = log.intact_from()
     for e in log.events(Kind.BUMP_NONZERO):
-        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE:
+        if not both_intact(log, e) or e["context"] & AFTER_UNREADABLE:
             continue
         changed = bool(e["context"] & STATE_MAY_BE_LOST)
         yield log.at_event(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from auditor.facts.watched_offsets import WatchedOffsets, in_force_of
 from auditor.model.group_members import Assignments
-from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Story, Watcher
+from auditor.model.group_story import GROUP_RECORDS, Story, Watcher
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID
 from auditor.rules.view import LogView
@@ -79,8 +79,7 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 def _groups(log: LogView) -> Iterator[Step]:
     names = ("group_id", "key_type", "tombstone", "generation", "member_ids", "value", "record_timestamp")
-    kinds = (CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER)
-    return (step for step in _rows(log, "group_metadata", "group", names) if step[2][1] in kinds)
+    return (step for step in _rows(log, "group_metadata", "group", names) if step[2][1] in GROUP_RECORDS)
 
 
 def _commits(log: LogView) -> Iterator[Step]:

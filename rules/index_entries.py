@@ -78,6 +78,38 @@ def _of_known(
     )  # fmt: skip
 
 
+def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of aborted transactions (TRANSACTION rows) those that only the index of another segment than their marker's
+    lists: their rows in ``t``, and those of their entries in ``ReplicaFacts.aborted``."""
+    listed, nothing = replica.aborted, np.empty(0, np.int64)
+    at_home = np.searchsorted(replica.segment_bases, listed["last_offset"], side="right") - 1 == listed["segment"]
+    if at_home.all():  # as in nearly every log
+        return nothing, nothing
+    wanted = (t["producer_id"], t["marker_offset"])
+    rows = np.flatnonzero(last_of(_keys(listed[at_home]), wanted) < 0)
+    elsewhere = np.flatnonzero(~at_home)
+    entry = last_of(_keys(listed[elsewhere]), (wanted[0][rows], wanted[1][rows]))
+    rows, entry = rows[entry >= 0], elsewhere[entry[entry >= 0]]
+    strays = listed["segment"][entry] != t["marker_segment"][rows]
+    return rows[strays], entry[strays]
+
+
+def ends_search(replica: ReplicaFacts, entries: np.ndarray) -> np.ndarray:
+    """Whether a fetch of the first data of some entries, rows of ``ReplicaFacts.aborted``, may end its search at one
+    that it reads before: it goes on only while the last stable offsets that it meets lie below the end of what is
+    fetched (``collectAbortedTxns``)."""
+    listed = replica.aborted
+    order = np.lexsort((listed["position"], listed["segment"]))
+    highest = np.maximum.accumulate(listed["last_stable_offset"][order])
+    before = np.empty(len(listed), np.int64)
+    before[order] = np.concatenate([[-1], highest[:-1]])
+    return before[entries] > listed["first_offset"][entries]
+
+
+def _keys(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return entries["producer_id"], entries["last_offset"]
+
+
 def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Whether committed data of the entry's producer lies inside its range."""
     t = replica.transactions

@@ -10,6 +10,7 @@ from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
+from auditor.rules.cleaning import LEADERS_LOG, Missing, missing
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -160,7 +161,7 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
 @rule(
     "offset-hole",
     family=FAMILY,
-    severity="error",
+    severity="error; info where its leader may have cleaned",
     absorbed_by=(
         By("record-structure-invalid", missing_right_behind, when="span_in_doubt"),
         By("offsets-not-increasing", missing_right_behind),
@@ -176,28 +177,36 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
     or between two.
     Why it matters: a log that was never cleaned has no holes: the records were lost. Brokers accept the hole at
     recovery and consumers skip it without a word.
-    Can be wrong: segments moved to remote storage, or segment files that were not copied (then the range is named).
+    Can be wrong: segments moved to remote storage, or segment files that were not copied (then the range is named). In
+    a compacted topic only the active segment is proof, where this broker led: a follower stores its leader's holes
+    (info), and a pass of the cleaner that was ended early moved no checkpoint (likely; also where cleanup.policy is not
+    known).
     What to do: compare with the other replicas from the missing offset on.
     Source: UnknownProducerId and OutOfOrderSequence page
     """
     for replica in log.replicas:
         for e in log.events(Kind.OFFSET_HOLE, replica=replica):
-            missing = e["base_offset"] - e["first_missing_offset"]
+            count = e["base_offset"] - e["first_missing_offset"]
             at_start = _first_in_segment(replica, e)
+            proof = missing(log, replica, e["first_missing_offset"], e["base_offset"])
+            leaders = proof == Missing.UNDECIDABLE
+            lost = "perhaps a segment file that was not copied" if at_start else LEADERS_LOG if leaders else None
+            why = ": a segment file may be missing" if at_start else ": its leader may have cleaned" if leaders else ""
             yield log.at_event(
                 "offset-hole",
-                "error",
-                f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({missing}) are missing "
-                f"before the batch at {e['base_offset']}" + (": a segment file may be missing" if at_start else ""),
+                "info" if leaders else "error",
+                f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({count}) are missing "
+                f"before the batch at {e['base_offset']}{why}",
                 e,
                 replica=replica,
+                if_true="error" if leaders else None,
                 evidence={
                     "expected": e["first_missing_offset"],
                     "found": e["base_offset"],
-                    "missing_offsets": missing,
+                    "missing_offsets": count,
                     "missing_range": [e["first_missing_offset"], e["base_offset"] - 1],
-                    "confidence": "undecidable" if at_start else "proved",
-                    "missing": "perhaps a segment file that was not copied" if at_start else None,
+                    "confidence": "undecidable" if at_start else proof,
+                    "missing": lost,
                 },
             )
 

@@ -16,6 +16,7 @@ from auditor.facts.events import (
 )
 from auditor.model.policies import POLICIES
 from auditor.rules import commands
+from auditor.rules.cleaning import LEADERS_LOG, Missing, adjoin, both_intact, missing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -48,7 +49,7 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transact
 @rule(
     "sequence-gap",
     family=FAMILY,
-    severity="error",
+    severity="error; critical before a committed transaction; info where its leader may have cleaned",
     absorbed_by=(
         *OF_A_HANGING_BATCH,
         By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
@@ -58,14 +59,16 @@ OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, By("hanging-transaction", same_transact
 def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
 
-    Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned, whose sequences
-    do not continue and do not touch anything stored before. A batch that goes on as if the one before it had the
-    expected sequence is not a gap beside that one. The first batch at the log start is compared with the last
-    one below it, or against the producer snapshot that lies there.
+    Checks: two neighbouring data batches of one producer and epoch, in a region that was never cleaned or with nothing
+    but markers between, whose sequences do not continue and do not touch anything stored before. A batch that goes on
+    as if the one before it had the expected sequence is not a gap beside that one. The first batch at the log start is
+    compared with the last one below it, or against the producer snapshot that lies there.
     Why it matters: an idempotent producer numbers every record of a partition. A number that is missing was given to a
-    record that a broker acknowledged and lost, or that was written elsewhere, or was never written.
+    record that a broker acknowledged and lost, or that was written elsewhere, or was never written. Where a committed
+    transaction begins, and those of the producer before it in the log were committed too, it was acknowledged.
     Can be wrong: the broker had forgotten the producer (expiry, restart, leader change) and took any sequence from it;
-    then the missing numbers may never have reached a broker.
+    then the missing numbers may never have reached a broker. The missing ones may be the tail of an aborted transaction
+    before. A follower of a compacted topic stores the holes that its leader's cleaner left (info, undecidable).
     What to do: compare the replicas of the partition; look at the log around the gap with kafka-dump-log.sh
     --print-data-log; check for unclean elections, acks and min.insync.replicas; send again from the source what was
     written between the two batches.
@@ -73,40 +76,74 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     """
     for gap in _gaps(log):
         e, swapped = gap[0], len(gap) > 1
-        missing = (e["found_sequence"] - e["expected_sequence"]) % 2**31
-        ahead = missing < 2**30 and not swapped
+        jump = (e["found_sequence"] - e["expected_sequence"]) % 2**31
+        ahead = jump < 2**30 and not swapped
         idle = e["timestamp"] - e["previous_time"]
         what = "the records between come later" if swapped else "the sequence went back"
         lost = "loss across a leader change" if e["context"] & STATE_MAY_BE_LOST else "loss or state loss"
+        sure = certainty(log, e)
+        if sure["confidence"] == Missing.PROVED and e["context"] & STATE_MAY_BE_LOST:
+            sure = {"confidence": Missing.LIKELY}
+        grave = ahead and sure["confidence"] != Missing.UNDECIDABLE and _between_committed(log, e)
         yield log.at_event(
             "sequence-gap",
-            "error",
+            "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
-            + (f"{plural(missing, 'record')} missing in this log" if ahead else what)
+            + (f"{plural(jump, 'record')} missing in this log" if ahead else what)
+            + (", of transactions that were committed" if grave else "")
             + (f" (it had been idle for {duration(idle)})" if idle > 1000 else ""),
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
+            if_true="error" if sure.get("missing") == LEADERS_LOG else None,
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
-                "missing_records": missing if ahead else None,
+                "missing_records": jump if ahead else None,
                 "previous_last_offset": e["previous_last_offset"],
                 "previous_time": iso(e["previous_time"]),
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
                 "class": "out of order" if swapped else lost,
-                **_certainty(log, e),
+                **sure,
             },
             remedy=f"Look at what lies around it: {dump_at(log, e)} ; compare the replicas, check unclean elections "
             f"and acks, and send again from the source what was written {_between(e)}",
         )
 
 
-def _certainty(log: LogView, e: Event) -> dict[str, str]:
-    """For the evidence of a gap: how sure it is that records are lost, and what would decide it."""
+def certainty(log: LogView, e: Event) -> dict[str, str]:
+    """For the evidence of a gap: how sure it is that the log had what is missing, and what would decide it."""
     if any(e["previous_last_offset"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
         return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
-    return {"confidence": "likely" if e["context"] & STATE_MAY_BE_LOST else "proved"}
+    if e["previous_last_offset"] + 1 < e["base_offset"] and not adjoin(log, e):
+        said = missing(log, log.leader, e["previous_last_offset"] + 1, e["base_offset"])
+        return {"confidence": said, **({"missing": LEADERS_LOG} if said == Missing.UNDECIDABLE else {})}
+    return {"confidence": Missing.PROVED}
+
+
+def _between_committed(log: LogView, e: Event) -> bool:
+    """Whether a gap lies right before a committed transaction, and only commits end what the producer had between.
+
+    The missing records were then acknowledged, or the producer had not committed: they are of this transaction, of
+    the one before, or of one between of which the marker alone is left.
+    """
+    if "committed_around_gaps" not in log.cache:
+        t = log.leader.transactions
+        t = t[(t["marker_offset"] >= 0) & np.isin(t["producer_id"], _gap_producers(log))]
+        log.cache["committed_around_gaps"] = (
+            {(int(row["producer_id"]), int(row["first_offset"])): row for row in t if row["commit"] == 1},
+            {int(row["marker_offset"]): row for row in t},
+        )
+    begun, ended = log.cache["committed_around_gaps"]
+    row = begun.get((int(e["producer_id"]), int(e["base_offset"])))
+    markers = 0
+    while row is not None and row["commit"] == 1 and row["prev_marker_offset"] > e["previous_last_offset"]:
+        row, markers = ended.get(int(row["prev_marker_offset"])), markers + 1
+    return row is not None and row["commit"] == 1 and markers > 0
+
+
+def _gap_producers(log: LogView) -> np.ndarray:
+    return np.unique([e["producer_id"] for e in log.events(Kind.SEQUENCE_GAP)])
 
 
 def _gaps(log: LogView) -> list[list[Event]]:
@@ -114,10 +151,10 @@ def _gaps(log: LogView) -> list[list[Event]]:
 
     That is a batch that begins where the gap does, behind it, and the one that then goes on where those before ended.
     """
-    intact, out = log.intact_from(), []
+    out: list[list[Event]] = []
     newest: dict[tuple[int, int], list[list[Event]]] = {}
     for e in log.events(Kind.SEQUENCE_GAP):
-        if e["previous_last_offset"] < intact or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
+        if not both_intact(log, e) or e["context"] & AFTER_UNREADABLE or _in_committed(log, e):
             continue
         if behind_another_number(log, e):
             continue
@@ -305,7 +342,6 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     What to do: upgrade clients (2.5 and newer raise the epoch); compare retention with how long producers are idle.
     Source: KIP-360
     """
-    intact = log.intact_from()
     for e in log.events(Kind.SEQUENCE_RESET):
         below = e["previous_last_offset"] < log.leader.log_start
         evicted = below and log.policy().evicts_below_log_start
@@ -314,7 +350,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         may_be_evicted = below and any(
             POLICIES[r.policy].evicts_below_log_start for r in log.cluster.release(log.leader.broker_id).rows
         )
-        sure = e["previous_last_offset"] >= intact and log.leader.log_start_known and not may_be_evicted
+        sure = both_intact(log, e) and log.leader.log_start_known and not may_be_evicted
         goes_on = gone_on(log, e)
         severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(

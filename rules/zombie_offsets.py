@@ -29,17 +29,22 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
 
     Checks: in a classic group, a transactional commit by a producer that had committed in an older generation, behind
     a commit of the same partition by another producer in the newer one; or two producers commit a partition in one
-    generation, and the transaction of one of them had begun before that generation, by the coordinator's log. Aborted
-    transactions do not count. The evidence has the five steps of the KIP, with the members that owned the partition
-    in both generations by the group's records, and the group.instance.id of static ones.
+    generation, and the transaction of one of them had begun before that generation, by the coordinator's log. In a
+    group of KIP-848, a transactional commit by a producer that had committed for the member which had the partition
+    then, behind one by another producer for the member that has it now; what a member has still to give up is its own.
+    Aborted transactions do not count. The evidence has the five steps of the KIP, with the members that owned the
+    partition before and then by the group's records, and the group.instance.id of static ones.
     Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
-    gone back. KIP-447 fences this, but only for clients that send their group metadata.
+    gone back. KIP-447 fences this, but only for clients that send their group metadata; in a group of KIP-848 brokers
+    look at the member's epoch alone, since 4.3 at any from that on in which the partition came to it (KIP-1251).
     Can be wrong: the producer kept the partition, and the other one committed it by mistake. With static members the
-    same group.instance.id in both generations is two processes with one id.
+    same group.instance.id in both generations is two processes with one id. Of KIP-848: members of one application
+    that take any free producer of a pool. A group that consumed more than one topic is left out there, since its
+    records name topics by their ids alone.
     What to do: call sendOffsetsToTransaction(offsets, groupMetadata) with clients of 2.5 or newer (Streams:
     exactly_once_v2); deduplicate what the zombie wrote after the other's commit; give each process a
     group.instance.id of its own.
-    Source: KIP-447, KIP-345
+    Source: KIP-447, KIP-345, KIP-848, KIP-1251; ConsumerGroup.validateOffsetCommit
     """
     seen = watched(log)
     if seen is None:
@@ -94,7 +99,10 @@ def _finding(log: LogView, zombie: Zombie, since: str, older: Commit | None) -> 
         "steps": _steps(log, zombie, since),
         "confidence": "likely",
     }
-    behind = first is rival
+    behind, generation = first is rival, c.generation
+    why = "a zombie of an older generation was not fenced"
+    if generation is None or not generation.classic:
+        why = f"member {zombie.owner_before} had given the partition up to {zombie.owner}"
     said = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
     if not behind:
         said = (
@@ -105,8 +113,7 @@ def _finding(log: LogView, zombie: Zombie, since: str, older: Commit | None) -> 
         "zombie-offset-commit",
         "error" if first.record_offset >= log.intact_from() else lowered("error"),
         c,
-        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: a zombie of an older generation was not "
-        f"fenced{_statically(zombie)}",
+        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: {why}{_statically(zombie)}",
         evidence=evidence,
     )
 
@@ -127,13 +134,15 @@ def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
     """The five steps of KIP-447 as the log has them: A is the zombie, B the new owner."""
     c, rival = zombie.late, zombie.rival
     generation = c.generation
-    began = "" if generation is None else f"generation {generation.number} began (record {generation.offset})"
+    classic = generation is not None and generation.classic
+    word = "generation" if classic else "epoch"
+    began = "" if generation is None else f"{word} {generation.number} began (record {generation.offset})"
+    fence = "without a generation that would have fenced it" if classic else "and brokers look at the epoch alone"
     return [
         f"1. A: {since}" + (f", as member {zombie.owner_before}" if zombie.owner_before else ""),
         f"2. A fell out of sync and the group rebalanced: {began}",
         f"3. B was assigned {c.place.partition}: {writer(log, rival)}"
         + (f", as member {zombie.owner}" if zombie.owner else ""),
         f"4. B saw no pending offsets of A, went on and committed {rival.value} (record {rival.record_offset})",
-        f"5. A came back and committed {c.value} (record {c.record_offset}), without a generation that would have "
-        "fenced it",
+        f"5. A came back and committed {c.value} (record {c.record_offset}), {fence}",
     ]

@@ -158,8 +158,7 @@ STATE_MAY_BE_LOST = 4  # the leader epoch changed between them
 # Bits of ``context`` of FIRST_NONZERO events (rules.md, *inherited*), which may have AFTER_UNREADABLE too.
 KNOWN_BELOW = 8  # a batch of it lies below the log start
 KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
-SNAPSHOT_DENIES = 32  # there is a snapshot at or below the batch, and it does not know the producer
-IN_START_SEGMENT = 64  # the batch lies in the segment that holds the log start
+SNAPSHOT_DENIES = 32  # a snapshot between the log's first offset and the batch does not know the producer
 INDEX_FAULTS = (
     "no batch starts at its position", "its offset is not in the batches from its position on",
     "entries do not increase", "an earlier record has a larger timestamp",

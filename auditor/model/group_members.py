@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from auditor.model.group_holders import Holders
+
 GENERATIONS = 3  # of a group that are kept
 KEPT_CHARACTERS = 32 << 20  # of all groups; those that come later have no owners
 
@@ -29,10 +31,12 @@ class Member(NamedTuple):
 
 @dataclass(slots=True)
 class Assignments:
-    """The newest generations of each group with their members, as the text of their records until someone asks."""
+    """The newest generations of each group with their members, as the text of their records until someone asks;
+    ``holders``: the members of groups of KIP-848."""
 
     kept: dict[str, deque[tuple[int, str]]] = field(default_factory=dict)
     characters: int = 0
+    holders: Holders = field(default_factory=Holders)
 
     def note(self, group: str, generation: int, value: str | None) -> None:
         """A record of a classic group: ``value`` is its value as JSON, in Kafka's own words."""

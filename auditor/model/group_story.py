@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from auditor.model.group_members import Assignments
 from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
 
-CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER = 2, 3, 5  # key types of group records
+CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT = 2, 3, 5, 8
+GROUP_RECORDS = (CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT)  # key types that a story looks at
 
 
 class Generation(NamedTuple):
@@ -92,8 +93,13 @@ class Story:
         return [c for c in found if c is not None]  # two damaged records can have one offset
 
     def group_record(self, offset: int, row: tuple[Any, ...]) -> None:
-        """A classic group's generation, or a KIP-848 group's epoch or member; its value as JSON, its time in ms."""
+        """A classic group's generation, or a KIP-848 group's epoch, member or what a member is assigned; its value as
+        JSON, its time in ms."""
         group, key_type, tombstone, number, members, value, time = row
+        if key_type == KIP_848_ASSIGNMENT:
+            for member in members or ():
+                self.assignments.holders.note(group, member, offset, None if tombstone else value)
+            return
         if key_type == KIP_848_MEMBER:
             known = self.members.setdefault(group, set())
             (known.difference_update if tombstone else known.update)(members or ())

@@ -39,7 +39,8 @@ class Rivals:
     ``zombies``: who committed in an older generation and came back behind the new owner; ``interleaved`` holds (p, q, p
     again); one each for a producer, partition and generation. What a zombie explains is not reported as interleaved
     too. ``handed_over``: the first two producers of a place in one generation of a classic group, of which neither is
-    known for a zombie by its commits; the first :data:`HANDED_OVER` of these.
+    known for a zombie by its commits; the first :data:`HANDED_OVER` of these. Of a group of KIP-848 a zombie is known
+    by who held the partition, and several producers of one holder are a pool.
     """
 
     assignments: Assignments = field(default_factory=Assignments)
@@ -50,18 +51,45 @@ class Rivals:
     _last: dict[GroupPartition, Commit] = field(default_factory=dict)
     _first: dict[tuple[str | GroupPartition, int], Commit] = field(default_factory=dict)  # in a group, at a place
     _reported: dict[GroupPartition, int] = field(default_factory=dict)  # the last generation that was reported
+    _held: dict[tuple[GroupPartition, int], tuple[str, str, Commit]] = field(default_factory=dict)
+    """Of a place of a group of KIP-848 and a producer: who held it at its first commit, and at its last, with that."""
 
     def live(self, commit: Commit) -> None:
         """Looks at a commit that took effect or may."""
-        last = self._last.get(commit.place)
-        if last is None or since(last.generation) != since(commit.generation):
+        last, began = self._last.get(commit.place), since(commit.generation)
+        classic = commit.generation is not None and commit.generation.classic
+        same = last is not None and since(last.generation) == began
+        if not same:
             self._turns[commit.place] = {}
-        elif last.producer_id != commit.producer_id and self._reported.get(commit.place) != since(commit.generation):
-            self._judge(commit, last)
+        if last is not None and last.producer_id != commit.producer_id and self._reported.get(commit.place) != began:
+            if not classic:
+                self._judge_held(commit, last)
+            elif same:
+                self._judge(commit, last)
         self._turns[commit.place][commit.producer_id] = self._last[commit.place] = commit
-        if commit.generation is not None and commit.generation.classic:
+        if classic:
             self._first.setdefault((commit.place.group, commit.producer_id), commit)
             self._first.setdefault((commit.place, commit.producer_id), commit)
+        else:
+            self._note_holder(commit)
+
+    def _note_holder(self, c: Commit) -> None:
+        """Notes who held the place when it was committed; what a zombie was known by stays as it was."""
+        at = (c.place, c.producer_id)
+        holder = self.assignments.holders.holder(c.place.group, c.partition, c.record_offset)
+        if holder is None:
+            self._held.pop(at, None)
+        elif self._reported.get(c.place) != since(c.generation):
+            self._held[at] = (self._held[at][0] if at in self._held else holder, holder, c)
+
+    def _taken_from(self, c: Commit, last: Commit) -> Zombie | None:
+        """Of a group of KIP-848: a producer whose holder had to give the place up to another, whose own producer has
+        committed it since; it has never committed for the one before, or they might be of one pool."""
+        holder = self.assignments.holders.holder(c.place.group, c.partition, c.record_offset)
+        mine, other = (self._held.get((c.place, one.producer_id)) for one in (c, last))
+        if mine is None or other is None or holder is None or mine[1] == holder or other[:2] != (holder, holder):
+            return None
+        return Zombie(mine[2], last, c, Member(mine[1], None, None), Member(holder, None, None))
 
     def _judge(self, c: Commit, last: Commit) -> None:
         here, elsewhere = self._older(c.place, c), self._older(c.place.group, c)
@@ -73,6 +101,21 @@ class Rivals:
             self.interleaved.append((earlier, last, c))
         else:
             self._note_hand_over(last, c)
+            return
+        self._reported[c.place] = since(c.generation)
+
+    def _judge_held(self, c: Commit, last: Commit) -> None:
+        """The same in a group of KIP-848, or one without any record."""
+        earlier = self._turns[c.place].get(c.producer_id)
+        holders = {
+            self.assignments.holders.holder(one.place.group, one.partition, one.record_offset)
+            for one in (earlier, last, c) if one is not None
+        }  # fmt: skip
+        if (zombie := self._taken_from(c, last)) is not None:
+            self.zombies.append(zombie)
+        elif earlier is not None and (len(holders) > 1 or None in holders):
+            self.interleaved.append((earlier, last, c))
+        else:
             return
         self._reported[c.place] = since(c.generation)
 

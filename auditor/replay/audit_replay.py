@@ -163,7 +163,7 @@ class AuditReplay:
 
 def _params(bounds: ReplicaBounds) -> np.ndarray:
     params = {
-        "log_start": bounds.log_start, "start_segment": bounds.start_segment, "intact_from": bounds.intact_from,
+        "log_start": bounds.log_start, "intact_from": bounds.intact_from,
         "has_sequences": bounds.sequences, "broker_times": bounds.broker_times, "expiration_ms": bounds.expiration_ms,
         "is_kraft": bounds.kraft,
     }  # fmt: skip

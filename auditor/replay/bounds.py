@@ -24,14 +24,13 @@ class ReplicaBounds(NamedTuple):
     """What is fixed for a replica before its first batch. Offsets are of records; a batch is judged when its last
     offset is at or above ``log_start``.
 
-    ``start_segment``: the number of the segment that holds the log start, -1 for none. ``intact_from``: offsets below
-    it may have been cleaned. ``sequences``: whether sequences mean something in this topic; ``broker_times``: whether
-    every time-stamp in it is a broker's; ``kraft``: whether it is ``__cluster_metadata``, where control batches of
-    other types are at home. ``expiration_ms``: how long its broker remembers an idle producer.
+    ``intact_from``: offsets below it may have been cleaned. ``sequences``: whether sequences mean something in this
+    topic; ``broker_times``: whether every time-stamp in it is a broker's; ``kraft``: whether it is
+    ``__cluster_metadata``, where control batches of other types are at home. ``expiration_ms``: how long its broker
+    remembers an idle producer.
     """
 
     log_start: int
-    start_segment: int
     intact_from: int
     sequences: bool
     broker_times: bool
@@ -41,7 +40,7 @@ class ReplicaBounds(NamedTuple):
 
 class Inherited(NamedTuple):
     """The producers that snapshots know: sorted ids, each with the offset of the first snapshot that has it, and the
-    offset of the first snapshot of all, beyond all offsets where there is none.
+    offset of the first snapshot above the log's first offset, beyond all offsets where there is none.
     """
 
     producer_ids: np.ndarray  # int64
@@ -51,12 +50,9 @@ class Inherited(NamedTuple):
 
 def bounds_of(task: ReplicaTask) -> ReplicaBounds:
     """The bounds of a replica, by its segments' names, its checkpoints and its topic."""
-    bases, topic = [s.base_offset for s in task.replica.segments], task.replica.topic or ""
-    log_start = log_start_of(task)
-    start = [number for number, base in enumerate(bases) if base <= log_start]
+    topic = task.replica.topic or ""
     return ReplicaBounds(
-        log_start,
-        start[-1] if start else -1,
+        log_start_of(task),
         intact_from(task),
         topic not in SEQUENCE_FREE_TOPICS,
         topic in INTERNAL_TOPICS,
@@ -84,12 +80,12 @@ def intact_from(task: ReplicaTask) -> int:
     return max(checkpoint or 0, segments[-1].base_offset if segments else 0)
 
 
-def inherited(stored: Sequence[Stored]) -> Inherited:
-    """What the snapshots that could be read know. Cost: a sort of all their entries."""
+def inherited(stored: Sequence[Stored], begins: int) -> Inherited:
+    """What the snapshots that could be read know; ``begins``: the log's first offset. Cost: a sort of their entries."""
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     if not sound:
         return Inherited(np.empty(0, np.int64), np.empty(0, np.int64), FAR)
     ids = np.concatenate([np.asarray(s.entries.producer_id, np.int64) for s in sound])
     at = np.concatenate([np.full(len(s.entries.producer_id), s.offset, np.int64) for s in sound])
     unique, first = np.unique(ids, return_index=True)
-    return Inherited(unique, at[first], sound[0].offset)
+    return Inherited(unique, at[first], next((s.offset for s in sound if s.offset >= begins), FAR))

@@ -13,7 +13,6 @@ from auditor.base.compiled import kernel
 from auditor.connectors.codec.crc32c import crc_of_change
 from auditor.facts.events import (
     AFTER_UNREADABLE,
-    IN_START_SEGMENT,
     IN_TRANSACTION,
     KNOWN_BELOW,
     STATE_MAY_BE_LOST,
@@ -232,8 +231,6 @@ def _first_sequence(log: Log, batch: np.record, born: np.record, answer: int, ti
     event.answer = answer
     event.found_sequence = batch.base_sequence
     flags = KNOWN_BELOW if born.below >= 0 else 0
-    if log.progress[0].segment == log.params[0].start_segment:
-        flags |= IN_START_SEGMENT
     if log.progress[0].unreadable_ordinal >= 0:
         flags |= AFTER_UNREADABLE
     event.context = flags

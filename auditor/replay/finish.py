@@ -91,10 +91,11 @@ def _deny_or_know(facts: ReplicaFacts, sound: list[Stored]) -> None:
         return
     first = np.flatnonzero(facts.events["kind"] == Kind.FIRST_NONZERO)
     ids, offsets = facts.events["producer_id"][first], facts.events["base_offset"][first]
-    flags = np.zeros(len(first), np.int64)
+    flags, begins = np.zeros(len(first), np.int64), min(facts.segment_bases, default=0)
     for snapshot in sound:
         below = snapshot.offset <= offsets
-        flags[below] |= SNAPSHOT_DENIES
+        if snapshot.offset >= begins:  # else what came right behind it is not here
+            flags[below] |= SNAPSHOT_DENIES
         flags[below & np.isin(ids, snapshot.entries.producer_id)] |= KNOWN_IN_SNAPSHOT
     facts.events["context"][first] |= np.where(flags & KNOWN_IN_SNAPSHOT, KNOWN_IN_SNAPSHOT, flags)
 

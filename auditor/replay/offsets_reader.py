@@ -41,7 +41,7 @@ from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_members import Assignments
-from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Commit, Generation, Story
+from auditor.model.group_story import GROUP_RECORDS, Commit, Generation, Story
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
 
@@ -275,7 +275,7 @@ class OffsetsReader(RecordProblems):
             record[R_VALUE] = 0 if row.committed_offset is None else row.committed_offset
             return True
         group = self.places.groups.code(row.group_id.encode("utf-8", "surrogatepass"))
-        if group != FULL and offset >= self.log_start and row.key_type in (CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER):
+        if group != FULL and offset >= self.log_start and row.key_type in GROUP_RECORDS:
             self._make_room()
             name = self._name(group)
             self._end_transactions(offset)

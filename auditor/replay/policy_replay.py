@@ -45,7 +45,8 @@ class PolicyReplay:
         self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
         self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
         self.bounds = bounds
-        self.paces = paces.new_paces(bounds, inherited(stored), start_known=start_known, newest_time=newest_time)
+        known = inherited(stored, first_base)
+        self.paces = paces.new_paces(bounds, known, start_known=start_known, newest_time=newest_time)
         before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
         if before:
             self._load(max(before, key=lambda s: s.offset))
@@ -63,7 +64,6 @@ class PolicyReplay:
 
     def begin_segment(self, number: int) -> None:
         """The segment of this number comes."""
-        self.paces.place["segment"] = number
         for world in self.worlds.values():
             world.totals["segment"] = number
 

@@ -32,7 +32,7 @@ PACE = np.dtype(
     align=True,
 )  # fmt: skip
 # One row. now: the newest time(b), beyond which no clock is believed; any_time: the newest time-stamp of all.
-PLACE = np.dtype([("segment", "i8"), ("now", "i8"), ("any_time", "i8")])
+PLACE = np.dtype([("now", "i8"), ("any_time", "i8")])
 
 
 class Paces(NamedTuple):
@@ -130,7 +130,7 @@ def _inherited(h, batch):  # type: ignore[no-untyped-def]
         return True
     if h.bounds.log_start <= 0:
         return False
-    if h.place[0].segment <= h.bounds.start_segment or h.inherited.first_snapshot > batch.base_offset:
+    if h.inherited.first_snapshot > batch.base_offset:
         return True
     known = h.inherited.producer_ids
     at = np.searchsorted(known, batch.producer_id)

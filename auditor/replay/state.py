@@ -18,13 +18,12 @@ ATTR_APPEND_TIME = 0x08
 ATTR_TRANSACTIONAL = 0x10
 ATTR_CONTROL = 0x20
 
-# What is fixed for a replica. ``start_segment`` is the segment that holds the log start; offsets from ``intact_from``
-# on were never cleaned. ``has_sequences``: 1 where sequences mean something; ``broker_times``: 1 where every record
-# time is the broker's (internal topics); ``is_kraft``: 1 for __cluster_metadata, where control batches of other types
-# are.
+# What is fixed for a replica. Offsets from ``intact_from`` on were never cleaned. ``has_sequences``: 1 where sequences
+# mean something; ``broker_times``: 1 where every record time is the broker's (internal topics); ``is_kraft``: 1 for
+# __cluster_metadata, where control batches of other types are.
 PARAMS = np.dtype(
     [
-        ("log_start", "i8"), ("start_segment", "i8"), ("intact_from", "i8"), ("has_sequences", "i8"),
+        ("log_start", "i8"), ("intact_from", "i8"), ("has_sequences", "i8"),
         ("broker_times", "i8"), ("expiration_ms", "i8"), ("is_kraft", "i8"),
     ]
 )  # fmt: skip

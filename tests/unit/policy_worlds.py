@@ -14,7 +14,7 @@ from auditor.replay.policy_replay import PolicyReplay
 from auditor.replay.replica_task import FAR, PolicySettings
 
 NOTHING = np.empty(0, np.int64)
-PLAIN = ReplicaBounds(0, -1, 0, True, False, False, 86_400_000)
+PLAIN = ReplicaBounds(0, 0, True, False, False, 86_400_000)
 
 
 class World:

@@ -29,7 +29,7 @@ def world(policy: str, **given: int) -> World:
     limits = {"check_ms": 600_000, "retention_ms": -1, "retention_bytes": -1, "expiration_ms": DAY}
     settings = {name: given.pop(name, value) for name, value in limits.items()}
     newest_time = given.pop("newest_time", FAR)
-    nothing = {"log_start": 0, "start_segment": -1, "intact_from": 0, "sequences": True, "broker_times": False,
+    nothing = {"log_start": 0, "intact_from": 0, "sequences": True, "broker_times": False,
                "kraft": False, "expiration_ms": DAY}  # fmt: skip
     bounds = ReplicaBounds(**{**nothing, **given})  # type: ignore[arg-type]
     return World([PolicySettings(policy, model.POLICIES[policy], **settings)], bounds, newest_time=newest_time)
@@ -107,8 +107,7 @@ def test_a_run_is_reported_once_with_its_length() -> None:
 def test_a_producer_first_seen_above_zero_is_unknown_only_where_nothing_was_removed_before() -> None:
     assert verdicts(replay("pre-kip-360", data(0, 40))) == [(59, 0)]
     assert verdicts(replay("kip-360", data(0, 40))) == []
-    inherited = {"log_start": 10, "start_segment": 0}
-    assert verdicts(replay("pre-kip-360", data(10, 40), **inherited)) == []
+    assert verdicts(replay("pre-kip-360", data(10, 40), log_start=10)) == []
 
 
 def test_version_two_clients_must_begin_at_zero() -> None:

@@ -83,22 +83,79 @@ def test_records_missing_at_the_log_start_inside_a_transaction(
     assert rules(audited(tmp_path)) == [expected]
 
 
-def test_records_missing_between_two_transactions_are_no_hole_of_the_second(tmp_path: Path) -> None:
-    """The first was open at the log start, and ended before the batch that does not go on: they may have been its."""
+@pytest.mark.parametrize(("commit", "severity"), [(True, "critical"), (False, "error")])
+def test_records_missing_between_two_transactions_are_no_hole_of_the_second(
+    tmp_path: Path, commit: bool, severity: str
+) -> None:
+    """The first was open at the log start, and ended before the batch that does not go on: they may have been its, and
+    then they were acknowledged if it was committed."""
+    decided = "Commit" if commit else "Abort"
     path = bare_broker.broker(tmp_path, LOG, start=3)
     log, states = Forged(path, LOG), Coordinator(path, 0)
     log.snapshots[3] = [Producer(100, 0, 2, 2, 2, BEGAN + 12, -1, 0)]
     like = Batch(segments.simple(3, 3, producer_id=100, epoch=0, sequence=3, base_time=BEGAN, attributes=0x10))
-    log.append(marker(like, True, base_offset=3, time=BEGAN + SECOND))
-    states.state("tx", "PrepareCommit", (100, 0), BEGAN + SECOND - 5, LOG, start=BEGAN)
-    states.state("tx", "CompleteCommit", (100, 0), BEGAN + SECOND + 9, start=BEGAN)
+    log.append(marker(like, commit, base_offset=3, time=BEGAN + SECOND))
+    log.aborted = [] if commit else [(100, 0, 3)]
+    states.state("tx", f"Prepare{decided}", (100, 0), BEGAN + SECOND - 5, LOG, start=BEGAN)
+    states.state("tx", f"Complete{decided}", (100, 0), BEGAN + SECOND + 9, start=BEGAN)
     states.state("tx", "Ongoing", (100, 0), BEGAN + 2 * SECOND, LOG, start=BEGAN + 2 * SECOND)
     batch = data(log, 100, 9, BEGAN + 2 * SECOND + 5, transactional=True)
     states.state("tx", "PrepareCommit", (100, 0), BEGAN + 3 * SECOND, LOG, start=BEGAN + 2 * SECOND)
     end(log, batch, True, BEGAN + 3 * SECOND + 4)
     states.state("tx", "CompleteCommit", (100, 0), BEGAN + 3 * SECOND + 9, start=BEGAN + 2 * SECOND)
     finish(log, states)
-    assert rules(audited(tmp_path)) == [("sequence-gap", "error")]
+    assert rules(audited(tmp_path)) == [("sequence-gap", severity)]
+
+
+@pytest.mark.parametrize(("at", "known", "severities"), [
+    (30, (), ["warning"]), (30, (100,), []), (27, (), ["info"]), (None, (), ["info"])])  # fmt: skip
+def test_a_snapshot_that_does_not_know_the_producer_outweighs_the_log_start(
+    tmp_path: Path, at: int | None, known: tuple[int, ...], severities: list[str]
+) -> None:
+    """Its first batch is the first of all, at the log start 30. What came between a snapshot at 27 and there is gone;
+    where there is none the broker may have known it."""
+    path = bare_broker.broker(tmp_path, LOG, start=30)
+    log = Forged(path, LOG)
+    if at is not None:
+        log.snapshots[at] = [Producer(7, 0, 5, 20, 2, BEGAN - SECOND, -1, -1)]
+        log.snapshots[at] += [Producer(k, 0, 29, 29, 2, BEGAN - SECOND, -1, -1) for k in known]
+    batch = data(log, 100, 30, BEGAN)
+    finish(log)
+    found = [f for f in audited(tmp_path) if f.rule == "unknown-producer-first-sequence"]
+    assert [(f.severity, f.offset) for f in found] == [(s, batch["base_offset"]) for s in severities]
+
+
+Turn = tuple[int, bool | None]  # a transaction of a producer: records before it that are not there, and its outcome
+HOLES: dict[str, tuple[list[Turn], list[tuple[str, str]]]] = {
+    "nothing is missing": ([(0, True), (0, True)], []),
+    "between two that were committed": ([(0, True), (4, True)], [("sequence-gap", "critical")]),
+    "perhaps the tail of one that was aborted": ([(0, False), (4, True)], [("sequence-gap", "error")]),
+    "before one that was aborted": ([(0, True), (4, False)], [("sequence-gap", "error")]),
+    "behind one of which the marker alone is left": ([(0, True), (0, None), (4, True)], [("sequence-gap", "critical")]),
+}
+
+
+@pytest.mark.parametrize("kind", HOLES)
+def test_a_hole_of_sequences_between_two_transactions(tmp_path: Path, kind: str) -> None:
+    """Versions 0 and 1, where a producer numbers on from one transaction to the next. None: committed, and lost but for
+    its marker."""
+    turns, expected = HOLES[kind]
+    path = bare_broker.broker(tmp_path, LOG)
+    log, states = Forged(path, LOG), Coordinator(path, 0)
+    sequence = 0
+    for number, (lost, outcome) in enumerate(turns):
+        begun, decided = BEGAN + number * SECOND, "Abort" if outcome is False else "Commit"
+        sequence += lost
+        states.state("tx", "Ongoing", (100, 0), begun, LOG, start=begun)
+        if outcome is None:
+            log.append(marker(log.data()[-1], True, base_offset=log.end, time=begun + 30))
+        states.state("tx", f"Prepare{decided}", (100, 0), begun + 20, LOG, start=begun)
+        if outcome is not None:
+            end(log, data(log, 100, sequence, begun + 10, transactional=True), outcome, begun + 30)
+            sequence += 3
+        states.state("tx", f"Complete{decided}", (100, 0), begun + 40, start=begun)
+    finish(log, states)
+    assert rules(audited(tmp_path)) == expected
 
 
 # A new leader that has written nothing yet

@@ -6,6 +6,7 @@ A rebalance gives a partition to another member, and the one before commits once
 from __future__ import annotations
 
 import struct
+import uuid
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ class Group:
         self.coordinators: dict[int, Coordinator] = {}
         self.sequences: dict[int, int] = {}
 
-    def write(self, time: int, key: bytes, value: bytes, **header: int) -> Batch:
+    def write(self, time: int, key: bytes, value: bytes | None, **header: int) -> Batch:
         fields = {"leader_epoch": self.log.last["leader_epoch"], "base_time": time, "max_time": time} | header
         return self.log.append(
             Batch(segments.batch(segments.record(0, key, value), 1, base_offset=self.log.end, **fields))
@@ -62,6 +63,27 @@ class Group:
         value = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", number) + text("range") + text(member)
         value += struct.pack(">qi", time, 1) + said
         self.write(time, struct.pack(">h", 2) + text(GROUP), value)
+
+    def epoch(self, number: int, time: int) -> None:
+        """A new epoch of the group, which is one of KIP-848."""
+        value = struct.pack(">hi", 0, number) + b"\0"
+        self.write(time, struct.pack(">h", 3) + text(GROUP), value)
+
+    def assigned(
+        self, member: str, epoch: int, time: int, mine: list[int], to_revoke: list[int], topic: int = 7
+    ) -> None:
+        """What a member has of the topic, and what it has still to give up (ConsumerGroupCurrentMemberAssignment)."""
+        value = struct.pack(">hiib", 0, epoch, epoch - 1, 1 if to_revoke else 0)
+        for partitions in (mine, to_revoke):
+            value += bytes([2 if partitions else 1])  # compact array: length + 1
+            if partitions:
+                value += uuid.UUID(int=topic).bytes + bytes([len(partitions) + 1])
+                value += struct.pack(f">{len(partitions)}i", *partitions) + b"\0"
+        self.write(time, struct.pack(">h", 8) + text(GROUP) + text(member), value + b"\0")
+
+    def leaves(self, member: str, time: int) -> None:
+        """A member is gone, and with it what it had."""
+        self.write(time, struct.pack(">h", 8) + text(GROUP) + text(member), None)
 
     def commits(self, name: str, producer: int, offset: int, begun: int, time: int, *, commit: bool = True) -> Batch:
         """One transaction of an id that commits an offset of partition 0."""
@@ -118,6 +140,62 @@ def test_the_five_steps(group: Group, old: str | None, new: str | None) -> None:
     assert zombie["base_offset"] == f.evidence["record_offset"]
     names = {("x", "y"): "static members: x, y", ("x", "x"): "two processes run with the group.instance.id x"}
     assert old is None or f.message.endswith(names[old, str(new)])
+
+
+def kip_848(group: Group, *, given_up: bool, pool: bool = False, back: bool = False, late: int = 20) -> None:
+    """The partition goes from one member to another, who commits 30 for it; then the first one's producer commits.
+
+    Epochs go on between: what counts is who holds the partition (KIP-848, reconciliation).
+    """
+    group.epoch(1, at(50))
+    group.assigned("m-old", 1, at(51), [0], [])
+    group.commits("tx-old", 901, 10, at(90), at(100))
+    if pool:  # the other producer has worked for the first member, too
+        group.commits("tx-new", 902, 15, at(110), at(120))
+    group.epoch(2, at(200))
+    group.assigned("m-old", 1, at(201), [], [0])
+    if given_up:
+        group.assigned("m-old", 2, at(202), [], [])
+        group.assigned("m-new", 2, at(203), [0], [])
+    group.commits("tx-new", 902, 30, at(205), at(210))
+    group.epoch(3, at(250))
+    if back:
+        group.leaves("m-new", at(260))
+        group.assigned("m-old", 3, at(261), [0], [])
+    group.commits("tx-old", 901, late, at(290), at(300))
+
+
+@pytest.mark.parametrize("late", [20, 40])
+def test_a_member_of_kip_848_commits_what_it_has_given_up(group: Group, late: int) -> None:
+    kip_848(group, given_up=True, late=late)
+    (f,) = group.findings()
+    assert (f.rule, f.severity, f.producer_id, f.group_id) == ("zombie-offset-commit", "error", 901, GROUP)
+    assert (f.evidence["owner_before"]["member_id"], f.evidence["owner"]["member_id"]) == ("m-old", "m-new")
+    assert f.evidence["rival_producer_id"] == 902
+
+
+def test_what_a_member_has_still_to_give_up_is_its_own(group: Group) -> None:
+    """Another producer of the same member is one of its pool."""
+    kip_848(group, given_up=False, late=40)
+    assert group.findings() == []
+
+
+def test_producers_of_a_pool_that_has_moved_to_another_member(group: Group) -> None:
+    """Both had worked for the first member: an application takes any free one."""
+    kip_848(group, given_up=True, pool=True, late=40)
+    assert group.findings() == []
+
+
+def test_a_partition_that_comes_back_is_its_members_again(group: Group) -> None:
+    kip_848(group, given_up=True, back=True, late=40)
+    assert group.findings() == []
+
+
+def test_a_group_with_two_topics_is_not_judged_by_ids(group: Group) -> None:
+    """Which of the two ids a commit's name has, its records do not say."""
+    group.assigned("m-third", 1, at(40), [0], [], topic=8)
+    kip_848(group, given_up=True, late=40)
+    assert group.findings() == []
 
 
 def test_a_zombie_that_was_aborted_is_harmless(group: Group) -> None:

@@ -5,6 +5,7 @@ Each test alters one thing, as a careful forger would; the one finding has to sa
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,24 @@ def test_a_batch_with_another_number(tmp_path: Path, name: str, by: int) -> None
     assert (f.evidence["expected"], f.evidence["found"]) == (expected, expected + by)
 
 
-def test_a_gap_in_a_cleaned_region_is_the_cleaners(tmp_path: Path) -> None:
+@pytest.mark.parametrize("adjoins", [True, False])
+def test_a_gap_in_a_cleaned_region_is_the_cleaners_but_between_offsets_that_adjoin(
+    tmp_path: Path, adjoins: bool
+) -> None:
     lab, log = open_log(tmp_path, "4.1 compacted")
-    batch = next(b for b in writer(log)[1:] if b["base_offset"] < 598)
+    mine = [b for b in writer(log) if b["base_offset"] < 598]
+    batch = next(b for a, b in itertools.pairwise(mine) if a.last + 1 == b["base_offset"])
+    if not adjoins:
+        batch = mine[mine.index(batch) + 1]
+        log.drop(mine[mine.index(batch) - 1])
+    expected = batch["sequence"]
     log.resequence(batch["producer_id"], batch["epoch"], batch["base_offset"], 3)
-    assert not judged(lab, log)
+    found = judged(lab, log)
+    if adjoins:
+        f = only(found, "sequence-gap", "error", log, batch)
+        assert (f.evidence["expected"], f.evidence["found"]) == (expected, expected + 3)
+    else:
+        assert not found
 
 
 @pytest.mark.parametrize("name", ["2.8", "4.1"])
