@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from auditor.pipeline.moments import ReadLog, copying_ms, settled
+from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
 from auditor.rules.coordinator_history import Entry, build_history
+from auditor.rules.elections import Election
 from auditor.rules.finding import Finding
 from auditor.rules.resolve import resolve
 from auditor.rules.view import TRANSACTION_STATE, Bounds, Cluster, LogView
@@ -122,3 +123,68 @@ def test_doubt_lowers_first_and_the_head_is_as_grave_as_what_it_explains(
     (f,) = resolve([cause, other])
     assert (f.rule, f.severity, f.if_true) == ("hanging-transaction", *wanted)
     assert [also["severity"] for also in f.evidence["also"]] == [explained[0]]
+
+
+def led(name: str, newest: int, end: int, checkpoint: int | None, broker: int = 1) -> ReadLog:
+    topic, _, partition = name.rpartition("-")
+    return ReadLog(f"broker-{broker}", topic, int(partition), newest, False, broker, end, checkpoint)
+
+
+def changed(time: int) -> Election:
+    return Election("id", 1, 3, 2, (1,), (1, 2), (), (), recovering=False, reassigned=False, offset=9, time=time)
+
+
+def passed(*logs: ReadLog, leaders: int = 1, changes: int | None = None) -> dict[tuple[str, int], tuple[str, int]]:
+    cluster = Cluster(NOW, NOW, leaders={(log.topic, log.partition): leaders for log in logs})
+    if changes is not None:
+        cluster.elections["t", 0] = [changed(changes)]
+    return passes(list(logs), cluster)
+
+
+def test_a_checkpoint_is_one_moment_of_all_the_logs_of_its_directory() -> None:
+    """A pass is no older than the newest marker below an entry; a second is left for reading all of them."""
+    logs = led("t-0", NOW - MIN, 10, 10), led("u-0", NOW, 20, 20)
+    assert passed(*logs) == dict.fromkeys([("t", 0), ("u", 0)], ("broker-1", NOW - S))
+
+
+@pytest.mark.parametrize(
+    ("end", "checkpoint", "leaders", "changes", "there"),
+    [
+        (10, 10, 1, None, True),
+        (12, 10, 1, None, True),  # what came behind the entry is there too
+        (9, 10, 1, None, False),  # the copy ends before what the checkpoint promises
+        (10, None, 1, None, False),
+        (10, 10, 2, None, False),  # a follower: its watermark comes a fetch late
+        (10, 10, -1, None, False),
+        (10, 10, 1, NOW - 20 * S, True),
+        (10, 10, 1, NOW - 5 * S, False),  # a new leader's watermark is that of its time as a follower
+    ],
+)
+def test_what_a_log_needs_to_be_known_by_its_checkpoint(
+    end: int, checkpoint: int | None, leaders: int, changes: int | None, there: bool
+) -> None:
+    beside = led("u-0", NOW, 20, 20)
+    cluster = Cluster(NOW, NOW, leaders={("t", 0): leaders, ("u", 0): 1})
+    if changes is not None:
+        cluster.elections["t", 0] = [changed(changes)]
+    assert (("t", 0) in passes([led("t-0", NOW - MIN, end, checkpoint), beside], cluster)) == there
+
+
+def test_times_behind_an_entry_say_nothing_of_when_the_checkpoint_was_written() -> None:
+    assert passed(led("t-0", NOW, 12, 10), led("u-0", NOW - MIN, 20, 20))["t", 0] == ("broker-1", NOW - MIN - S)
+
+
+def test_two_directories_have_two_checkpoints() -> None:
+    cluster = Cluster(NOW, NOW)
+    cluster.passes = {("t", 0): ("a", NOW), ("u", 0): ("b", NOW), ("v", 0): ("a", NOW)}
+    assert cluster.of_one_pass(("t", 0), ("v", 0))
+    assert not cluster.of_one_pass(("t", 0), ("u", 0))
+    assert not cluster.of_one_pass(("t", 0), ("w", 0))
+
+
+@pytest.mark.parametrize(("committed", "wanted"), [(True, False), (False, True)])
+def test_only_what_had_to_be_committed_is_known_by_a_checkpoint(committed: bool, wanted: bool) -> None:
+    """A client's stamp says nothing of when its data was committed."""
+    bounds = {("t", 0): Bounds(0, 9, 9, NOW - 9 * MIN, False, None, 1)}
+    cluster = Cluster(NOW, NOW, bounds=bounds, passes={("t", 0): ("broker-1", NOW)})
+    assert cluster.lacks("t", 0, NOW - S, other_clock=False, committed=committed) == wanted
