@@ -160,6 +160,7 @@ KNOWN_BELOW = 8  # a batch of it lies below the log start
 KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
 SNAPSHOT_DENIES = 32  # there is a snapshot at or below the batch, and it does not know the producer
 IN_START_SEGMENT = 64  # the batch lies in the segment that holds the log start
+TOLERANCE_MS = 300_000  # by which the clock that judged a record's time may have been off those that are in the log
 INDEX_FAULTS = (
     "no batch starts at its position", "its offset is not in the batches from its position on",
     "entries do not increase", "an earlier record has a larger timestamp",

@@ -86,6 +86,11 @@ def test_a_repetition_that_goes_beyond_what_was_stored_moves_the_producer() -> N
     assert said(facts) == [(1, OVERLAP), (3, OVERLAP), (4, RESUMED)]
 
 
+def test_a_batch_that_begins_before_what_was_stored_and_reaches_into_it_repeats_some() -> None:
+    assert said(log((10, 14), (7, 11), (15, 19))) == [(0, FIRST), (1, OVERLAP), (2, RESUMED)]
+    assert said(log((10, 14), (7, 9), (15, 19))) == [(0, FIRST), (1, GAP), (2, GAP)]
+
+
 def test_the_ring_of_sequences_turns_without_an_event() -> None:
     assert said(log((LAST - 4, LAST), (0, 4), (5, 9)))[1:] == []
     assert said(log((LAST - 4, 1), (2, 4), (LAST, 0)))[1:] == [(2, OVERLAP)]
@@ -175,5 +180,7 @@ def test_who_has_no_earlier_runs_leaves_those_of_others_alone() -> None:
 @pytest.mark.parametrize("broken", [True, False])
 def test_a_first_batch_behind_bytes_that_cannot_be_read_says_so(broken: bool) -> None:
     rows = [data(0, 0), data(1, 1, flaws=FLAW_CRC if broken else 0), data(2, 7, pid=2)]
-    (event,) = facts_of(History([row | {"position": 100 * n} for n, row in enumerate(rows)]), checkpoint=False).events[-1:]
+    (event,) = facts_of(History([row | {"position": 100 * n} for n, row in enumerate(rows)]), checkpoint=False).events[
+        -1:
+    ]
     assert (Kind(int(event["kind"])), bool(event["context"] & AFTER_UNREADABLE)) == (FIRST, broken)
