@@ -105,9 +105,9 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
     goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
     behind = (RESET if answer == DUPLICATE else RESET | LOG_START) if goes_on else 0
     stored = stored_before(replay, row, epoch, first, count, behind)
+    refused = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
     if goes_on:
         extend_run(live, count)
-        refused = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
         if stored != NOTHING:
             _overlap_event(replay, batch, row, answer, expected, time)
         elif refused:
@@ -119,7 +119,10 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
         if stored == SOME:
             note_repeated(replay, row, epoch, first, count)
     else:
-        if answer != OK and first != expected:
+        if first == expected:
+            if refused:  # by what a fenced producer left; its own batch before went beyond a repetition
+                _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+        elif answer != OK:
             _gap_event(replay, batch, live, answer, expected, time)
         begin_run(replay, row, epoch, epoch, first, count)
     note_crowd(replay, row)

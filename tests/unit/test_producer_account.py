@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.batch_columns import FLAW_CRC
-from auditor.facts.events import AFTER_UNREADABLE, Kind
+from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER
 from auditor.replay import stored_sequences
@@ -75,6 +75,12 @@ def test_a_fenced_producers_batch_does_not_move_its_successor() -> None:
     assert said(facts, "answer") == [
         (1, LOWER, INVALID_PRODUCER_EPOCH), (2, LOWER, OK), (3, RESUMED, OUT), (4, GAP, OUT),
     ]  # fmt: skip
+
+
+def test_who_went_beyond_a_repetition_goes_on_behind_a_fenced_producers_batch() -> None:
+    """The leader's state is of the older epoch: it refuses what is just the next number."""
+    facts = log((0, 4, 1), (10, 14, 1), (4, 4, 1), (5, 19, 1), (0, 4, 0), (20, 24, 1), (25, 29, 1))
+    assert said(facts, "answer")[3:] == [(4, LOWER, INVALID_PRODUCER_EPOCH), (5, RESUMED, OUT)]
 
 
 def test_a_hole_that_is_filled_late_is_no_second_oddity() -> None:
@@ -184,3 +190,12 @@ def test_a_first_batch_behind_bytes_that_cannot_be_read_says_so(broken: bool) ->
         -1:
     ]
     assert (Kind(int(event["kind"])), bool(event["context"] & AFTER_UNREADABLE)) == (FIRST, broken)
+
+
+@pytest.mark.parametrize("pid", [1, 2], ids=["its own batch", "another producer's"])
+def test_a_first_batch_says_whether_its_producer_is_known_from_below_the_log_start(pid: int) -> None:
+    """In a cleaned log, where nobody compares the two."""
+    rows = [data(0, 0, 5, pid=pid), data(5, 9)]
+    facts = facts_of(History([row | {"position": 100 * n} for n, row in enumerate(rows)], log_start=5), compacted=True)
+    contexts = [bool(e["context"] & KNOWN_BELOW) for e in facts.events if e["kind"] == FIRST]
+    assert contexts == [pid == 1]
