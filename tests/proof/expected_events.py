@@ -228,7 +228,7 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
         kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}) | anew, True
     if said in OF_SEQUENCES and not must:  # (d), and nothing else
         resumed = RESUMED if first else RESUMED | {Kind.SEQUENCE_RESET}
-        sure = first == account.front and not account.anew and account.repeating != PERHAPS
+        sure = {first} == {account.front, *account.stood} and not account.anew and account.repeating != PERHAPS
         resumed = resumed if sure else resumed | {Kind.SEQUENCE_GAP}
         return Said((resumed | kinds,) if back else (NONE,), may | kinds | (resumed if back else NONE), verdict)
     return Said((kinds,) if must and (known or refused) else (), may | kinds, verdict)  # (a), (b), (e)
