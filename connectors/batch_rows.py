@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.connectors import schema
 from auditor.connectors.arrow import Key, array_of, from_columns, texts
 from auditor.connectors.codec.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
@@ -23,7 +24,6 @@ CONTROL_TYPES = texts(
      "UNKNOWN", None]
 )  # fmt: skip
 _UNKNOWN_TYPE, _NO_TYPE = len(CONTROL_TYPES) - 2, len(CONTROL_TYPES) - 1
-_SEQUENCES = 1 << 31  # after 2147483647 comes 0
 _LISTED = ("position", "size", "magic", "base_offset", "last_offset", "record_count", "partition_leader_epoch", "crc",
            "base_timestamp", "max_timestamp", "coordinator_epoch", "producer_id", "producer_epoch", "base_sequence",
            "flaws")  # fmt: skip
@@ -58,7 +58,7 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
 def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:
     """The sequence ``increment`` records after ``base``, -1 where that is -1 (DefaultRecordBatch.incrementSequence)."""
     following = base.astype(np.int64) + increment
-    wrapped = np.where(following >= _SEQUENCES, following - _SEQUENCES, following)
+    wrapped = np.where(following >= SEQUENCES, following - SEQUENCES, following)
     return np.where(base == -1, -1, wrapped).astype(np.int32)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.producer_numbers import LAST_SEQUENCE
 from auditor.base.words import duration, plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER, state_bytes
 from auditor.facts.replica_facts import ReplicaFacts
@@ -29,7 +30,6 @@ MANY_PRODUCERS = 100_000
 WORTH_KNOWING = 10_000  # producers of one partition from which on its cost is worth a finding
 SHORT_LIVED, SHORT_BATCHES = 1_000, 3
 SHOWN = 100  # producers of one log that get a line each
-LAST_SEQUENCE = 2**31 - 1
 
 
 class Peak(NamedTuple):

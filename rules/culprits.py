@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.facts.blamed_records import Culprits
 from auditor.facts.events import Event
 from auditor.rules.view import LogView
 
 SHOWN = 20  # batches of one finding
-SEQUENCES = 1 << 31
 
 
 class Place(TypedDict):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.producer_numbers import LAST_EPOCH
 from auditor.facts.coordinator_log import CoordinatorLog, Entry, tally
 from auditor.facts.events import Kind
 from auditor.rules.finding import Finding
@@ -19,7 +20,6 @@ from auditor.rules.view import LogView, runs
 
 FAMILY = "epochs"
 NEAR_EXHAUSTION = 30_000
-RESERVED_EPOCH = 32_767
 
 
 @rule(
@@ -119,7 +119,7 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             f"Producer {e['producer_id']} wrote transactional data with epoch 32767, which is reserved for fencing",
             e,
             last_offset=run[-1]["last_offset"],
-            evidence={"expected": "at most 32766", "found": RESERVED_EPOCH},
+            evidence={"expected": "at most 32766", "found": LAST_EPOCH},
         )
     producers = log.leader.producers
     if not len(producers):
@@ -152,8 +152,8 @@ def _near(log: LogView, p: np.void) -> Finding:
         time_ms=p["max_data_epoch_time"],
         evidence={
             "found": p["max_data_epoch"],
-            "limit": RESERVED_EPOCH,
-            "left": RESERVED_EPOCH - int(p["max_data_epoch"]),
+            "limit": LAST_EPOCH,
+            "left": LAST_EPOCH - int(p["max_data_epoch"]),
             "next_producer_id": successor,
             "one_epoch_a_transaction": climbs or None,
         },

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.base.words import duration, plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,
@@ -76,8 +77,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
     """
     for gap in _gaps(log):
         e, swapped = gap[0], len(gap) > 1
-        jump = (e["found_sequence"] - e["expected_sequence"]) % 2**31
-        ahead = jump < 2**30 and not swapped
+        jump = (e["found_sequence"] - e["expected_sequence"]) % SEQUENCES
+        ahead = jump < SEQUENCES // 2 and not swapped
         idle = e["timestamp"] - e["previous_time"]
         what = "the records between come later" if swapped else "the sequence went back"
         lost = "loss across a leader change" if e["context"] & STATE_MAY_BE_LOST else "loss or state loss"
@@ -181,7 +182,7 @@ def _gaps(log: LogView) -> list[list[Event]]:
 
 def _goes_on_as_expected(gap: Event, e: Event) -> bool:
     """Whether a batch goes on as if the one right before it had the number that was expected: that one alone is odd."""
-    would_end = (gap["expected_sequence"] + gap["last_offset"] - gap["base_offset"] + 1) % 2**31
+    would_end = (gap["expected_sequence"] + gap["last_offset"] - gap["base_offset"] + 1) % SEQUENCES
     return bool(e["previous_last_offset"] == gap["last_offset"] and e["found_sequence"] == would_end)
 
 
@@ -202,8 +203,8 @@ def _meets_another_number(log: LogView, e: Event) -> bool:
     first, count = e["found_sequence"], e["last_offset"] - e["base_offset"] + 1
     return any(
         (g["producer_id"], g["producer_epoch"]) == (e["producer_id"], e["producer_epoch"])
-        and ((g["found_sequence"] - first) % 2**31 < count
-             or (first - g["found_sequence"]) % 2**31 <= g["last_offset"] - g["base_offset"])
+        and ((g["found_sequence"] - first) % SEQUENCES < count
+             or (first - g["found_sequence"]) % SEQUENCES <= g["last_offset"] - g["base_offset"])
         for g in _numbers_ahead(log)
     )  # fmt: skip
 
@@ -288,7 +289,9 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     Checks: a data batch whose sequences overlap those of an earlier batch of the same producer and epoch in the
     partition, without a full turn of the sequence numbers between them; from sequence 0 on only the same bytes (length
     and checksum, but for the time that LogAppendTime writes) are a duplicate, others a reset. The first batch at the
-    log start is compared with those below it that the file still has, or against the snapshot there.
+    log start is compared with those below it that the file still has, or against the snapshot there. Where one batch
+    had a number ahead of the one expected and the next goes on as if it had that one, sequence-gap speaks of it; the
+    batches that come to those numbers in their turn are no duplicates.
     Why it matters: this is the duplicate that idempotence exists to prevent; consumers read the records twice.
     Can be wrong: a raw segment was restored over a log that already had it; the first copy may lie below the log start,
     where consumers had read it before it was deleted. Where the next batch goes on as if this one

@@ -8,6 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.rules.finding import Finding
 from auditor.rules.named import SKEW_MS
 
@@ -98,7 +99,7 @@ def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
     """It goes on where the cause's batch would have ended with the sequence that was expected of it."""
     if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
         return False
-    goes_on = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset + 1) % 2**31
+    goes_on = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset + 1) % SEQUENCES
     return (other.evidence.get("previous_last_offset"), other.evidence.get("found")) == (cause.last_offset, goes_on)
 
 
@@ -107,7 +108,7 @@ def snapshot_with_the_number_expected(cause: Finding, other: Finding) -> bool:
     """A snapshot only has the last sequence that the cause's batch would end with, had it the number expected of it."""
     if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
         return False
-    ends = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset) % 2**31
+    ends = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset) % SEQUENCES
     found = [(d["producer_id"], d["field"], d["stored"]) for d in other.evidence["differences"]]
     return found == [(cause.producer_id, "last_sequence", ends)]
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.producer_numbers import LAST_EPOCH
 from auditor.facts.coordinator_log import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -26,7 +27,7 @@ from auditor.facts.coordinator_log import (
     CoordinatorLog,
 )
 from auditor.model.transaction_account import Held, IdAccount, Judgement, step_problem
-from auditor.model.transaction_states import LAST_EPOCH, TransactionValue
+from auditor.model.transaction_states import TransactionValue
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry
 from auditor.rules.state_records import AT_HAND, kept, records, value
 from auditor.rules.view import LogView

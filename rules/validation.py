@@ -8,7 +8,7 @@ from typing import Any
 from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.codec import batch_columns as col
-from auditor.facts.events import Event, Kind
+from auditor.facts.events import TOLERANCE_MS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import releases
 from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
@@ -22,7 +22,6 @@ from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, run
 
 FAMILY = "record validation"
 HOUR_MS = 3_600_000
-TOLERANCE_MS = 300_000
 AFTER_SETTINGS = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
 # The counters of KIP-467 as brokers name them, by the sums of facts.replica_facts.REFUSALS; the KIP calls the last one

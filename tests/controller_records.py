@@ -26,11 +26,12 @@ class Controller:
         self._add(segments.record(0, None, bytes([1, key, version]) + body))
 
     def _add(self, record: bytes, attributes: int = 0) -> None:
+        before = self.log.last if self.log.all() else None
         self.log.append(
             Batch(
                 segments.batch(
-                    record, 1, base_offset=self.log.end, base_time=self.time, max_time=self.time,
-                    leader_epoch=self.log.last["leader_epoch"], attributes=attributes,
+                    record, 1, base_offset=before.last + 1 if before else 0, base_time=self.time, max_time=self.time,
+                    leader_epoch=before["leader_epoch"] if before else 0, attributes=attributes,
                 )
             )
         )  # fmt: skip

@@ -159,6 +159,7 @@ STATE_MAY_BE_LOST = 4  # the leader epoch changed between them
 KNOWN_BELOW = 8  # a batch of it lies below the log start
 KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
 SNAPSHOT_DENIES = 32  # a snapshot between the log's first offset and the batch does not know the producer
+TOLERANCE_MS = 300_000  # by which the clock that judged a record's time may have been off those that are in the log
 INDEX_FAULTS = (
     "no batch starts at its position", "its offset is not in the batches from its position on",
     "entries do not increase", "an earlier record has a larger timestamp",

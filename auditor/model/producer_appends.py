@@ -8,6 +8,7 @@ and are compiled by numba; with ``NUMBA_DISABLE_JIT=1`` they run as plain Python
 from __future__ import annotations
 
 from auditor.base.compiled import kernel
+from auditor.base.producer_numbers import LAST_EPOCH, LAST_SEQUENCE
 from auditor.model.policies import (
     DUPLICATE,
     DUPLICATE_SEQUENCE_NUMBER,
@@ -28,17 +29,14 @@ from auditor.model.producers import (
     set_epoch,
 )
 
-MAX_SEQUENCE = 2_147_483_647
-MAX_EPOCH = 32_767
-
 # --- sequences ---------------------------------------------------------------------------------------------------
 
 
 @kernel
 def add_sequence(base: int, delta: int) -> int:
     """``base`` + ``delta`` in the ring of sequences: 0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
-    if base > MAX_SEQUENCE - delta:
-        return delta - (MAX_SEQUENCE - base) - 1
+    if base > LAST_SEQUENCE - delta:
+        return delta - (LAST_SEQUENCE - base) - 1
     return base + delta
 
 
@@ -46,7 +44,7 @@ def add_sequence(base: int, delta: int) -> int:
 def subtract_sequence(last: int, delta: int) -> int:
     """``last`` - ``delta`` in the ring of sequences (DefaultRecordBatch.decrementSequence)."""
     if last < delta:
-        return MAX_SEQUENCE - (delta - last) + 1
+        return LAST_SEQUENCE - (delta - last) + 1
     return last - delta
 
 
@@ -200,7 +198,7 @@ def check_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, tra
     marker of the stored epoch is late, unless it is sent once more and closes nothing, or no epoch is left.
     """
     answer = check_epoch(p, row, epoch)
-    same_epoch = row >= 0 and epoch == p.entries[row].epoch and epoch != MAX_EPOCH
+    same_epoch = row >= 0 and epoch == p.entries[row].epoch and epoch != LAST_EPOCH
     if transaction_version >= 2 and same_epoch and p.entries[row].txn_first_offset != NONE:
         answer = INVALID_PRODUCER_EPOCH
     return answer if answer != OK else check_coordinator_epoch(p, row, coordinator_epoch)

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from auditor.base.producer_numbers import LAST_EPOCH
 from auditor.model.transaction_states import (
     COMPLETED,
     COMPLETION_OF,
     EXHAUSTED_EPOCH,
     IDLE,
-    LAST_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_TIMESTAMP,
     PREPARED,

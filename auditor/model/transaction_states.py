@@ -8,10 +8,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from auditor.base.producer_numbers import LAST_EPOCH
+
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
-LAST_EPOCH = 32767  # reserved: fences an exhausted producer, or ends its last transaction
 EXHAUSTED_EPOCH = LAST_EPOCH - 1  # the last one that a client is given
 
 

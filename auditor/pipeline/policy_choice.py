@@ -47,7 +47,6 @@ def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[st
 
 def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
     """What a log directory's broker decides by, as far as that is known before its logs are read: they may still show
-    which of two it is (:func:`candidates`), and then it is the one that is assumed of all."""
-    names = candidates(log_dir, cluster, wanted)
-    name = names.pop() if len(names) == 1 else policies.ASSUMED
+    that it is another one (:func:`candidates`)."""
+    name = choose(log_dir, cluster, set(), wanted).policy
     return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))

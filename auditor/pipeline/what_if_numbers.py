@@ -9,13 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.facts.policy_outcomes import LEAST_MS, SHOWN
 from auditor.model.policies import DRAFT, DRAFT_WINDOW, DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.finding import iso
 
 Row = dict[str, Any]
 LAST_CLIENT_EPOCH = 32_766
-SEQUENCES = 2**31
 HOUR_MS = 3_600_000
 YEAR_HOURS = 8_766
 FALSE_OR_NOT = ERRORS[DUPLICATE_SEQUENCE_NUMBER]

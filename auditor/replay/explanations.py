@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.producer_numbers import LAST_SEQUENCE, SEQUENCES
 from auditor.connectors.codec.crc32c import crc_of_change
 from auditor.facts.events import (
     AFTER_UNREADABLE,
@@ -20,7 +21,6 @@ from auditor.facts.events import (
 from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
-from auditor.model.producer_appends import MAX_SEQUENCE
 from auditor.replay.new_rows import (
     BUMP_NONZERO,
     EPOCH_REGRESSION,
@@ -35,7 +35,7 @@ from auditor.replay.new_rows import (
     later_row,
     new_event,
 )
-from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, SEQUENCES, Log, Replay
+from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, Log, Replay
 from auditor.replay.stored_sequences import (
     ALL,
     LOG_START,
@@ -104,21 +104,24 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
     goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
     behind = (RESET if answer == DUPLICATE else RESET | LOG_START) if goes_on else 0
     stored = stored_before(replay, row, epoch, first, count, behind)
+    refused = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
     if goes_on:
         extend_run(live, count)
-        refused = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
         if stored != NOTHING:
             _overlap_event(replay, batch, row, answer, expected, time)
         elif refused:
             _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
-    elif first == 0 and live.data_last_sequence != MAX_SEQUENCE:
+    elif first == 0 and live.data_last_sequence != LAST_SEQUENCE:
         _from_zero(replay, batch, row, count, stored, answer, expected, time)
     elif stored != NOTHING:
         _overlap_event(replay, batch, row, answer, expected, time)
         if stored == SOME:
             note_repeated(replay, row, epoch, first, count)
     else:
-        if answer != OK and first != expected:
+        if first == expected:
+            if refused:  # by what a fenced producer left; its own batch before went beyond a repetition
+                _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+        elif answer != OK:
             _gap_event(replay, batch, live, answer, expected, time)
         begin_run(replay, row, epoch, epoch, first, count)
     note_crowd(replay, row)

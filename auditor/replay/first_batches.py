@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, Kind, blank_events
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producer_appends, producers
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
 from auditor.replay.producer_columns import column
 from auditor.replay.snapshot_chain import OPEN, Known, Stored
-from auditor.replay.state import SEQUENCES, Replay
+from auditor.replay.state import Replay
 
 STATE = ("producer_epoch", "last_sequence", "last_offset", "last_timestamp")
 BELOW = ("below_epoch", "below_last_sequence", "below_last_offset", "below_timestamp")

@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.producer_numbers import LAST_EPOCH
 from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.model import producer_appends
 from auditor.model import producers as model
 from auditor.model.policies import OK
-from auditor.model.producer_appends import MAX_EPOCH
 from auditor.replay.batch_kinds import is_control, is_foreign, is_marker
 from auditor.replay.explanations import (
     explain_epoch,
@@ -173,7 +173,7 @@ def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, ans
         stored = explain_sequences(replay, batch, row, answer, time)
     if batch.producer_epoch != live.max_epoch:
         explain_epoch(replay, batch, row, answer, time)
-    if transactional and batch.producer_epoch == MAX_EPOCH:
+    if transactional and batch.producer_epoch == LAST_EPOCH:
         new_event(log, EPOCH_RESERVED, batch, batch.max_timestamp, time)
     return stored
 

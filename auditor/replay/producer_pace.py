@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.producer_numbers import LAST_SEQUENCE
 from auditor.model import producers as model
 from auditor.replay.bounds import Inherited, ReplicaBounds
 from auditor.replay.replica_task import FAR
 from auditor.replay.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
 
-LAST_SEQUENCE = 2**31 - 1
 IN_FLIGHT = 5  # batches that one producer may have under way (max.in.flight.requests.per.connection)
 
 # A producer. loaded_offset: where its data ended by the snapshot before the first batch, -1 for none, and loaded: 1

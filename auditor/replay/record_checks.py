@@ -10,13 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
-from auditor.facts.events import Kind, blank_events
+from auditor.facts.events import TOLERANCE_MS, Kind, blank_events
 from auditor.facts.replica_facts import REFUSALS
 from auditor.model import stored_batches as stored
 from auditor.model.batch_validation import FAR_MS, IntOrArray, accepted_times
 from auditor.replay.replica_task import ReplicaTask
-
-TOLERANCE_MS = 300_000
 
 
 class Bounds(NamedTuple):

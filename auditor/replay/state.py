@@ -11,7 +11,6 @@ from auditor.facts.transaction_rows import TRANSACTION
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
 
-SEQUENCES = 2**31
 MAX_OLD_RUNS = 64  # earlier runs of sequences that one producer's duplicates are looked up in
 
 ATTR_APPEND_TIME = 0x08

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.producer_numbers import LAST_SEQUENCE, SEQUENCES
 from auditor.replay.new_rows import later_row
 from auditor.replay.state import MAX_OLD_RUNS, Replay
 
 NOTHING, SOME, ALL = 0, 1, 2  # of a range
 RESET, LOG_START = 1, 2  # what began after a run: its producer again at 0, the log to be judged
-LAST_SEQUENCE = 2**31 - 1  # a mask, too: sequences are a ring of 2**31
-NEAR = 2**30  # sequences; a run that lies farther ahead in the ring lies behind
+NEAR = SEQUENCES // 2  # sequences; a run that lies farther ahead in the ring lies behind
 
 
 @kernel

@@ -6,6 +6,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.limits import Limits
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.connectors.codec import batch_columns as col
 from auditor.connectors.codec.batch import CODEC_MASK, LOG_APPEND_TIME
 from auditor.connectors.codec.batch_columns import BatchColumns, RecordColumns, RecordSummary, empty_records
@@ -50,7 +51,7 @@ def _sequence(base: int, delta: int) -> int:
     following = base + delta
     if base == -1:
         return -1
-    return following - 2**31 if following >= 2**31 else following
+    return following - SEQUENCES if following >= SEQUENCES else following
 
 
 @kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from auditor.model import producer_appends
+from auditor.base.producer_numbers import LAST_SEQUENCE
 from auditor.model.policies import Policy, policy
 from auditor.model.producers import NONE
 from auditor.model.requests.appends import Batch, EmptyControl, Item, Marker, Plain
@@ -211,7 +211,7 @@ class ProducerStateModel:
                 "batch_count": cached,
                 "last_seq": sequences[newest] if cached else NONE,
                 "last_offset": offsets[newest] if cached else NONE,
-                "first_seq": (sequences[oldest] - deltas[oldest]) & producer_appends.MAX_SEQUENCE if cached else NONE,
+                "first_seq": (sequences[oldest] - deltas[oldest]) & LAST_SEQUENCE if cached else NONE,
                 "first_offset": offsets[oldest] - deltas[oldest] if cached else NONE,
                 "offset_delta": deltas[newest] if cached else 0,
             }

@@ -8,13 +8,18 @@ offset and a verdict. The exceptions, and there are no others:
     SEQUENCE_OVERLAP.
 (c) A second batch or marker of a fenced epoch, or of a coordinator that has been replaced, is accepted by the state as
     if, but lies below the highest epoch seen: EPOCH_REGRESSION, MARKER_EPOCH_REGRESSION, COORDINATOR_EPOCH_REGRESSION.
+    Its sequences are another instance's: nothing is said of them. Where a marker alone has raised the epoch, they are
+    still those of the producer's data before, and may be odd as well.
 (d) A batch that goes on exactly where its producer stood before a forced repetition or something forced of an older
-    epoch: the state as if refuses it, and the audit notes SEQUENCE_RESUMED. One that begins at 0 behind a forced batch
-    of an older epoch the state as if takes for the first of its epoch, and the audit for the reset that it is.
+    epoch: the state as if refuses it, and the audit notes SEQUENCE_RESUMED; a refused batch without an event there is
+    none. An audit keeps one such place, the newest: at one from further back, or where it depends on what counts as
+    the repetition where the producer stands, it may be SEQUENCE_GAP. One that begins at 0 behind a forced batch of an
+    older epoch the state as if takes for the first of its epoch, and the audit for the reset that it is.
 (e) Of a producer's first batch above the log start it depends on what lies below, which rules ask for, not events:
     FIRST_NONZERO stands for all its sequence may be, and what it would be below the log start may be said or not.
-(f) A producer that began again at 0 in its epoch, which is said, numbers anew: where it goes on from there, the state
-    as if may still have batches with these numbers and take it for a retry. SEQUENCE_RESUMED, which accuses nobody.
+(f) A producer that began again at 0 in its epoch, which is said, numbers anew: where it goes on from there, and only
+    there, the state as if may still have batches with these numbers and take it for a retry. SEQUENCE_RESUMED, which
+    accuses nobody.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ SEQUENCE_KINDS = frozenset({
     Kind.SEQUENCE_GAP, Kind.SEQUENCE_OVERLAP, Kind.SEQUENCE_RESET, Kind.BUMP_NONZERO, Kind.FIRST_NONZERO,
     Kind.SEQUENCE_RESUMED,
 })  # fmt: skip
-RESUMED = frozenset({Kind.SEQUENCE_RESUMED, Kind.SEQUENCE_GAP, Kind.BUMP_NONZERO})
+RESUMED = frozenset({Kind.SEQUENCE_RESUMED})
 KINDS = SEQUENCE_KINDS | {
     Kind.EPOCH_REGRESSION, Kind.MARKER_EPOCH_REGRESSION, Kind.PLAIN_IN_TRANSACTION, Kind.COORDINATOR_EPOCH_REGRESSION,
 }  # fmt: skip
@@ -201,7 +206,8 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     if item["epoch"] < max(account.highest, account.below):  # (c): its sequences are another instance's
         wanted = (frozenset({Kind.EPOCH_REGRESSION}),) if item["epoch"] < account.highest else ()
         verdict = None if refused and cut and not account.judged else verdict  # (e)
-        return Said(wanted, may | SEQUENCE_KINDS | {Kind.EPOCH_REGRESSION}, verdict)
+        fenced = account.judged and not cut and item["epoch"] < account.epoch  # by data, not by a marker alone
+        return Said(wanted, may | (NONE if fenced else SEQUENCE_KINDS) | {Kind.EPOCH_REGRESSION}, verdict)
     back, first = account.stood_at(item), item["first_seq"]
     if cut and not account.judged:  # (e)
         wanted = (SEQUENCE_KINDS,) if said in OF_SEQUENCES and first and not back else ()
@@ -212,17 +218,19 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     if account.as_if[0] < item["epoch"] == account.epoch and first == 0:  # (d)
         may |= {Kind.SEQUENCE_RESET}
     known = touched != {BELOW} and any(r.numbering != BELOW for r in account.ranges)
-    if said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
+    if cut and said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
         return Said((), may | SEQUENCE_KINDS, verdict)
     if cut and BELOW in touched:  # (e)
         may, must = may | {Kind.SEQUENCE_OVERLAP}, must and refused
     goes_on = account.as_if == (item["epoch"], first)
     if said == stored_history.DUPLICATE and (touched - {BELOW}) and (first or goes_on):
-        anew = frozenset({Kind.SEQUENCE_RESUMED}) if account.anew else NONE  # (f)
+        anew = RESUMED if account.anew and (back or goes_on) else NONE  # (f)
         kinds, must = frozenset({Kind.SEQUENCE_OVERLAP}) | anew, True
     if said in OF_SEQUENCES and not must:  # (d), and nothing else
         resumed = RESUMED if first else RESUMED | {Kind.SEQUENCE_RESET}
-        return Said(() if back else (NONE,), may | kinds | (resumed if back else NONE), verdict)
+        sure = {first} == {account.front, *account.stood} and not account.anew and account.repeating != PERHAPS
+        resumed = resumed if sure else resumed | {Kind.SEQUENCE_GAP}
+        return Said((resumed | kinds,) if back else (NONE,), may | kinds | (resumed if back else NONE), verdict)
     return Said((kinds,) if must and (known or refused) else (), may | kinds, verdict)  # (a), (b), (e)
 
 

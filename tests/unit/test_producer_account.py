@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from auditor.facts.events import Kind
+from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER
+from auditor.replay import stored_sequences
+from auditor.replay.new_rows import producer_row
+from auditor.replay.state import LATER, MAX_OLD_RUNS, PARAMS, new_replay
 from tests.made import data, marker
 from tests.unit.batch_histories import History, facts_of
 
@@ -20,13 +25,17 @@ OF_PRODUCERS = {GAP, OVERLAP, RESET, RESUMED, BUMP, LOWER, FIRST, Kind.MARKER_EP
 LAST = 2**31 - 1
 
 
-def log(*batches: tuple[int, int] | tuple[int, int, int], log_start: int = 0) -> ReplicaFacts:
-    """One producer's batches, each from a first sequence to a last one, perhaps with an epoch."""
+def log(
+    *batches: tuple[int, int] | tuple[int, int, int], log_start: int = 0, retries: dict[int, int] | None = None
+) -> ReplicaFacts:
+    """One producer's batches, each from a first sequence to a last one, perhaps with an epoch; ``retries``: those that
+    have the bytes of an earlier one."""
     rows: list[dict[str, Any]] = []
     offset = 0
     for number, (first, last, *epoch) in enumerate(batches):
         row = data(offset, first, (last - first) % 2**31 + 1, producer_epoch=epoch[0] if epoch else 0)
-        rows.append(row | {"position": 100 * number, "crc": number, "max_timestamp": 1_700_000_000_000 + number})
+        made = (retries or {}).get(number, number)
+        rows.append(row | {"position": 100 * number, "crc": made, "max_timestamp": 1_700_000_000_000 + made})
         offset = row["last_offset"] + 1
     return facts_of(History(rows, log_start=log_start), checkpoint=False)
 
@@ -68,6 +77,12 @@ def test_a_fenced_producers_batch_does_not_move_its_successor() -> None:
     ]  # fmt: skip
 
 
+def test_who_went_beyond_a_repetition_goes_on_behind_a_fenced_producers_batch() -> None:
+    """The leader's state is of the older epoch: it refuses what is just the next number."""
+    facts = log((0, 4, 1), (10, 14, 1), (4, 4, 1), (5, 19, 1), (0, 4, 0), (20, 24, 1), (25, 29, 1))
+    assert said(facts, "answer")[3:] == [(4, LOWER, INVALID_PRODUCER_EPOCH), (5, RESUMED, OUT)]
+
+
 def test_a_hole_that_is_filled_late_is_no_second_oddity() -> None:
     assert said(log((0, 9), (20, 29), (5, 9), (10, 19))) == [(1, GAP), (2, OVERLAP)]
 
@@ -75,6 +90,11 @@ def test_a_hole_that_is_filled_late_is_no_second_oddity() -> None:
 def test_a_repetition_that_goes_beyond_what_was_stored_moves_the_producer() -> None:
     facts = log((0, 9), (5, 14), (15, 19), (12, 13), (20, 24))
     assert said(facts) == [(1, OVERLAP), (3, OVERLAP), (4, RESUMED)]
+
+
+def test_a_batch_that_begins_before_what_was_stored_and_reaches_into_it_repeats_some() -> None:
+    assert said(log((10, 14), (7, 11), (15, 19))) == [(0, FIRST), (1, OVERLAP), (2, RESUMED)]
+    assert said(log((10, 14), (7, 9), (15, 19))) == [(0, FIRST), (1, GAP), (2, GAP)]
 
 
 def test_the_ring_of_sequences_turns_without_an_event() -> None:
@@ -108,3 +128,74 @@ def test_what_lies_below_the_log_start_was_stored_before(
     batches: list[tuple[int, int]], expected: list[tuple[int, Kind]]
 ) -> None:
     assert [one for one in said(log(*batches, log_start=7)) if one[0] > 1] == expected
+
+
+@pytest.mark.parametrize("between", [[], [(10, 14), (15, 19)]], ids=["where it stands", "ahead of where it stands"])
+def test_who_comes_to_what_was_stored_ahead_repeats_it(between: list[tuple[int, int]]) -> None:
+    """The leader, who goes by the newest batch, takes it: no batch that it remembers has just these sequences."""
+    ahead = 20 if between else 10
+    facts = log((ahead, ahead + 4), (5, 9), *between, (ahead, ahead + 2))
+    assert said(facts, "answer") == [(0, FIRST, OK), (1, GAP, OUT), (2 + len(between), OVERLAP, OK)]
+
+
+@pytest.mark.parametrize("retry", [True, False], ids=["the same bytes", "other bytes"])
+@pytest.mark.parametrize("of", [0, 2], ids=["of the first batch", "of a later one"])
+def test_from_zero_on_only_the_same_bytes_are_a_repetition(retry: bool, of: int) -> None:
+    """``of``: the batch at 0 that comes again; behind a later one the first is forgotten."""
+    batches = [(0, 4), (5, 9), (0, 4), (5, 9), (0, 4)] if of else [(0, 4), (5, 9), (0, 4)]
+    last = len(batches) - 1
+    facts = log(*batches, retries={last: of} if retry else {})
+    resets = [(2, RESET, -1)] if of else []
+    resumed = [e for e in said(facts) if e[1] == RESUMED]
+    wanted = (last, OVERLAP, 5 * of) if retry else (last, RESET, -1)
+    assert [e for e in said(facts, "stored_base_offset") if e[1] != RESUMED] == [*resets, wanted]
+    assert resumed == ([(3, RESUMED)] if of else [])  # of the numbers before the reset the leader still has these
+
+
+def test_all_that_goes_on_below_the_log_start_is_one_run() -> None:
+    """More batches than runs are looked up in: the first of them was stored, not lost."""
+    batches = [(5 * n, 5 * n + 4) for n in range(2 * MAX_OLD_RUNS)]
+    first = len(batches) - 1
+    assert [one for one in said(log(*batches, (2, 3), log_start=5 * first)) if one[0] > first] == [(first + 1, OVERLAP)]
+
+
+def test_numbers_from_before_a_reset_below_the_log_start_are_no_repetition() -> None:
+    """The leader has 5 to 9 among its newest batches and takes them for a retry; who numbers anew did not send one."""
+    facts = log((0, 4), (5, 9), (0, 2), (3, 4), (5, 9), log_start=13)
+    assert [one for one in said(facts, "answer") if one[0] > 3] == [(4, RESUMED, DUPLICATE)]
+
+
+def test_that_a_producer_goes_on_is_compared_with_what_is_judged_alone() -> None:
+    """20 to 24 lie below the log start: who read from there on has them once."""
+    facts = log((0, 4), (20, 24), (5, 9), (10, 14), (10, 11), (15, 19), (20, 22), log_start=15)
+    assert [one for one in said(facts, "answer") if one[0] > 3] == [(4, OVERLAP, OUT), (5, RESUMED, OUT)]
+
+
+def test_who_has_no_earlier_runs_leaves_those_of_others_alone() -> None:
+    """The only row of LATER is another producer's."""
+    none = np.empty(0, np.int64)
+    replay = new_replay(np.zeros(1, PARAMS), none, none)._replace(later=np.zeros(1, LATER))
+    replay.runs["behind"][0] = 0
+    row = producer_row(replay, 7, -1)
+    stored_sequences.begin_run(replay, row, -1, 0, 0, 5)
+    stored_sequences.begin_judging(replay, row)
+    assert (replay.later["old_run"][0], replay.runs["behind"][0]) == (0, 0)
+    assert (replay.live["run_start"][row], replay.live["run_length"][row]) == (0, 5)
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_first_batch_behind_bytes_that_cannot_be_read_says_so(broken: bool) -> None:
+    rows = [data(0, 0), data(1, 1, flaws=FLAW_CRC if broken else 0), data(2, 7, pid=2)]
+    (event,) = facts_of(History([row | {"position": 100 * n} for n, row in enumerate(rows)]), checkpoint=False).events[
+        -1:
+    ]
+    assert (Kind(int(event["kind"])), bool(event["context"] & AFTER_UNREADABLE)) == (FIRST, broken)
+
+
+@pytest.mark.parametrize("pid", [1, 2], ids=["its own batch", "another producer's"])
+def test_a_first_batch_says_whether_its_producer_is_known_from_below_the_log_start(pid: int) -> None:
+    """In a cleaned log, where nobody compares the two."""
+    rows = [data(0, 0, 5, pid=pid), data(5, 9)]
+    facts = facts_of(History([row | {"position": 100 * n} for n, row in enumerate(rows)], log_start=5), compacted=True)
+    contexts = [bool(e["context"] & KNOWN_BELOW) for e in facts.events if e["kind"] == FIRST]
+    assert contexts == [pid == 1]

@@ -111,8 +111,10 @@ def test_a_producer_first_seen_above_zero_is_unknown_only_where_nothing_was_remo
 
 
 def test_version_two_clients_must_begin_at_zero() -> None:
-    assert verdicts(replay("kip-890-p2", data(0, 40, transactional=True))) == [(45, 0)]
+    names = ("error", "base_offset", "transactional")
+    assert verdicts(replay("kip-890-p2", data(0, 40, transactional=True)), *names) == [(45, 0, 1)]
     assert verdicts(replay("kip-890-p2", data(0, 40))) == []
+    assert verdicts(replay("pre-kip-360", data(0, 40)), *names) == [(59, 0, 0)]
 
 
 def test_what_lies_below_the_log_start_is_known_and_not_judged() -> None:
@@ -156,6 +158,7 @@ def test_no_producer_clock_is_believed_beyond_the_newest_time_of_the_input() -> 
 def test_cleaned_and_unreadable_stretches_prove_nothing() -> None:
     assert verdicts(replay("kip-360", data(0, 0), data(9, 9), intact_from=5)) == []
     assert verdicts(replay("pre-kip-360", data(9, 9), intact_from=5)) == []
+    assert verdicts(replay("kip-360", data(5, 0), data(6, 9), intact_from=5)) == [(45, 6)]
     broken = data(1, 1, flaws=FLAW_CRC)
     assert verdicts(replay("kip-360", data(0, 0), broken, data(2, 2))) == []
     assert verdicts(replay("kip-360", data(0, 0), broken, data(2, 2), data(3, 9))) == [(45, 3)]
@@ -194,6 +197,14 @@ def test_a_range_of_an_earlier_run_is_remembered_within_its_epoch_only() -> None
     assert verdicts(replay("latest-batch-only", *rows), *names)[-1] == (3, 0)
     rows = [data(0, 100), data(1, 40), data(2, 300), data(3, 100)]
     assert verdicts(replay("latest-batch-only", *rows), *names)[-1] == (3, 1)
+
+
+def test_what_lies_below_the_log_start_was_stored_before() -> None:
+    names = ("base_offset", "stored_before")
+    below = [data(0, 0), data(1, 1), data(2, 2)]
+    assert verdicts(replay("latest-batch-only", *below, data(3, 1), log_start=3), *names) == [(3, 1)]
+    never = [data(0, 0), data(1, 5), data(2, 6)]
+    assert verdicts(replay("latest-batch-only", *never, data(3, 3), log_start=3), *names) == [(3, 0)]
 
 
 def test_state_is_weighed_at_its_peak() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from auditor.base.producer_numbers import LAST_EPOCH
 from auditor.model.requests.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
 from auditor.model.transaction_account import Held, fenced, step_problem
 from auditor.model.transaction_states import (
@@ -15,7 +16,6 @@ from auditor.model.transaction_states import (
     COMPLETION_OF,
     EXHAUSTED_EPOCH,
     IDLE,
-    LAST_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
