@@ -14,7 +14,7 @@ from typing import Any
 from auditor.base.words import NO_TIMEOUT_MS, duration, few, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
-from auditor.dashboards.wording import Finding, instant
+from auditor.dashboards.wording import Finding, instant, visible
 
 BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
@@ -111,7 +111,7 @@ def _scope(scope: Mapping[str, Any]) -> str:
         were = "was" if left_out == 1 else "were"
         said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were} left out")
     if topics := scope.get("topics"):
-        said.append(f"only topics {few(topics)} were looked at")
+        said.append(f"only topics that match {few(map(visible, topics))} were looked at")
     return ", and ".join(said)
 
 
