@@ -68,7 +68,8 @@ def open(
         skip_rule: All but this rule, or these.
         remote: A folder with the remote part of tiered topics, or several, where it is not below the paths.
         options: The other options of ``auditor audit`` by name: ``policy``, ``records``, ``fail_on``, ``max_findings``,
-            ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``, ``at_once``, ``fail_on_unsure``.
+            ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``, ``at_once``,
+            ``fail_on_unsure``.
 
     Returns:
         The audit, which is also a context manager.
