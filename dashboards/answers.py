@@ -103,15 +103,22 @@ class Open:
     def blocks(self) -> bool:
         """Whether its readers are kept waiting for longer than is normal.
 
-        Its standing says so, or an error about it. In a run of the past any finding above info does, and without one
-        its class.
+        Its standing says so. In a run of the past an error about it does too, or any finding above info, or else its
+        class.
         """
+        if self.row.get("rule") is not None:
+            return self.standing in RED
         if self.row.get("standing") is not None:
             errors = [f for f in self.findings if f["severity"] in ("critical", "error") and _declared(f, "blocks")]
             return self.standing in RED or bool(errors)
         if self.findings:
             return any(f["severity"] != "info" for f in self.findings)
         return self.row["class"] in (*STUCK, "late")
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the rule that reports it was left out, by ``--rule`` or ``--skip-rule``, and no other reports it."""
+        return self.blocks and bool(self.row.get("left_out"))
 
     @property
     def advice(self) -> Advice:
@@ -142,6 +149,8 @@ class Blocked:
     @property
     def accepted(self) -> bool:
         """Whether a baseline accepts all that was found about its being blocked."""
+        if (given := self.holder.row.get("accepted")) is not None:
+            return bool(given)
         about = [f for f in self.holder.findings if _declared(f, "blocks")]
         return bool(about) and all(f.get("accepted") for f in about)
 

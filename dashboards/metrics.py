@@ -112,7 +112,7 @@ def _standings(rows: Sequence[answers.Blocked]) -> dict[tuple[str, ...], int]:
 def _standing(row: answers.Blocked) -> str:
     """How it stands; one whose being blocked a baseline accepts is still shown, and no alert goes by it.
 
-    What is blocked by a finding's judgement, within its time-out or without one, is overdue: alerts go by that.
+    In a run of the past, what is blocked by a finding's judgement is overdue: alerts go by that.
     """
     if not row.holder.blocks:
         return row.holder.standing

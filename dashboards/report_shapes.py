@@ -54,6 +54,11 @@ _LISTS = {
         "state",
         "why",
         "standing",
+        "severity",
+        "if_true",
+        "rule",
+        "accepted",
+        "left_out",
         "others",
         "batches",
         "records",
@@ -80,7 +85,7 @@ def summary(given: Mapping[str, Any]) -> dict[str, Any]:
     Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
     """
     full: dict[str, Any] = dict.fromkeys(
-        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran")
+        ("as_of", "as_of_given", "newest", "baseline", "batches", "records", "capacity", "expectations", "ran", "scope")
     )
     full |= given
     full["counts"] = dict(given.get("counts") or {})

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.base.words import NO_TIMEOUT_MS, duration, few, plural
 from auditor.dashboards import answers
 from auditor.dashboards.answers import Blocked, unaccepted
-from auditor.dashboards.wording import Finding, instant
+from auditor.dashboards.wording import Finding, instant, visible
 
 BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
@@ -49,8 +49,8 @@ def decide(
     """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
     lost = [f for f in unaccepted(findings) if f["severity"] == "critical" and (f.get("declared") or {}).get("loses")]
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
-    held = [row for row in rows if row.holder.blocks and not row.accepted]
-    named = [row for row in rows if not row.holder.blocks]
+    held = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
+    named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
     tone, headline = _headline(lost, held, named, counts, summary)
     if any(f.get("accepted") for f in findings):
         headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
@@ -58,6 +58,8 @@ def decide(
         many = plural(len(accepted), "partition")
         headline += f"; {many} {_are(len(accepted))} blocked as the baseline accepts"
         headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
+    if said := _scope(summary.get("scope") or {}):
+        headline += f"; {said}"
     return Verdict(tone, headline, lost, held, named, accepted)
 
 
@@ -80,10 +82,15 @@ def _headline(
         return "bad", blocked
     bad = {name: count for name, count in counts.items() if count and name in ("critical", "error")}
     unknown = [row for row in named if row.holder.standing == "unknown"]
+    left_out = [row for row in named if row.holder.left_out]
+    named = [row for row in named if not row.holder.left_out]
     nothing = "Nothing is known to be blocked" if unknown else "Nothing is blocked"
     if bad:
         grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
         return "bad" if "critical" in bad else "warn", f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
+    if left_out:
+        many = plural(len(left_out), "partition")
+        return "unsure", f"{many} {_are(len(left_out))} blocked, which only a rule that was left out reports"
     if unknown:
         many = plural(len(unknown), "partition")
         lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
@@ -95,6 +102,17 @@ def _headline(
     if counts.get("warning"):
         return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
     return "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
+
+
+def _scope(scope: Mapping[str, Any]) -> str:
+    """What ``--rule``, ``--skip-rule`` and ``--topic`` left out; empty where they left out nothing."""
+    said = []
+    if left_out := scope.get("rules_left_out"):
+        were = "was" if left_out == 1 else "were"
+        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were} left out")
+    if topics := scope.get("topics"):
+        said.append(f"only topics that match {few(map(visible, topics))} were looked at")
+    return ", and ".join(said)
 
 
 def _are(count: int) -> str:
@@ -146,7 +164,7 @@ def stands(holder: answers.Open) -> str:
     if standing == "unknown" and not _ageless(row):
         lacking = "" if row.get("timeout_ms") else "its time-out, or "
         return f"nothing in the input shows {lacking}whether it is open still"
-    if standing == "waiting" and row.get("timeout_ms") == NO_TIMEOUT_MS:
+    if standing in ("waiting", "overdue") and row.get("timeout_ms") == NO_TIMEOUT_MS:
         return "it has no time-out (two-phase commit): only its application ends it"
     if standing == "waiting" and holder.blocks:
         return "within its time-out, which is longer than readers should wait"

@@ -1,10 +1,12 @@
 """What keeps a partition's last stable offset below its end, and whether that is normal: one verdict, made here.
 
-The findings' severities, the summary's ``blocked``, the page, the terminal and the metrics all take it from here.
+The findings' severities, the summary's ``blocked``, tables, suites, page, terminal, metrics, alerts and the exit status
+all take it from :func:`judged`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -12,11 +14,11 @@ from auditor.base.words import NO_TIMEOUT_MS
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
 from auditor.rules import outdated, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
-from auditor.rules.finding import iso
+from auditor.rules.finding import highest, iso
 from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
 from auditor.rules.state_records import TOPIC, last_entries
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.view import HOUR_MS, Cluster, LogView
 
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
@@ -33,6 +35,22 @@ class Standing(StrEnum):
 
 ORDER = tuple(Standing)
 BLOCKED = (Standing.STUCK, Standing.OVERDUE, Standing.UNDELIVERABLE)  # longer than is normal
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How an open transaction stands, as every surface says it.
+
+    ``klass``: the class that it is listed, drawn and counted as, of those of :class:`OpenTransaction`; what may have
+    ended is undecidable, whatever it looks like. ``severity``: of the finding of ``rule``, None where there is nothing
+    to find. ``if_true``: the severity that it would have if it is open still, where that is not known.
+    """
+
+    standing: Standing
+    klass: str
+    severity: str | None
+    if_true: str | None
+    rule: str
 
 
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
@@ -86,24 +104,24 @@ def alone(cluster: Cluster) -> bool:
     return cluster.coordinator is None and not cluster.clock_given and len(cluster.bounds) <= 1
 
 
-def overdue(log: LogView, t: OpenTransaction) -> bool:
-    """Whether it is open beyond its time-out (15 minutes where none is known) by :data:`LATE_MS`."""
-    unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
-    if t.klass == "active" or unsure or not _beyond(log, t):
-        return False
-    return not may_have_ended(log, t)
+def _too_long(log: LogView, t: OpenTransaction) -> bool:
+    """Whether it is open, if it is open still, beyond its time-out (15 minutes where none is known) by
+    :data:`LATE_MS`; one of a two-phase commit, which has none, beyond an hour."""
+    if t.timeout_ms == NO_TIMEOUT_MS:
+        return age(log, t) > HOUR_MS
+    return t.klass != "active" and _beyond(log, t)
 
 
 def _beyond(log: LogView, t: OpenTransaction) -> bool:
     return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > t.timeout_ms + LATE_MS
 
 
-def may_have_ended(log: LogView, t: OpenTransaction) -> bool:
-    """Whether this log and its coordinator's may have been copied before a transaction that both have open ended."""
+def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
+    """Whether this log and its coordinator's may have been copied before a transaction that both have open ended, and
+    before it was open for longer than ``allowed_ms``."""
     if t.entry is None or t.entry.state not in ("Ongoing", *DECIDING) or t.klass not in ("active", "late"):
         return False
-    due = log.cluster.as_of - age(log, t) + t.timeout_ms + LATE_MS
-    return outdated.unsure(log.cluster, t.entry, due) is not None
+    return outdated.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
 
 
 def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
@@ -113,8 +131,27 @@ def undeliverable(cluster: Cluster, entry: Entry | None) -> list[str]:
     return sorted(entry.partitions & cluster.away)
 
 
-def standing(log: LogView, t: OpenTransaction) -> Standing:
-    """The verdict on one open transaction."""
+def judged(log: LogView, t: OpenTransaction) -> Verdict:
+    """The verdict on one open transaction; made once."""
+    made: dict[tuple[int, int], Verdict] = log.cache.setdefault("judged", {})
+    key = int(t.row["producer_id"]), int(t.row["first_offset"])
+    if key not in made:
+        made[key] = _judge(log, t)
+    return made[key]
+
+
+def _judge(log: LogView, t: OpenTransaction) -> Verdict:
+    stands = _standing(log, t)
+    grave = "critical" if t.klass in ("hanging", "orphan") or age(log, t) > HOUR_MS else "error"
+    if t.klass == "late" and t.entry is not None and t.entry.state in DECIDING:
+        grave = highest(grave, prepared_severity(log.cluster, t.entry))
+    severity, if_true = _severity(log, t, stands, grave), None
+    if stands is Standing.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
+        if_true = grave
+    return Verdict(stands, _counted_as(t, stands), severity, if_true, _rule(t, stands))
+
+
+def _standing(log: LogView, t: OpenTransaction) -> Standing:
     if t.in_flight:
         return Standing.UNKNOWN
     waits = t.klass == "ghost" and open_at_coordinator(log, t)  # who has it open or decided will still end it
@@ -122,21 +159,40 @@ def standing(log: LogView, t: OpenTransaction) -> Standing:
         return Standing.STUCK
     if t.entry and log.name in undeliverable(log.cluster, t.entry) and not outdated.ended(log.cluster, t.entry):
         return Standing.UNDELIVERABLE
-    if overdue(log, t):
-        return Standing.OVERDUE
-    if t.klass == "late" and _beyond(log, t):  # it may have ended after this was copied
-        return Standing.UNKNOWN
-    return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
+    if not _too_long(log, t):
+        return Standing.WAITING if waits or t.klass in ("active", "late") else Standing.UNKNOWN
+    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else t.timeout_ms + LATE_MS
+    unsure = t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster)
+    return Standing.UNKNOWN if unsure or may_have_ended(log, t, allowed) else Standing.OVERDUE
 
 
-def counted_as(log: LogView, t: OpenTransaction) -> str:
-    """The class that the summary and the metrics count it as: an alert goes by those that will never end by themselves.
+def _severity(log: LogView, t: OpenTransaction, stands: Standing, grave: str) -> str | None:
+    if stands in BLOCKED:
+        return grave
+    if stands is Standing.UNKNOWN:
+        old = "control_type" in log.leader.cannot_show and age(log, t) > log.cluster.margin(t.timeout_ms)
+        return "warning" if old and not (t.end_unknown or alone(log.cluster)) else "info"
+    return "warning" if age(log, t) > HOUR_MS and not may_have_ended(log, t, HOUR_MS) else None
 
-    So what may be in flight or is of an unknown coordinator is undecidable, and what its coordinator will end is late.
-    """
-    if t.klass not in ("hanging", "orphan", "ghost") or standing(log, t) is Standing.STUCK:
+
+def _counted_as(t: OpenTransaction, stands: Standing) -> str:
+    """An alert goes by those that will never end by themselves: what its coordinator will end is none of them."""
+    if stands is Standing.UNKNOWN:
+        return "undecidable"
+    if t.klass != "ghost" or stands is Standing.STUCK:
         return t.klass
-    return "late" if open_at_coordinator(log, t) and not t.in_flight else "undecidable"
+    return "active" if stands is Standing.WAITING else "late"
+
+
+def _rule(t: OpenTransaction, stands: Standing) -> str:
+    """The rule that says it."""
+    if t.klass in ("hanging", "orphan"):
+        return "hanging-transaction"
+    if t.klass == "ghost":
+        return "transaction-pinned-at-log-start"
+    if stands is Standing.UNDELIVERABLE:
+        return "stuck-prepare"
+    return "lso-stuck" if stands is Standing.WAITING or t.timeout_ms == NO_TIMEOUT_MS else "long-open-transaction"
 
 
 def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]:
@@ -151,10 +207,11 @@ def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]
 
 def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
     """The holder is the first in the log of those that stand worst."""
-    judged = [(ORDER.index(standing(log, t)), int(t.row["first_offset"]), t) for t in held]
-    place, first, t = min(judged, key=lambda each: each[:2])
+    ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in held]
+    _, first, t = min(ranked, key=lambda each: each[:2])
+    verdict = judged(log, t)
     known = t.entry is not None and t.entry.timeout_ms > 0
-    lowest = max(min(offset for _, offset, _ in judged), log.leader.log_start)
+    lowest = max(min(offset for _, offset, _ in ranked), log.leader.log_start)
     return {
         "log_dir": log.leader.log_dir,
         "broker_id": log.leader.broker_id,
@@ -173,14 +230,21 @@ def _held(log: LogView, held: list[OpenTransaction]) -> dict[str, Any]:
         "age_ms": age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms if known else None,
-        "beyond_timeout": None if ORDER[place] is Standing.UNKNOWN else _beyond(log, t),
-        "class": t.klass,
+        "beyond_timeout": None if verdict.standing is Standing.UNKNOWN else _beyond(log, t),
+        **said(verdict),
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,
-        "standing": ORDER[place].value,
-        "others": len({int(each.row["producer_id"]) for _, _, each in judged}) - 1,
+        "others": len({int(each.row["producer_id"]) for _, _, each in ranked}) - 1,
         **{name: int(t.row[name]) for name in ("batches", "records", "bytes")},
     }
+
+
+def said(verdict: Verdict) -> dict[str, str | None]:
+    """A verdict as the columns of a row."""
+    return {
+        "class": verdict.klass, "standing": verdict.standing.value, "severity": verdict.severity,
+        "if_true": verdict.if_true, "rule": verdict.rule,
+    }  # fmt: skip
 
 
 def _absent(log: LogView) -> list[dict[str, Any]]:
@@ -203,12 +267,23 @@ def _absent(log: LogView) -> list[dict[str, Any]]:
                 "age_ms": max(0, log.cluster.as_of - last.time), "at_least": True,
                 "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
                 "beyond_timeout": None if doubt else late,
-                "class": "late" if late else "active", "state": last.state,
+                "state": last.state, "others": 0,
                 "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                "standing": (Standing.UNKNOWN if doubt else Standing.UNDELIVERABLE if name in away
-                             else Standing.OVERDUE).value, "others": 0,
+                **said(_of_absent(log, last, doubt is not None, name in away, late)),
             })  # fmt: skip
     return rows
+
+
+def _of_absent(log: LogView, last: Entry, doubt: bool, away: bool, late: bool) -> Verdict:
+    stands = Standing.UNKNOWN if doubt else Standing.UNDELIVERABLE if away else Standing.OVERDUE
+    grave = prepared_severity(log.cluster, last)
+    klass = "undecidable" if doubt else "late" if late else "active"
+    return Verdict(stands, klass, "info" if doubt else grave, grave if doubt else None, "stuck-prepare")
+
+
+def prepared_severity(cluster: Cluster, entry: Entry) -> str:
+    """How grave it is that a decided transaction was not completed, by its age."""
+    return "critical" if cluster.as_of - entry.time > cluster.margin(time_allowed(entry)) else "error"
 
 
 _HELD = (

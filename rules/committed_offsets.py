@@ -9,7 +9,8 @@ from typing import Any
 from auditor.base.words import plural
 from auditor.model.group_story import Commit
 from auditor.model.offsets import GroupPartition
-from auditor.rules import commands, safety
+from auditor.rules import blocking, commands, safety
+from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
@@ -70,7 +71,7 @@ def place_of(c: Commit) -> str:
 @rule(
     "pending-offsets-blocked",
     family=FAMILY,
-    severity="critical; info while it may be in flight",
+    severity="critical; error while it is young; warning within its time-out; info while it may be in flight",
     time=True,
     blocks=Blocks.GROUP,
     prevented_by=LATE_WRITES,
@@ -79,8 +80,8 @@ def place_of(c: Commit) -> str:
 def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """Committed offsets wait for a transaction that does not end
 
-    Checks: a transaction with offset commits that is open in __consumer_offsets and hangs, or is older than its
-    time-out and a margin, an hour at most.
+    Checks: a transaction with offset commits that is open in __consumer_offsets and hangs, or is open for longer than
+    its time-out and half a minute; within a time-out that its coordinator knows, a warning beyond an hour.
     Why it matters: members that fetch stable offsets get UNSTABLE_OFFSET_COMMIT for these partitions and cannot start
     to read them, from now until somebody writes the marker.
     Can be wrong: files copied from a running broker at different times (then the finding says that it may be in
@@ -91,18 +92,25 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """
     seen = watched(log)
     for t in open_transactions(log) if seen is not None else ():
-        hangs = t.klass in ("hanging", "orphan")
-        old = t.klass != "ghost" and t.age_ms > log.cluster.waiting_margin(t.timeout_ms)
         pending = seen.pending.get(int(t.row["producer_id"]), []) if seen is not None else []
-        if pending and (hangs or old):
-            yield _blocked(log, t, pending)
+        severity = _severity(log, t) if pending and t.klass != "ghost" else None
+        if severity is not None:
+            yield _blocked(log, t, pending, severity)
 
 
-def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding:
+def _severity(log: LogView, t: OpenTransaction) -> str | None:
+    """As the partition stands; where that is not known, what it would be."""
+    verdict = blocking.judged(log, t)
+    severity = verdict.if_true if verdict.standing is Standing.UNKNOWN else verdict.severity
+    old = blocking.age(log, t) > log.cluster.waiting_margin(t.timeout_ms)
+    return "critical" if severity == "error" and old else severity
+
+
+def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: str) -> Finding:
     groups = sorted({c.place.group for c in pending})
     partitions = [f"{c.place.group}: {c.place.partition}" for c in pending]
     offset = int(t.row["first_offset"])
-    doubt = t.in_flight
+    doubt = blocking.judged(log, t).standing is Standing.UNKNOWN
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
         f"The offsets of {names} on {plural(len(pending), 'partition')} wait for the transaction of {who(t)}, open in "
@@ -110,7 +118,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
     )
     return log.finding(
         "pending-offsets-blocked",
-        "critical",
+        severity,
         message + (" (the files may have been copied at different times)" if doubt else ""),
         doubt=doubt,
         segment=int(t.row["segment"]),
@@ -124,6 +132,8 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit]) -> Finding
         time_ms=t.since,
         evidence={
             **t.evidence(),
+            "class": blocking.judged(log, t).klass,
+            "age_ms": blocking.age(log, t),
             "groups": groups[:SHOWN],
             "partitions": partitions[:SHOWN],
             "pending": len(pending),

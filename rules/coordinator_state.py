@@ -65,7 +65,7 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
             continue
         due = entry.time + allowed + blocking.LATE_MS
         doubt = outdated.ended(log.cluster, entry) if away else outdated.unsure(log.cluster, entry, due)
-        severity = "critical" if age > log.cluster.margin(allowed) else "error"
+        severity = blocking.prepared_severity(log.cluster, entry)
         make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
         yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
 

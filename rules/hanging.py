@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from auditor.base.words import duration, plural
+from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.model import releases
 from auditor.rules import blocking, safety
+from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.named import SKEW_MS
@@ -16,7 +17,7 @@ from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_tra
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
-from auditor.rules.view import HOUR_MS, LogView
+from auditor.rules.view import LogView
 
 FAMILY = "transactions"
 # Nobody knows it only where the coordinator's log was read whole.
@@ -27,8 +28,6 @@ UNTIL_IT_IS_FIXED = (
     f"{DEFECT.releases}): keep replication.factor at 3, restart one broker at a time, and look for 'likely deleted "
     "already and hence can be skipped' in the coordinators' logs until a release has the fix"
 )
-STUCK_RECORDS = 100_000
-STUCK_RECORDS_CRITICAL = 1_000_000
 
 
 def who(t: OpenTransaction) -> str:
@@ -38,7 +37,8 @@ def who(t: OpenTransaction) -> str:
 
 
 def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
-    evidence = {**t.evidence(), "age_ms": blocking.age(log, t), **more.pop("evidence", {})}
+    judged = {"class": blocking.judged(log, t).klass, "age_ms": blocking.age(log, t)}
+    evidence = {**t.evidence(), **judged, **more.pop("evidence", {})}
     began = blocking.dated(log, t)
     if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
         evidence |= began
@@ -181,19 +181,13 @@ def _long_open(log: LogView) -> Iterator[Unmade]:
     for t in open_transactions(log):
         if t.klass in ("hanging", "orphan", "ghost", "active"):
             continue
-        over = blocking.overdue(log, t)
-        age = blocking.age(log, t)
-        old = age > log.cluster.margin(t.timeout_ms) and _age_shown(log, t)
-        if t.klass == "late" and not (old or over):
+        verdict = blocking.judged(log, t)
+        if t.klass == "late" and verdict.standing is not Standing.OVERDUE:
             continue
-        severity = "error" if over or (old and age > HOUR_MS) else "warning" if old else "info"
-        confidence = "undecidable" if t.klass == "undecidable" else "proved"
-        make = partial(_long_open_finding, log, t, severity, age, confidence)
+        severity = verdict.severity or "info"
+        confidence = "undecidable" if verdict.klass == "undecidable" else "proved"
+        make = partial(_long_open_finding, log, t, severity, blocking.age(log, t), confidence)
         yield Unmade(severity, int(t.row["first_offset"]), make, confidence)
-
-
-def _age_shown(log: LogView, t: OpenTransaction) -> bool:
-    return not (t.end_unknown or blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
 
 
 def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:
@@ -206,6 +200,7 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
         t,
         f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
         f"{how_long}: {t.reason}",
+        if_true=blocking.judged(log, t).if_true,
         evidence={"confidence": confidence},
         remedy=safety.advise(log, t).remedy,
     )
@@ -214,7 +209,7 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
 @rule(
     "lso-stuck",
     family=FAMILY,
-    severity="error; critical beyond 1 h or a million records",
+    severity="error; critical beyond 1 h; warning beyond 1 h within its time-out; info where it may have ended",
     time=True,
     absorbed_by=(
         By("hanging-transaction", same_transaction),
@@ -229,40 +224,45 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset does not move
 
-    Checks: the high watermark (of a running or killed broker the checkpoint, which is seconds old) is more than 100 000
-    offsets ahead of the last stable offset, or the batch at the first unstable offset is older than the margin, which
-    is an hour at most, whatever time-out the transaction has.
+    Checks: the transaction at the last stable offset is open for longer than its time-out (15 minutes where none is
+    known) and half a minute, or for more than an hour: within a time-out that its coordinator knows that is a warning,
+    which says when it ends; one of a two-phase commit has no end. However many records wait is no finding.
     Why it matters: read_committed consumers stop at the last stable offset, and cleaning stops there too.
-    Can be wrong: a busy partition with long transactions by design; a prepared transaction (two-phase commit has no
-    time-out) that its transaction manager is about to decide. By age nothing is said of what may have ended after this
-    log and its coordinator's were copied.
+    Can be wrong: a prepared transaction (two-phase commit) that its transaction manager is about to decide. Nothing is
+    said of what may have ended after this log and its coordinator's were copied, but of a two-phase commit as an info.
     What to do: resolve the transaction that the evidence names; one of two-phase commit by its transaction manager.
     Source: KIP-447, KIP-939
     """
-    opened = open_transactions(log)
-    if not opened or opened[0].end_unknown:
-        return
-    t = opened[0]
+    for t in open_transactions(log)[:1]:
+        verdict, age = blocking.judged(log, t), blocking.age(log, t)
+        unsure = verdict.standing is Standing.UNKNOWN
+        if unsure and not (t.in_flight or t.timeout_ms == NO_TIMEOUT_MS):
+            continue  # the rule on its class says it
+        severity = verdict.if_true if unsure else verdict.severity
+        if severity is not None and age > log.cluster.waiting_margin(t.timeout_ms):
+            yield _stuck_at(log, t, severity, age, unsure)
+
+
+def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
     lso = max(int(t.row["first_offset"]), log.leader.log_start)
     held = max(0, log.readable_end - lso)
-    age = blocking.age(log, t)
-    shown = not (blocking.alone(log.cluster) or blocking.may_have_ended(log, t))
-    old = age > log.cluster.waiting_margin(t.timeout_ms) and shown
-    waiting = log.high_watermark - lso  # so many at least: beyond it a copy of a running broker proves nothing
-    if not old and waiting <= STUCK_RECORDS:
-        return
-    critical = (age > HOUR_MS and old) or waiting > STUCK_RECORDS_CRITICAL
-    yield _open_finding(
+    waits = blocking.judged(log, t).standing is Standing.WAITING
+    ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
+    said = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
+    return _open_finding(
         log,
         "lso-stuck",
-        "critical" if critical else "error",
+        severity,
         t,
         f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
-        f"for {duration(age)}",
-        doubt=t.in_flight,
-        evidence={"last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held},
+        f"for {duration(age)}" + (f"; it ends with its time-out{said}" if waits else ""),
+        doubt=doubt,
+        evidence={
+            "last_stable_offset": lso, "high_watermark": log.high_watermark, "held_back_offsets": held,
+            "ends_at_the_latest": ends,
+        },
         remedy=safety.advise(log, t).remedy,
-    )
+    )  # fmt: skip
 
 
 @rule(
@@ -291,7 +291,8 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
 
 
 def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
-    severity = "error" if t.in_flight or blocking.standing(log, t) in blocking.BLOCKED else "info"
+    verdict = blocking.judged(log, t)
+    severity = (verdict.if_true if t.in_flight else verdict.severity) or "info"
     confidence = "undecidable" if t.missing else "proved"
     make = partial(_pinned_finding, log, t, severity, confidence)
     return Unmade(severity, int(t.row["first_offset"]), make, confidence, t.in_flight)
@@ -307,6 +308,7 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
         f"The transaction of {who(t)} began at offset {offset}, below the log start "
         f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
         doubt=t.in_flight,
+        **({} if t.in_flight else {"if_true": blocking.judged(log, t).if_true}),
         evidence={"log_start": log.leader.own_start, "confidence": confidence},
         remedy=safety.advise(log, t).remedy,
     )

@@ -68,7 +68,8 @@ def open(
         skip_rule: All but this rule, or these.
         remote: A folder with the remote part of tiered topics, or several, where it is not below the paths.
         options: The other options of ``auditor audit`` by name: ``policy``, ``records``, ``fail_on``, ``max_findings``,
-            ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``, ``at_once``.
+            ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``, ``at_once``,
+            ``fail_on_unsure``.
 
     Returns:
         The audit, which is also a context manager.
@@ -315,7 +316,16 @@ def _matches(topic: str, globs: tuple[str, ...]) -> bool:
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     """The options as the audit has them. Errors: :class:`AuditInputError` for a name or number that is none."""
-    plain = ("policy", "records", "fail_on", "max_findings", "split_size", "include_payload", "at_once")
+    plain = (
+        "policy",
+        "records",
+        "fail_on",
+        "max_findings",
+        "split_size",
+        "include_payload",
+        "at_once",
+        "fail_on_unsure",
+    )
     if unknown := sorted(options.keys() - {*plain, *LIMITS}):
         raise AuditInputError(f"no option named {unknown[0]!r}; there are {', '.join((*plain, *LIMITS))}")
     limits = {name: options.pop(name) for name in LIMITS if name in options}

@@ -39,7 +39,7 @@ def duration(ms: int | None) -> str:
     return f"−{said}" if ms < 0 else said
 
 
-def few(numbers: Iterable[int]) -> str:
-    """Numbers for a sentence, no more of them than NAMED: the name of a folder may say two thousand million."""
+def few(numbers: Iterable[object]) -> str:
+    """Numbers or names for a sentence, NAMED of them at most: the name of a folder may say two thousand million."""
     first = list(itertools.islice(numbers, NAMED + 1))
     return ", ".join(map(str, first[:NAMED])) + (" and more" if len(first) > NAMED else "")

@@ -96,6 +96,10 @@ def _what_counts(g: argparse._ArgumentGroup) -> None:
         help=f"exit 1 at findings of this severity or above: {', '.join(LEVELS)} (default %(default)s)",
     )  # fmt: skip
     g.add_argument(
+        "--fail-on-unsure", action="store_true",
+        help="exit 1 also where a partition is held for longer than is normal, if it is held still, which is not known",
+    )  # fmt: skip
+    g.add_argument(
         "--baseline", type=Path, metavar="FILE",
         help="findings that are accepted: not printed, no alert, no failure ('auditor baseline' writes it)",
     )  # fmt: skip
@@ -190,5 +194,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
         limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
         args.max_findings, getattr(args, "bootstrap_server", None), args.baseline, tuple(getattr(args, "remote", ())),
-        args.at_once,
+        args.at_once, args.fail_on_unsure,
     )  # fmt: skip

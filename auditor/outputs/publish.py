@@ -6,7 +6,7 @@ import datetime
 import importlib.metadata
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from auditor.base.errors import RECORD_AT
 from auditor.base.version import VERSION
 from auditor.base.words import few
 from auditor.connectors.names import METADATA_TOPIC
+from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.facts.rows_at_rest import RowsSeen
@@ -116,7 +117,7 @@ def keep(audit: Audit, summary: dict[str, Any], judged: pa.Table | None) -> None
 def summarise(audit: Audit) -> dict[str, Any]:
     """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
     logs, totals = audit.judged["log"], audit.totals
-    return {
+    summary = {
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
@@ -124,6 +125,8 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "as_of_given": audit.options.as_of is not None,
         "newest": iso(max((c.newest_time for c in audit.clusters.values()), default=-1)),
         "complete": not audit.incomplete(),
+        "verdict": None,
+        "scope": scope(audit),
         "policy": [c._asdict() for c in audit.choices],
         "counts": counts(audit.open_findings),
         "baseline": _baseline(audit),
@@ -144,6 +147,25 @@ def summarise(audit: Audit) -> dict[str, Any]:
         "timings": audit.timings,
         "ran": _ran(audit),
         **audit.of_summary(),
+    }
+    return summary | {"verdict": verdict_row(audit, summary)}
+
+
+def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit status."""
+    found = report_shapes.whole(described_findings(audit), report_shapes.FINDING)
+    decided = verdict.of_run(found, report_shapes.summary(summary))
+    return {"tone": decided.tone, "headline": decided.headline, "exit": audit.exit_code()}
+
+
+def scope(audit: Audit) -> dict[str, Any]:
+    """What was asked for, where that is not all: by ``--rule``, ``--skip-rule`` and ``--topic``."""
+    options, catalogue = audit.options, registry.load()
+    possible = [r for r in catalogue.values() if not r.what_if and (options.records or not r.records)]
+    return {
+        "rules": len(audit.rule_ids),
+        "rules_left_out": len(possible) - len(audit.rule_ids),
+        "topics": list(options.topics),
     }
 
 

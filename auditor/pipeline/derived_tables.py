@@ -22,6 +22,7 @@ from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings
 from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.rules.blocking import judged
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
 
@@ -141,7 +142,8 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     is_open = rows["marker_offset"] < 0
     classes: dict[tuple[int, int], str] = {}
     if replica is log.leader:
-        classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t.klass for t in open_transactions(log)}
+        opened = open_transactions(log)
+        classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): judged(log, t).klass for t in opened}
     where = zip(rows["producer_id"].tolist(), rows["first_offset"].tolist(), is_open.tolist(), strict=True)
     segments = np.where(rows["segment"] >= 0, rows["segment"], rows["marker_segment"])
     positions = np.where(rows["segment"] >= 0, rows["position"], rows["marker_position"])

@@ -82,7 +82,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         ],
         "recovery": crash_recovery.both_runs(replica),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
-        "open_transactions": Counter(blocking.counted_as(log, t) for t in opened),
+        "open_transactions": Counter(blocking.judged(log, t).klass for t in opened),
     }
 
 
@@ -183,9 +183,8 @@ def _open_row(log: LogView, t: OpenTransaction) -> dict[str, Any]:
         "producer_id": int(t.row["producer_id"]),
         "producer_epoch": int(t.row["producer_epoch"]),
         "transactional_id": t.owner,
-        "class": t.klass,
+        **blocking.said(blocking.judged(log, t)),
         "why": t.reason,
-        "standing": blocking.standing(log, t).value,
         "advice": safety.advise(log, t).row(),
         "in_flight": t.in_flight,
         "first_offset": int(t.row["first_offset"]),
@@ -233,5 +232,5 @@ def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> dict[str
         "outcome": ("COMMIT" if row["commit"] else "ABORT") if closed else None,
         "start": iso(log.time(row["first_time"])),
         "end": iso(int(row["marker_timestamp"])) if closed else None,
-        "class": None if opened is None else opened.klass,
+        "class": None if opened is None else blocking.judged(log, opened).klass,
     }

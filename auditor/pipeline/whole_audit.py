@@ -30,6 +30,7 @@ from auditor.pipeline import (
     cluster_settings,
     context,
     derived_tables,
+    held,
     moments,
     plan,
     policy_choice,
@@ -253,15 +254,18 @@ class Audit:
     def blocked(self) -> Sequence[dict[str, Any]]:
         """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``.
 
-        ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names.
+        ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names. With what
+        :func:`held.settled` adds.
         """
         groups: dict[str, set[str]] = {}
         for row in self.judged["readers"]:
             groups.setdefault(row["topic"], set()).update(row["groups"])
+        about = held.by_producer(self.findings, self.accepted.accepted) if len(self.judged["blocked"]) else {}
 
         def addressed(row: dict[str, Any]) -> dict[str, Any]:
             remedy = commands.addressed(row["remedy"], self.options.bootstrap)
-            return row | {"readers": sorted(groups.get(row["topic"], ())), "remedy": remedy}
+            further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": remedy}
+            return row | further | held.settled(row, about, self.rule_ids)
 
         return RowsSeen(self.judged["blocked"], addressed)
 
@@ -386,12 +390,19 @@ class Audit:
         return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:
-        """0, 1 or 3 as the contract says; 3 goes before 1. What the baseline accepts does not count."""
+        """0, 1 or 3 as the contract says; 3 goes before 1. What the baseline accepts does not count.
+
+        Partitions that are held count by themselves: what is said of one may be about a log that ``--topic`` left out.
+        """
         if self.incomplete():
             return 3
         level = self.options.fail_on
         failing = () if level == "never" else SEVERITIES[: SEVERITIES.index(level) + 1]
-        return int(any(f.severity in failing for f in self.open_findings))
+        if not failing:
+            return 0
+        unsure = self.options.fail_on_unsure
+        found = any(f.severity in failing for f in self.open_findings)
+        return int(found or any(held.fails(row, failing, unsure) for row in self.blocked))
 
     def spared(self) -> Inventory | None:
         """The input that results must not be written into; None where it is no folder."""

@@ -76,7 +76,8 @@ def audit_with(findings: list[str], reason: str | None = None, fail_on: str = "e
     done._found = Inventory((), (), (), (), ())
     done.findings = [Finding("sequence-gap", severity) for severity in findings]
     if reason is not None:
-        done.judged = {"log": [{"log_dir": "broker-1", "errors": [DecodeError("f", 0, 1, reason, "")._asdict()]}]}
+        errors = [DecodeError("f", 0, 1, reason, "")._asdict()]
+        done.judged = {"log": [{"log_dir": "broker-1", "errors": errors}], "blocked": [], "readers": []}
     return done
 
 

@@ -354,9 +354,11 @@ def test_offsets_of_a_hanging_transaction_are_blocked() -> None:
 
 
 def test_without_a_coordinator_age_decides() -> None:
-    margin = 15 * 60_000 + 10_000 + 30_000  # time-out of a transaction at most, the coordinator's check, two clocks
+    late = 15 * 60_000 + 30_000  # contract section 2: time-out of a transaction at most, and half a minute
+    margin = 15 * 60_000 + 10_000 + 30_000  # rules.md: the coordinator's check, two clocks
+    assert blocked(None, late) == []
+    assert [f.severity for f in blocked(None, late + 1)] == ["error"]
     assert [f.severity for f in blocked(None, margin + 1)] == ["critical"]
-    assert blocked(None, margin) == []
 
 
 def test_a_transaction_that_the_coordinator_has_open_blocks_nobody_yet() -> None:

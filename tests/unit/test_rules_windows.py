@@ -207,7 +207,7 @@ def test_a_two_phase_commit_that_is_decided_is_carried_out_at_once(minutes: int,
     states = LogView([replica], data.cluster)
     states.cluster.as_of = NOW + minutes * 60_000
     assert findings("stuck-prepare", states) == severities
-    late = blocking.standing(data, open_transactions(data)[0]) is blocking.Standing.OVERDUE
+    late = blocking.judged(data, open_transactions(data)[0]).standing is blocking.Standing.OVERDUE
     assert late == bool(severities)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from auditor.base.words import few
-from auditor.dashboards import answers, metrics, verdict
+from auditor.dashboards import metrics, verdict
 from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
+from auditor.rules.finding import iso
 from tests import corpora
 from tests.facts import opened
 from tests.whole.test_incidents_transactions import BUSY, BUSY_PRODUCER, BUSY_SINCE, Bank
@@ -64,14 +65,33 @@ def test_what_a_finding_calls_blocked_is_so_for_alerts_too() -> None:
     blocked = verdict.of_run(described_findings(audit), summarise(audit)).held
     assert blocked
     for row in blocked:
-        assert row.holder.standing not in answers.RED
-        assert metrics._standing(row) == "overdue"
+        assert row.holder.standing == metrics._standing(row) == "overdue"
         assert "normal" not in verdict.stands(row.holder)
+
+
+@pytest.mark.parametrize(("minutes", "severity"), [(59, None), (61, "warning"), (239, "warning"), (241, "critical")])
+def test_within_a_time_out_that_is_known_readers_wait_an_hour_before_a_warning(
+    minutes: int, severity: str | None, tmp_path: Path
+) -> None:
+    """It ends four hours after its beginning; half a minute later its coordinator should have ended it."""
+    bank = Bank(tmp_path, "bank.audit-1")
+    hours = {"start": BUSY_SINCE, "timeout": 240 * MIN}
+    bank.coordinator.state(BUSY, "Ongoing", BUSY_PRODUCER, BUSY_SINCE + 10, "bank.audit-1", **hours)
+    bank.coordinator.save()
+    holders = ("lso-stuck", "long-open-transaction", "timeout-not-enforced")
+    audit = opened(tmp_path, as_of=BUSY_SINCE + minutes * MIN, rules=holders)
+    assert [f.severity for f in audit.findings] == ([severity] if severity else [])
+    for found in audit.findings if severity == "warning" else ():
+        assert (found.rule, found.evidence["ends_at_the_latest"]) == ("lso-stuck", iso(BUSY_SINCE + 240 * MIN))
+        assert iso(BUSY_SINCE + 240 * MIN) in found.message
+    (row,) = (row for row in audit.blocked if row["topic"] == "bank.audit")
+    assert (row["standing"], row["severity"]) == ("overdue" if severity == "critical" else "waiting", severity)
+    assert audit.exit_code() == int(severity == "critical")
 
 
 @pytest.mark.parametrize("offsets", [150_000, 150_000_000])
 def test_a_busy_partition_of_a_running_broker_is_not_stuck_by_its_log_end(tmp_path: Path, offsets: int) -> None:
-    """The checkpointed high watermark is seconds old; how far the log went on in them is no sign of a block."""
+    """Within a time-out that its coordinator knows no number of records is a finding."""
     bank = Bank(tmp_path, "bank.audit-1")
     data = bank.lab.log("bank.audit-1")
     last, parts = data.data(BUSY_PRODUCER[0])[-1], 30
@@ -81,8 +101,6 @@ def test_a_busy_partition_of_a_running_broker_is_not_stuck_by_its_log_end(tmp_pa
             attributes=0, delta=offsets // parts - 1,
         )  # fmt: skip
     data.save()
-    data.checkpoint("replication-offset-checkpoint", 6)
-    bank.lab.is_live()
     audit = opened(tmp_path, as_of=BUSY_SINCE + 3_500)
     assert "lso-stuck" not in {f.rule for f in audit.findings}
     assert held(audit)[0] == "waiting"

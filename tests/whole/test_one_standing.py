@@ -1,0 +1,199 @@
+"""Each partition that is held stands one way, for headline, card, timeline, metrics, summary, suite and exit status."""
+
+from __future__ import annotations
+
+import functools
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from auditor.dashboards import answers, metrics, report_shapes, terminal, verdict
+from auditor.outputs.publish import described_findings, report_page, summarise
+from auditor.pipeline.derived_tables import of_log
+from auditor.pipeline.whole_audit import Audit
+from tests import corpora
+from tests.facts import logs_of, opened
+from tests.whole.test_incidents_transactions import LATER, Bank
+from tests.whole.test_live_verdicts import DECIDED, MIN, live
+
+CORPORA = [*corpora.judged(), *corpora.campaigns()]
+RED = ("stuck", "overdue", "undeliverable")
+NEVER_ENDING = ("hanging", "orphan", "ghost")
+GRAVE = ("critical", "error")
+DAY = 86_400_000
+TRANSACTIONS = (
+    "hanging-transaction", "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start",
+    "pending-offsets-blocked",
+)  # fmt: skip
+
+
+def agree(audit: Audit, folder: Path) -> None:
+    """All that is said of the partitions that are held, by each surface."""
+    findings, summary = described_findings(audit), summarise(audit)
+    rows = list(summary["blocked"])
+    red = [row for row in rows if row["standing"] in RED]
+    for row in rows:
+        assert (row["severity"] in GRAVE) == (row["standing"] in RED)
+        assert (row["class"] == "undecidable" and row["severity"] not in GRAVE) or row["standing"] != "unknown"
+        assert row["class"] not in NEVER_ENDING or row["standing"] == "stuck"
+        assert row["if_true"] is None or row["standing"] == "unknown"
+    of_exit(audit, summary, red)
+    of_headline(findings, summary, red)
+    of_metrics(folder, findings, summary)
+    of_tables(audit, rows)
+    of_page(audit, rows)
+
+
+def of_exit(audit: Audit, summary: dict[str, Any], red: list[dict[str, Any]]) -> None:
+    grave = [f for f in audit.findings if f.severity in GRAVE]
+    assert summary["verdict"]["exit"] == audit.exit_code()
+    if summary["complete"]:
+        assert audit.exit_code() == int(bool(red or grave))
+    for row in red:  # what blocks is a finding too, at the holder or at its coordinator
+        mine = [f for f in grave if f.producer_id == row["producer_id"]]
+        assert any((f.topic, f.partition) == (row["topic"], row["partition"]) for f in mine) or any(
+            f.topic == "__transaction_state" for f in mine
+        )
+    places = {(row["topic"], row["partition"]) for row in red}
+    for finding in grave:  # and what is a finding on what holds a partition, blocks, or explains something else
+        if finding.rule in TRANSACTIONS and (finding.topic, finding.partition) not in places:
+            others = [o["severity"] for o in finding.evidence.get("also", ()) if o["rule"] not in TRANSACTIONS]
+            assert set(others) & set(GRAVE)
+
+
+def of_headline(findings: list[dict[str, Any]], summary: dict[str, Any], red: list[dict[str, Any]]) -> None:
+    full = report_shapes.summary(summary)
+    decided = verdict.of_run(report_shapes.whole(findings, report_shapes.FINDING), full)
+    assert (decided.tone, decided.headline) == (summary["verdict"]["tone"], summary["verdict"]["headline"])
+    assert (decided.tone in ("bad", "warn") and "warning" not in decided.headline) == any(
+        summary["counts"]["by_severity"][name] for name in GRAVE
+    )
+    assert len(decided.held) == len(red)
+    if red:
+        assert "blocked" in decided.headline
+    out = io.StringIO()
+    terminal.print_findings(findings, summary, out, 4000)
+    assert out.getvalue().split("\n")[0].lower() == decided.headline.lower()
+
+
+def of_metrics(folder: Path, findings: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    metrics.write_metrics(folder / "metrics.prom", findings, summary)
+    text = (folder / "metrics.prom").read_text(encoding="utf-8")
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    counted = {s.labels["standing"]: s.value for s in samples if s.name == "kafka_audit_blocked_partitions"}
+    for name in (*RED, "unknown", "waiting"):
+        assert counted[name] == sum(row["standing"] == name for row in summary["blocked"])
+    classes = {s.labels["class"]: s.value for s in samples if s.name == "kafka_audit_open_transactions"}
+    stuck = sum(row["standing"] == "stuck" for row in summary["blocked"])
+    assert (sum(classes[name] for name in NEVER_ENDING) > 0) >= (stuck > 0)
+
+
+def of_tables(audit: Audit, rows: list[dict[str, Any]]) -> None:
+    """The suites go by the table ``transactions``."""
+    tables = [part for log in logs_of(audit) for part in of_log(log.replicas, log.cluster, "transactions")]
+    table = [row for part in tables for row in part.to_pylist() if row["class"] is not None]
+    classes = {(r["topic"], r["partition"], r["producer_id"], r["first_offset"]): r["class"] for r in table}
+    for row in rows:
+        if row["first_offset"] is not None:
+            key = row["topic"], row["partition"], row["producer_id"], row["first_offset"]
+            assert classes[key] == row["class"]
+    hanging = sum(kind in NEVER_ENDING for kind in classes.values())
+    assert not hanging or audit.exit_code() != 0  # a suite that is critical, and all is well
+    assert hanging == sum(summarise(audit)["open_transactions"].get(name, 0) for name in NEVER_ENDING)
+
+
+def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
+    """Cards and timelines; and the page can be made."""
+    shown = answers.open_transactions(audit.judged["open"], [], summarise(audit))
+    cards = {(e.row["topic"], e.row["partition"], e.row["first_offset"]): e for e in shown}
+    bars = {
+        (line["topic"], line["partition"], bar["first_offset"]): bar["class"]
+        for line in audit.judged["timeline"]
+        for bar in line["transactions"]
+        if bar["class"] is not None
+    }
+    for row in rows:
+        if row["first_offset"] is not None:
+            key = row["topic"], row["partition"], row["first_offset"]
+            assert bars[key] == row["class"] == cards[key].row["class"]
+            assert cards[key].standing == row["standing"]
+            assert cards[key].blocks == (row["standing"] in RED)
+            if row["standing"] == "unknown":
+                assert cards[key].kind == "undecidable"
+    assert summarise(audit)["verdict"]["headline"][:20] in report_page(audit)
+
+
+@functools.cache
+def as_it_is(name: str) -> Audit:
+    return opened(corpora.unpack(name))
+
+
+@pytest.mark.parametrize("later", [0, 61 * 60_000, 3 * DAY], ids=["now", "an hour later", "days later"])
+@pytest.mark.parametrize("name", CORPORA)
+def test_all_agree_about_each_partition_that_is_held(name: str, later: int, tmp_path: Path) -> None:
+    audit = as_it_is(name)
+    if later:
+        audit = opened(corpora.unpack(name), as_of=max(audit.as_of, 1) + later)
+    agree(audit, tmp_path)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_all_agree_where_it_may_be_in_flight(live: bool, tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    bank.write(LATER)
+    bank.findings(live=live)
+    audit = opened(bank.lab.root, as_of=bank.lab.as_of)
+    agree(audit, tmp_path)
+    (row,) = [row for row in audit.blocked if row["topic"] == "bank.ledger"]
+    assert (row["class"], row["severity"], row["if_true"], row["rule"]) == (
+        ("undecidable", "info", "critical", "hanging-transaction")
+        if live
+        else ("hanging", "critical", None, "hanging-transaction")
+    )
+
+
+@pytest.mark.parametrize(("fail_on", "status"), [("error", 1), ("critical", 0), ("never", 0)])
+def test_who_asks_for_it_hears_of_what_is_not_decided(fail_on: str, status: int, tmp_path: Path) -> None:
+    """Decided 10.8 minutes ago with a time-out of 10: its coordinator's log may have been copied too early."""
+    live(tmp_path, 10.8, 10 * MIN, "PrepareCommit")
+    as_of = DECIDED + int(10.8 * MIN)
+    quiet, asked = (opened(tmp_path, as_of=as_of, fail_on=fail_on, fail_on_unsure=asked) for asked in (False, True))
+    (row,) = [row for row in asked.blocked if row["topic"] == "bank.audit"]
+    assert (row["standing"], row["severity"], row["if_true"]) == ("unknown", "info", "error")
+    assert (quiet.exit_code(), asked.exit_code()) == (0, status)
+
+
+def test_what_is_young_is_not_asked_for(tmp_path: Path) -> None:
+    """It may be a marker that came while the files were copied: nothing that is normal makes a run fail."""
+    bank = Bank(tmp_path)
+    bank.write(LATER)
+    bank.findings(live=True)
+    audit = opened(bank.lab.root, as_of=bank.lab.as_of, fail_on_unsure=True)
+    assert "critical" in [row["if_true"] for row in audit.blocked]
+    assert audit.exit_code() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ({}, 1, "4 partitions are blocked"),
+        ({"rules": ("hanging-transaction",)}, 1, "4 partitions are blocked"),
+        ({"rules": ("torn-tail",)}, 0, "4 partitions are blocked, which only a rule that was left out reports"),
+        ({"skip_rules": ("torn-tail",)}, 1, "4 partitions are blocked; 1 rule of "),
+        ({"topics": ("bank.audit",)}, 1, "1 partition is blocked; only topics that match bank.audit were looked at"),
+        ({"topics": ("__transaction_state",)}, 0, "Nothing is blocked"),
+    ],
+)  # fmt: skip
+def test_the_headline_says_what_was_left_out_and_agrees_with_the_exit_status(
+    options: dict[str, Any], status: int, said: str
+) -> None:
+    audit = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"], **options)
+    given = summarise(audit)["verdict"]
+    assert given["exit"] == audit.exit_code() == status
+    assert given["headline"].startswith(said)
+    assert (given["tone"] == "bad") == bool(status)
+    assert ("left out" in given["headline"]) == bool(options.keys() & {"rules", "skip_rules"})
+    assert ("only topics that match" in given["headline"]) == ("topics" in options)
