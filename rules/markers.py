@@ -119,10 +119,11 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
         return
     ended = ended_by_another(log)
     for window, between in unmarked_windows(log):
-        if _must_have_marker(log, window):
-            after_all = ended.get(key(window))
-            as_decided = after_all is not None and after_all.as_decided
-            yield _late(log, after_all) if after_all and as_decided else _missing(log, window, between)
+        after_all = ended.get(key(window))
+        if after_all is not None and after_all.as_decided:
+            yield _late(log, after_all)
+        elif _must_have_marker(log, window):
+            yield _missing(log, window, between)
 
 
 def _late(log: LogView, ended: Ended) -> Finding:
@@ -225,7 +226,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     if log.topic == TOPIC:
         return
     for ended in ended_by_another(log).values():
-        if ended.by is not None and not ended.as_decided and _must_have_marker(log, ended.window):
+        if ended.by is not None and not ended.as_decided:
             yield _under_the_next_marker(log, ended)
     for t in _judged_markers(log):
         if t["first_offset"] < 0 or marker_window(log, t) is not None:
@@ -267,7 +268,9 @@ def _by(t: np.void, window: Window) -> str:
 
 def _and_elsewhere(log: LogView, window: Window) -> str:
     others = len(window.partitions - {log.name})
-    return f"; it had {plural(others, 'other partition')}, of which each is judged by what it has itself" if others else ""
+    return (
+        f"; it had {plural(others, 'other partition')}, of which each is judged by what it has itself" if others else ""
+    )
 
 
 def is_late(t: np.void, window: Window) -> bool:
@@ -282,7 +285,7 @@ def is_late(t: np.void, window: Window) -> bool:
 
 def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     t, window = ended.row, ended.window
-    first, last = ended.span
+    first, _ = ended.span
     decision, result = ("ABORT", "COMMIT") if t["commit"] else ("COMMIT", "ABORT")
     skipped = of_the_defect(log, [window])
     of_next = f" (data from offset {t['risen_offset']} on)" if ended.alone else ""
@@ -295,10 +298,9 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     return log.finding(
         "split-decision",
         "critical",
-        f"The transaction of {window.transactional_id} was decided {decision}, but its marker never came to {log.name}, "
-        f"where the {result} at offset {t['marker_offset']}, of a later transaction{of_next}, ended its data at "
-        f"{ended.data()}: {_fate(t)}{_and_elsewhere(log, window)}"
-        + (f". {defect_in_words(log)}" if skipped else ""),
+        f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "
+        f"there the {result} at offset {t['marker_offset']}, of a later transaction{of_next}, ended its data at "
+        f"{ended.data()}: {_fate(t)}{_and_elsewhere(log, window)}" + (f". {defect_in_words(log)}" if skipped else ""),
         segment=int(t["segment"]),
         offset=first,
         last_offset=t["marker_offset"],

@@ -100,11 +100,14 @@ class Ended:
 def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
     """Of completed transactions without a marker here, those whose data a later marker ended, by :func:`key`.
 
-    Not where an offset is missing in the marker's place: it was there, and is lost. Made once a log.
+    Not where an offset is missing in the marker's place, or bytes could not be read: it was there then, and is lost.
+    The log need not reach back to before the transaction, whose data shows that it does. Made once a log.
     """
     if "ended_by_another" not in log.cache:
         found: dict[tuple[int, int, int], Ended] = {}
-        for window, between in unmarked_windows(log):
+        leader = log.leader
+        broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
+        for window, between in () if broken else unmarked_windows(log):
             t = closed_behind(log, window.producer_id, between[0])
             if t is None or t["marker_offset"] > between[1] or _was_there(log, between, t):
                 continue
@@ -144,7 +147,7 @@ def _is_its(log: LogView, window: Window, t: np.void, by: Window | None) -> bool
         below = by is None or by.prepare is None or prepare.producer_epoch < by.prepare.producer_epoch
         return below and bool(t["producer_epoch"] < prepare.producer_epoch <= t["last_epoch"] + 1)
     own = own_window(log, t)
-    if own is None or own.prepare is None or key(own) != key(window):
+    if own is None or own.prepare is None or key(own) != key(window) or t["first_offset"] < log.intact_from():
         return False
     began = log.time(t["first_time"])
     return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + SAME_CLOCK_MS)
