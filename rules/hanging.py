@@ -7,27 +7,20 @@ from functools import partial
 from typing import Any
 
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.model import releases
 from auditor.rules import blocking, safety
 from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
-from auditor.rules.named import SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
 from auditor.rules.registry import Blocks, rule
 from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
+from auditor.rules.skipped import UNTIL_IT_IS_FIXED, defect_in_words, of_the_defect
 from auditor.rules.view import LogView
 
 FAMILY = "transactions"
 # Nobody knows it only where the coordinator's log was read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
-DEFECT = releases.SKIPS_MARKERS
-UNTIL_IT_IS_FIXED = (
-    f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
-    f"{DEFECT.releases}): keep replication.factor at 3, restart one broker at a time, and look for 'likely deleted "
-    "already and hence can be skipped' in the coordinators' logs until a release has the fix"
-)
 
 
 def who(t: OpenTransaction) -> str:
@@ -107,44 +100,17 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
             "files may have been copied at different times"
         )
     committed = any(w.prepare is not None and w.prepare.commit for w in lost_ends(log, t.row))
-    skipped = None if t.in_flight else _skipped(log, t)
+    skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
     return _open_finding(
         log,
         "hanging-transaction",
         "critical",
         t,
-        message + (f". {_of_the_defect(log)}" if skipped else ""),
+        message + (f". {defect_in_words(log)}" if skipped else ""),
         doubt=t.in_flight,
         evidence={"held_back_offsets": held, "decided": "COMMIT" if committed else None, **(skipped or {})},
         remedy=safety.advise(log, t).remedy + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
     )  # fmt: skip
-
-
-def _skipped(log: LogView, t: OpenTransaction) -> dict[str, Any] | None:
-    """For the evidence: that the coordinator completed the transaction while nobody led this partition, which brokers
-    with the defect do instead of waiting for a leader. None where that is not so."""
-    history = log.cluster.coordinator
-    for window in lost_ends(log, t.row):
-        done = window.complete
-        broker = None if history is None or done is None else history.brokers.get(done.partition)
-        if done is None or not log.cluster.release(broker).may_have(DEFECT):
-            continue
-        for gone in log.cluster.leaderless.get((log.topic, log.partition), ()):
-            if gone.since <= done.record_time + SKEW_MS and (gone.until is None or done.record_time <= gone.until):
-                return {
-                    "known_defect": DEFECT.issue,
-                    "completed": iso(done.record_time),
-                    "no_leader_from": iso(gone.since),
-                    "no_leader_until": None if gone.until is None else iso(gone.until),
-                }
-    return None
-
-
-def _of_the_defect(log: LogView) -> str:
-    return (
-        f"Its coordinator completed it while {log.name} had no leader, and sent no marker there: brokers "
-        f"{DEFECT.releases} take such a partition for a deleted one ({DEFECT.issue})"
-    )
 
 
 @rule(

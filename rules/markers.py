@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules import safety
+from auditor.rules import commands, safety
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of
@@ -22,6 +22,15 @@ from auditor.rules.relations import (
     same_transaction,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
+from auditor.rules.skipped import (
+    UNTIL_IT_IS_FIXED,
+    Ended,
+    as_decided_after_all,
+    defect_in_words,
+    ended_by_another,
+    key,
+    of_the_defect,
+)
 from auditor.rules.view import LogView
 from auditor.rules.windows import (
     SAME_CLOCK_MS,
@@ -36,6 +45,7 @@ from auditor.rules.windows import (
 
 FAMILY = "cross-checks"
 TOPIC = "__transaction_state"
+LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
 
 
 def _judged_markers(log: LogView) -> np.ndarray:
@@ -73,7 +83,7 @@ def _at_marker(
 @rule(
     "missing-marker",
     family=FAMILY,
-    severity="critical; info while it may be in flight",
+    severity="critical; info while it may be in flight, or where a later marker ended its data as decided",
     absorbed_by=(
         By("hanging-transaction", same_transaction),
         By("timeout-not-enforced", in_a_partition_of_its_transaction),
@@ -93,20 +103,49 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
 
     Checks: an id's record says that its transaction is complete, this partition was part of it, nothing was cleaned or
-    retained away since, and there is no marker of that producer, epoch and result.
+    retained away since, and there is no marker of that producer, epoch and result. Where a later marker with the same
+    result ended its data (the next transaction's, or one written by hand), that is an information; where one with the
+    other result did, split-decision.
     Why it matters: the data stays undecided for good: read_committed consumers stop before it.
     Can be wrong: the partition was deleted and recreated; files copied at different times (then said as in flight).
     Where one offset is missing in its place, that hole is in the evidence.
     What to do: for an ABORT decision abort as a hanging transaction; for a COMMIT decision do not abort: an in-sync
-    replica that has the marker, and lacks nothing, may lead; else the marker has to be written again.
+    replica that has the marker, and lacks nothing, may lead; else the marker has to be written again. Nothing where its
+    data was ended already.
     Source: KIP-98; semantics 3.14 X4
     """
     history = log.cluster.coordinator
     if history is None or log.topic == TOPIC:
         return
+    ended = ended_by_another(log)
     for window, between in unmarked_windows(log):
-        if _must_have_marker(log, window):
+        after_all = ended.get(key(window))
+        if after_all is not None and after_all.as_decided:
+            yield _late(log, after_all)
+        elif _must_have_marker(log, window):
             yield _missing(log, window, between)
+
+
+def _late(log: LogView, ended: Ended) -> Finding:
+    """Its data was ended as it had been decided, later, by another marker: nothing is open, nothing is to be done."""
+    window, marker = ended.window, "COMMIT" if ended.row["commit"] else "ABORT"
+    first, last = ended.span
+    other = "that no coordinator sent" if ended.by is None else "of a later transaction of its"
+    return log.finding(
+        "missing-marker",
+        "info",
+        f"The {marker} marker of {window.transactional_id} never came to {log.name}: its data at {ended.data()} was "
+        f"ended as decided, late, by the {marker} at offset {ended.row['marker_offset']} {other}",
+        segment=int(ended.row["segment"]),
+        offset=first,
+        last_offset=last,
+        producer_id=window.producer_id,
+        producer_epoch=ended.row["producer_epoch"],
+        transactional_id=window.transactional_id,
+        time_ms=ended.row["marker_timestamp"],
+        evidence=ended.evidence() | (of_the_defect(log, [window]) or {}),
+        remedy=f"None: nothing of it is open, there is nothing to abort. {UNTIL_IT_IS_FIXED}",
+    )
 
 
 def _must_have_marker(log: LogView, window: Window) -> bool:
@@ -163,7 +202,6 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     "split-decision",
     family=FAMILY,
     severity="critical",
-    absorbed_by=(By("replica-divergence", same_record),),
     prevented_by=(CLEAN_ELECTION,),
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
@@ -171,7 +209,9 @@ def split_decision(log: LogView) -> Iterator[Finding]:
 
     Checks: a marker that closed data with another result than the coordinator decided for the transaction which that
     data belongs to (by producer id, epoch, and the order of markers), where no earlier marker in the partition had
-    carried the decision out; at any time before or after the decision, whoever wrote it. A later marker with the right
+    carried the decision out; at any time before or after the decision, whoever wrote it: an operator, the producer's
+    next transaction after its coordinator had skipped this partition (KAFKA-20734: the finding is then about the data,
+    up to that marker), or the transaction before it, whose marker came late (KIP-1228). A later marker with the right
     result finds the data closed and does not make it whole.
     Why it matters: the transaction is not atomic any more: committed in one partition, aborted in another, or
     acknowledged as committed and gone.
@@ -179,12 +219,15 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
     never written to. Not judged is a marker newer than the copy of __transaction_state behind a cleaned part: the data
     may be of a later transaction.
-    What to do: list both sides; look for aborts by hand; compensate downstream. Never abort by hand what the
-    coordinator has prepared to commit.
-    Source: KIP-98, KIP-664; semantics 3.14 X5
+    What to do: list both sides; look for aborts by hand; compensate downstream. Nothing of it is open, so there is
+    nothing to abort. Never abort by hand what the coordinator has prepared to commit.
+    Source: KIP-98, KIP-664, KIP-1228; semantics 3.14 X5
     """
     if log.topic == TOPIC:
         return
+    for ended in ended_by_another(log).values():
+        if ended.by is not None and not ended.as_decided:
+            yield _under_the_next_marker(log, ended)
     for t in _judged_markers(log):
         if t["first_offset"] < 0 or marker_window(log, t) is not None:
             continue
@@ -193,22 +236,83 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             continue
         if not _only_it_can_be(log, window, t) or _own_marker_gone(log, window, t):
             continue
-        others = sorted(window.partitions - {log.name})
-        decision = "COMMIT" if window.prepare.commit else "ABORT"
+        decision, result = ("COMMIT", "ABORT") if window.prepare.commit else ("ABORT", "COMMIT")
         yield _at_marker(
             log,
             "split-decision",
             "critical",
-            f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has "
-            f"{'COMMIT' if t['commit'] else 'ABORT'} for its data from offset {t['first_offset']} on"
-            + (f"; {decision} in {plural(len(others), 'other partition')}" if others else ""),
+            f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has {result} for its "
+            f"data from offset {t['first_offset']} to {t['last_offset']}: {_fate(t)}{_by(t, window)}"
+            f"{_and_elsewhere(log, window)}",
             t,
             expected=decision,
+            data_offsets=[t["first_offset"], t["last_offset"]],
+            records=t["records"],
             partitions=sorted(window.partitions),
             prepare_offset=window.prepare.offset,
             decided=iso(window.prepare.time),
             before_the_decision=True if t["marker_timestamp"] < window.prepare.time else None,
         )
+
+
+def _fate(t: np.void) -> str:
+    return "visible though aborted" if t["commit"] else "gone for read_committed readers"
+
+
+def _by(t: np.void, window: Window) -> str:
+    if not is_late(t, window):
+        return ""
+    by_hand = "" if t["commit"] else "an operator's abort, or "
+    return f"; ended by {by_hand}a late marker of the transaction before it (KIP-1228)"
+
+
+def _and_elsewhere(log: LogView, window: Window) -> str:
+    others = len(window.partitions - {log.name})
+    return (
+        f"; it had {plural(others, 'other partition')}, of which each is judged by what it has itself" if others else ""
+    )
+
+
+def is_late(t: np.void, window: Window) -> bool:
+    """Whether a marker that closed data of a transaction looks like that of the one before it, sent again or late.
+
+    Under transaction.version 2 a transaction's own marker has an epoch above its data's; that of the one before it has
+    the data's, as an operator's abort has.
+    """
+    repeats = t["prev_marker_epoch"] == t["marker_epoch"] and t["prev_marker_commit"] == t["commit"]
+    return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
+
+
+def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
+    t, window = ended.row, ended.window
+    first, _ = ended.span
+    decision, result = ("ABORT", "COMMIT") if t["commit"] else ("COMMIT", "ABORT")
+    skipped = of_the_defect(log, [window])
+    of_next = f" (data from offset {t['risen_offset']} on)" if ended.alone else ""
+    amends = (
+        f"undo downstream what came of {ended.data()}"
+        if t["commit"]
+        else f"send the records of {ended.data()} again; readers with isolation.level=read_uncommitted, and "
+        f"{commands.dump(None, '--print-data-log')}, still show them"
+    )
+    return log.finding(
+        "split-decision",
+        "critical",
+        f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "
+        f"there the {result} at offset {t['marker_offset']}, of a later transaction{of_next}, ended its data at "
+        f"{ended.data()}: {_fate(t)}{_and_elsewhere(log, window)}" + (f". {defect_in_words(log)}" if skipped else ""),
+        segment=int(t["segment"]),
+        offset=first,
+        last_offset=t["marker_offset"],
+        producer_id=window.producer_id,
+        producer_epoch=t["producer_epoch"],
+        transactional_id=window.transactional_id,
+        time_ms=t["marker_timestamp"],
+        position=t["position"] if first == t["first_offset"] else None,
+        evidence=ended.evidence() | {"partitions": sorted(window.partitions)} | (skipped or {}),
+        remedy=f"Nothing of it is open: there is nothing to abort. Compensate: {amends}"
+        + (f". {UNTIL_IT_IS_FIXED}" if skipped else ""),
+    )
 
 
 def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
@@ -295,13 +399,16 @@ def _may_be_of_a_later_one(log: LogView, window: Window, t: np.void) -> bool:
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided
 
-    Checks: a marker of a producer and epoch for which the coordinator's whole history has no decision.
-    Why it matters: somebody wrote it by hand, or coordinator records were lost.
+    Checks: a marker of a producer and epoch for which the coordinator's whole history has no decision. One that ended a
+    decided transaction as decided, where its own marker never came, is none (missing-marker says so). Under
+    transaction.version 2 one with epoch and result of the marker before it that ended the next transaction's data may
+    be that transaction's, late: brokers before 4.2 take it (KIP-1228).
+    Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).
     What to do: ask who ran kafka-transactions.sh abort at that time; if nobody did, look whether __transaction_state
     lost records (unclean-election, illegal-transition).
-    Source: KIP-98, KIP-664; semantics 3.14 X7
+    Source: KIP-98, KIP-664, KIP-1228; semantics 3.14 X7
     """
     if log.topic == TOPIC:
         return
@@ -314,6 +421,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             continue
         closed = t["first_offset"] >= 0
         by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
+        own = own_window(log, t) if closed and t["marker_epoch"] == t["prev_marker_epoch"] else None
+        late = own is not None and is_late(t, own)
         yield _at_marker(
             log,
             "marker-without-decision",
@@ -321,9 +430,11 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             f"No coordinator decided the {'COMMIT' if t['commit'] else 'ABORT'} of producer {producer_id} at offset "
             f"{t['marker_offset']} of {log.name}"
             + ("; it looks like an operator's abort" if by_hand and closed else "")
+            + (LATE.format(t["first_offset"], t["last_offset"], " or" if by_hand else ";") if late else "")
             + ("; it closed nothing" if not closed else ""),
             t,
             previous_coordinator_epoch=before if before >= 0 else None,
+            late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
 
@@ -331,7 +442,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
 def _decided(log: LogView, t: np.void) -> bool:
     """Whether some decision of the producer explains the marker; one still being sent counts, and so do repeats."""
     history = log.cluster.coordinator
-    if history is None or marker_window(log, t) is not None or t["repeated"]:
+    if history is None or marker_window(log, t) is not None or t["repeated"] or as_decided_after_all(log, t):
         return True
     return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 

@@ -13,7 +13,7 @@ from auditor.rules.closed_transactions import FAMILY, judged_transactions
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.registry import rule
-from auditor.rules.relations import By, same_transaction
+from auditor.rules.relations import By, of_the_transaction_it_ended, same_transaction
 from auditor.rules.safeguards import LATE_WRITES
 from auditor.rules.state_records import TOPIC
 from auditor.rules.view import LogView
@@ -43,7 +43,10 @@ class Merged:
     "transactions-merged-under-one-marker",
     family=FAMILY,
     severity="critical; where no broker's clock decides: warning if the producer never began like that, else info",
-    absorbed_by=(By("late-write-after-marker", same_transaction),),
+    absorbed_by=(
+        By("split-decision", of_the_transaction_it_ended),
+        By("late-write-after-marker", same_transaction),
+    ),
     prevented_by=LATE_WRITES,
 )
 def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:

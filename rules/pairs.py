@@ -42,7 +42,8 @@ class Pair:
     ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
     lineage), ``lost_epoch`` the leader epoch under which the replica has batches there. ``until``: where the comparison
     ended for a limit's sake, None where it did not; ``undecided``: not all of it was compared, for that or since
-    batches had to be read again and could not.
+    batches had to be read again and could not. ``apart``: first and last offsets of the batches that differ, or that
+    only one lineage has, in ascending order.
     """
 
     replica: ReplicaFacts
@@ -57,6 +58,7 @@ class Pair:
     until: int | None = None
     undecided: bool = False
     gaps: list[Gap] = field(default_factory=list)
+    apart: tuple[np.ndarray, np.ndarray] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
         """Entries of the transaction indexes that only the leader replica has, and only the replica; by producer."""
@@ -70,6 +72,8 @@ class Pair:
         keep = (last >= self.low) & (last < self.high)
         for gap in self.gaps:  # its marker is missing: reported already
             keep &= (last < gap.first_offset) | (last > gap.last_offset)
+        keep &= ~_within_any(last, *self.apart)  # another marker there, or none: each has what its own log says
+        keep &= not self.undecided if self.until is None else last < self.until
         for c in (self.replica, self.leader):  # an index that was not copied shows nothing of the other one
             segment = np.searchsorted(c.segment_bases, last, side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
@@ -86,6 +90,15 @@ class Pair:
             for offset in sorted(ours.keys() & theirs.keys())
         ]
         return [f for f in found if len(f[1]) or len(f[2])]
+
+
+def _within_any(offsets: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+    """Whether offsets lie in some of the ranges, which begin in ascending order."""
+    if not len(firsts):
+        return np.zeros(len(offsets), bool)
+    behind = np.searchsorted(firsts, offsets, side="right") - 1
+    inside: np.ndarray = (behind >= 0) & (offsets <= np.maximum.accumulate(lasts)[np.maximum(behind, 0)])
+    return inside
 
 
 def watermark(replica: ReplicaFacts) -> int:
@@ -157,6 +170,8 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
         pair.gaps += _gaps(rows, others, lone, in_leader, _undecidable(without))
     odd.append(_forked(pair, ours, lineage))
     first, last = (np.concatenate(columns) for columns in zip(*odd, strict=True))
+    order = np.argsort(first, kind="stable")
+    pair.apart = first[order], last[order]
     if len(first):
         pair.divergent = len(np.unique(first))
         pair.first_offset, pair.last_offset = int(first.min()), int(last.max())

@@ -227,7 +227,7 @@ def same_decision(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition", "producer_id")
 def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
     """A transaction that ends at the cause's marker, and no other one beside it."""
-    return cause.offset == other.last_offset and other.evidence.get("transactions", 1) == 1
+    return cause.last_offset == other.last_offset and other.evidence.get("transactions", 1) == 1
 
 
 @relation("topic", "partition", "group_id", "offset")

@@ -95,9 +95,19 @@ def _markers(log: LogView) -> dict[str, np.ndarray]:
         rows = log.leader.transactions
         at = np.flatnonzero(rows["marker_offset"] >= 0)
         at = at[np.lexsort((rows["marker_offset"][at], rows["producer_id"][at]))]
-        log.cache["markers"] = {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
+        log.cache["markers"] = {"row": at} | {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
     found: dict[str, np.ndarray] = log.cache["markers"]
     return found
+
+
+def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None:
+    """A producer's first closed stretch of data whose marker lies behind an offset."""
+    markers = _markers(log)
+    span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
+    closed = (markers["marker_offset"][span] > offset) & (markers["first_offset"][span] >= 0)
+    found = np.flatnonzero(closed)[:1]
+    row: np.void | None = log.leader.transactions[markers["row"][span][found[0]]] if len(found) else None
+    return row
 
 
 def _match(log: LogView, producer_id: int) -> Matching:

@@ -64,7 +64,7 @@ def transactions(*rows: dict[str, Any]) -> np.ndarray:
     """TRANSACTION rows, absent columns -1, but counts and flags 0."""
     out = np.zeros(len(rows), TRANSACTION)
     for name in TRANSACTION.names or ():
-        out[name] = 0 if name in ("batches", "records", "bytes", "repeated", "from_snapshot") else -1
+        out[name] = 0 if name in ("batches", "records", "bytes", "repeated", "from_snapshot", "risen_records") else -1
     return _rows(out, rows)
 
 

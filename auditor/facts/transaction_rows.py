@@ -6,7 +6,9 @@ import numpy as np
 
 # One row a transaction of a producer in this replica, in marker order; open ones last, with marker_offset -1.
 # first_offset -1: a marker that closed nothing. first_time, last_time are time(b) of rules.md without its cap;
-# first_append_time: 1 where the broker stamped the first batch.
+# first_append_time: 1 where the broker stamped the first batch. risen_offset: where data of a higher epoch follows that
+# of the first one, with no marker between them (-1: nowhere); risen_behind, risen_records: the last offset and the
+# records of what lies before.
 TRANSACTION = np.dtype(
     [
         ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_epoch", "i4"), ("first_offset", "i8"),
@@ -16,8 +18,8 @@ TRANSACTION = np.dtype(
         ("marker_offset", "i8"), ("marker_epoch", "i4"), ("commit", "i1"), ("coordinator_epoch", "i4"),
         ("marker_timestamp", "i8"), ("marker_segment", "i4"), ("marker_position", "i8"),
         ("last_stable_offset", "i8"), ("repeated", "i1"), ("prev_marker_offset", "i8"), ("prev_marker_epoch", "i4"),
-        ("prev_marker_time", "i8"), ("prev_marker_commit", "i1"), ("from_snapshot", "i1"), ("second_offset", "i8"),
-        ("first_append_time", "i1"), ("marker_leader_epoch", "i4"),
+        ("prev_marker_time", "i8"), ("prev_marker_commit", "i1"), ("from_snapshot", "i1"), ("risen_offset", "i8"),
+        ("risen_behind", "i8"), ("risen_records", "i8"), ("first_append_time", "i1"), ("marker_leader_epoch", "i4"),
     ]
 )  # fmt: skip
 

@@ -169,7 +169,7 @@ def _ghosts(facts: ReplicaFacts, replay: Replay, newest: Stored) -> list[np.ndar
         t["producer_id"], t["producer_epoch"], t["last_epoch"] = pid, e.producer_epoch[row], e.producer_epoch[row]
         t["first_offset"], t["last_offset"] = first, e.last_offset[row]
         t["first_timestamp"] = t["first_time"] = t["last_timestamp"] = t["last_time"] = e.last_timestamp[row]
-        for name in ("batches", "records", "bytes", "commit", "repeated"):
+        for name in ("batches", "records", "bytes", "commit", "repeated", "risen_records"):
             t[name] = 0
         t["from_snapshot"] = 1
         out.append(t)

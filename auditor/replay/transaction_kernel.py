@@ -76,7 +76,10 @@ def open_transaction(replay: Replay, batch: np.record, live: np.record, time: in
     transaction.producer_id = batch.producer_id
     transaction.producer_epoch = batch.producer_epoch
     transaction.first_offset = batch.base_offset
-    transaction.second_offset = -1
+    transaction.risen_offset = -1
+    transaction.risen_behind = -1
+    transaction.risen_records = 0
+    transaction.last_epoch = batch.producer_epoch
     transaction.first_timestamp = batch.max_timestamp
     transaction.first_time = time
     transaction.first_leader_epoch = batch.partition_leader_epoch
@@ -104,9 +107,11 @@ def open_transaction(replay: Replay, batch: np.record, live: np.record, time: in
 @kernel
 def extend_transaction(transaction: np.record, batch: np.record, time: int) -> None:
     """Adds a data batch to the producer's open transaction."""
+    if batch.producer_epoch > transaction.last_epoch and transaction.risen_offset < 0:
+        transaction.risen_offset = batch.base_offset
+        transaction.risen_behind = transaction.last_offset
+        transaction.risen_records = transaction.records
     transaction.last_epoch = batch.producer_epoch
-    if transaction.batches == 1:
-        transaction.second_offset = batch.base_offset
     transaction.last_offset = batch.last_offset
     transaction.last_timestamp = batch.max_timestamp
     transaction.last_time = time
@@ -165,7 +170,9 @@ def _lone_marker(table: np.ndarray, batch: np.record, live: np.record, transacti
     transaction.producer_epoch = batch.producer_epoch
     transaction.last_epoch = batch.producer_epoch
     transaction.first_offset = -1
-    transaction.second_offset = -1
+    transaction.risen_offset = -1
+    transaction.risen_behind = -1
+    transaction.risen_records = 0
     transaction.last_offset = -1
     transaction.first_timestamp = -1
     transaction.first_time = -1

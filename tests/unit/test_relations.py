@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from auditor.rules import registry
 from auditor.rules.finding import Finding
 from auditor.rules.relations import of_the_marker_that_raised_its_epoch
 
@@ -18,3 +19,8 @@ def test_an_operators_marker_explains_the_coordinators_and_no_data(
     other = Finding("epoch-regression", "error", topic="t", partition=0, producer_id=7, offset=60,
                     evidence={"higher_epoch_offset": higher, "marker": marker})  # fmt: skip
     assert of_the_marker_that_raised_its_epoch.holds(cause, other) == explained
+
+
+def test_a_split_decision_is_never_folded() -> None:
+    """Two outcomes of one transaction stay said, whatever else is wrong at the same place."""
+    assert registry.load()["split-decision"].absorbed_by == ()

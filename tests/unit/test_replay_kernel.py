@@ -90,6 +90,15 @@ def test_as_many_producers_as_it_takes_to_grow_all_tables() -> None:
     facts = facts_of(History(rows))
     assert facts.producers["producer_id"].tolist() == list(range(count))
     assert set(facts.producers["batches"].tolist()) == {2}
-    assert facts.transactions["second_offset"].tolist() == list(range(count, 2 * count))
+    assert facts.transactions["last_offset"].tolist() == list(range(count, 2 * count))
+    assert set(facts.transactions["risen_offset"].tolist()) == {-1}
     assert facts.transactions["commit"].tolist() == [1, 0] * (count // 2)
     assert facts.sums["producers"] == count
+
+
+def test_where_data_of_a_higher_epoch_follows_with_no_marker_between() -> None:
+    """What a skipped marker leaves under transaction.version 2: two epochs under the marker of the second."""
+    rows = [data(0, 0, 3, transactional=True), data(3, 0, 2, pid=2), data(5, 3, 2, transactional=True)]
+    rows += [data(7, 0, 2, transactional=True, producer_epoch=1), data(9, 2, transactional=True, producer_epoch=1)]
+    (t,) = facts_of(History([*rows, marker(10, 2)])).transactions
+    assert (t["risen_offset"], t["risen_behind"], t["risen_records"], t["records"]) == (7, 6, 5, 8)

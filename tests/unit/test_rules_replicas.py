@@ -358,3 +358,20 @@ def test_gaps_and_differences_are_those_of_offset_sets(sizes: list[int], data: s
     differing = {base for base in odd if not any(base == b for b, _ in lacking[1] | lacking[2])}
     assert pair.divergent == len(differing)
     assert pair.first_offset == min(differing, default=-1)
+
+
+def turned(batch: bytearray) -> None:
+    """The other result of a marker, and the checksum that fits: the type's low byte is the key's last."""
+    at = batch.index(b"\x08\x00\x00\x00", 61) + 4  # behind the key's length, 4, and its version
+    assert batch[at] in (0, 1)
+    batch[at] ^= 1
+    batch[17:21] = struct.pack(">I", calc_crc32c(bytes(batch[21:])))
+
+
+@pytest.mark.parametrize("also_the_index", [True, False])
+def test_replicas_that_differ_at_a_marker_do_not_differ_in_their_indexes(trio: Trio, also_the_index: bool) -> None:
+    """The transaction from 135 on was aborted at 149, and broker 3 has COMMIT: each index is right for its log."""
+    trio.change(3, SECOND, 149, turned)
+    if also_the_index:
+        trio.file(3, f"{SECOND}.txnindex").write_bytes(b"")
+    assert reported(trio.findings()) == [("replica-divergence", "critical", 3, 149, 149)]
