@@ -50,6 +50,7 @@ class Brief:
     first_offset: int
     text: bool
     lacks_end: bool
+    epoch_start: int
     ends_early: bool
     abort_indexes: bool
     coordinator_log: CoordinatorLog | None = None
@@ -73,11 +74,12 @@ def brief(facts: ReplicaFacts) -> Brief:
     broken += [facts.log_end] * facts.cut_short
     broken += [-1 if facts.coordinator_log is None else facts.coordinator_log.broken_at]
     coordinator_log = _coordinator_log(facts)
+    started = facts.leader_epochs[-1][1] if facts.leader_epochs else -1
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
-        facts.lacks_end, facts.ends_early, bool(facts.abort_indexes), coordinator_log,
+        facts.lacks_end, started, facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None),
         opened, newest_markers(facts.transactions),
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
@@ -195,7 +197,7 @@ def _cluster(
     read = [
         moments.ReadLog(
             b.log_dir, b.topic, b.partition, b.broker_time, b.text, b.broker_id, b.bounds.log_end,
-            b.bounds.high_watermark,
+            b.bounds.high_watermark, b.rank[0], b.epoch_start,
         )
         for b in briefs
     ]  # fmt: skip

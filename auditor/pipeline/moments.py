@@ -12,12 +12,12 @@ from auditor.rules.view import TRANSACTION_STATE, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are
-NEW_LEADER_MS = 10_000  # until a new leader's followers have fetched, and its watermark is up to date
 
 
 class ReadLog(NamedTuple):
-    """A replica that was read: the newest broker-written time in it (ms, -1 for none), where it ends, and what
-    ``replication-offset-checkpoint`` has of it. ``text``: from dumps."""
+    """A replica that was read: the newest broker-written time in it (ms, -1 for none), where it ends, its last leader
+    epoch with the offset where that began, and what ``replication-offset-checkpoint`` has of it. ``text``: from dumps.
+    """
 
     log_dir: str
     topic: str
@@ -27,6 +27,8 @@ class ReadLog(NamedTuple):
     broker_id: int | None = None
     log_end: int = -1
     checkpoint: int | None = None
+    leader_epoch: int = -1
+    epoch_start: int = -1
 
 
 def copying_ms(size: int) -> int:
@@ -75,8 +77,8 @@ def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple
     A broker reads the high watermarks of all its partitions one after another, within milliseconds, and writes them: so
     the files of one log directory say what was committed at one moment, whenever each was copied. That moment is not
     before the newest broker-written time (ms) below any of them; a second is left. Only logs that reach their entry,
-    and that this broker led by the metadata, since ten seconds at least: the watermark of a follower, and of a leader
-    that has just become one, comes late. Source: ReplicaManager.checkpointHighWatermarks.
+    and that this broker led by the metadata: a follower's watermark comes late, and so does that of a leader that has
+    just become one, until it has come to where its epoch began. Source: ReplicaManager.checkpointHighWatermarks.
     """
     led = [log for log in logs if log.checkpoint is not None and _leads(log, cluster)]
     times: dict[str, int] = {}
@@ -86,13 +88,11 @@ def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple
     out = {}
     for log in led:
         time = times.get(log.log_dir, -1) - SAME_CLOCK_MS
-        changes = (e.time for e in cluster.elected(log.topic, log.partition) if e.time is not None)
-        late = any(change + NEW_LEADER_MS > time for change in changes)
-        if time >= 0 and not late and log.checkpoint is not None and log.checkpoint <= log.log_end:
+        if time >= 0 and log.checkpoint is not None and log.epoch_start <= log.checkpoint <= log.log_end:
             out[log.topic, log.partition] = (log.log_dir, time)
     return out
 
 
 def _leads(log: ReadLog, cluster: Cluster) -> bool:
-    leader = cluster.leaders.get((log.topic, log.partition))
+    leader = cluster.led(log.topic, log.partition, log.leader_epoch)
     return not log.text and log.broker_id is not None and leader == log.broker_id

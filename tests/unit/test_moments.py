@@ -125,20 +125,13 @@ def test_doubt_lowers_first_and_the_head_is_as_grave_as_what_it_explains(
     assert [also["severity"] for also in f.evidence["also"]] == [explained[0]]
 
 
-def led(name: str, newest: int, end: int, checkpoint: int | None, broker: int = 1) -> ReadLog:
+def led(name: str, newest: int, end: int, checkpoint: int | None, epoch_start: int = 0) -> ReadLog:
     topic, _, partition = name.rpartition("-")
-    return ReadLog(f"broker-{broker}", topic, int(partition), newest, False, broker, end, checkpoint)
+    return ReadLog("broker-1", topic, int(partition), newest, False, 1, end, checkpoint, 3, epoch_start)
 
 
-def changed(time: int) -> Election:
-    return Election("id", 1, 3, 2, (1,), (1, 2), (), (), recovering=False, reassigned=False, offset=9, time=time)
-
-
-def passed(*logs: ReadLog, leaders: int = 1, changes: int | None = None) -> dict[tuple[str, int], tuple[str, int]]:
-    cluster = Cluster(NOW, NOW, leaders={(log.topic, log.partition): leaders for log in logs})
-    if changes is not None:
-        cluster.elections["t", 0] = [changed(changes)]
-    return passes(list(logs), cluster)
+def passed(*logs: ReadLog) -> dict[tuple[str, int], tuple[str, int]]:
+    return passes(list(logs), Cluster(NOW, NOW, leaders={(log.topic, log.partition): 1 for log in logs}))
 
 
 def test_a_checkpoint_is_one_moment_of_all_the_logs_of_its_directory() -> None:
@@ -148,26 +141,32 @@ def test_a_checkpoint_is_one_moment_of_all_the_logs_of_its_directory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "checkpoint", "leaders", "changes", "there"),
+    ("end", "checkpoint", "leader", "epoch_start", "there"),
     [
-        (10, 10, 1, None, True),
-        (12, 10, 1, None, True),  # what came behind the entry is there too
-        (9, 10, 1, None, False),  # the copy ends before what the checkpoint promises
-        (10, None, 1, None, False),
-        (10, 10, 2, None, False),  # a follower: its watermark comes a fetch late
-        (10, 10, -1, None, False),
-        (10, 10, 1, NOW - 20 * S, True),
-        (10, 10, 1, NOW - 5 * S, False),  # a new leader's watermark is that of its time as a follower
+        (10, 10, 1, 0, True),
+        (12, 10, 1, 0, True),  # what came behind the entry is there too
+        (9, 10, 1, 0, False),  # the copy ends before what the checkpoint promises
+        (10, None, 1, 0, False),
+        (10, 10, 2, 0, False),  # a follower: its watermark comes a fetch late
+        (10, 10, -1, 0, False),
+        (10, 10, None, 0, False),  # nobody tells
+        (10, 10, 1, 10, True),
+        (12, 10, 1, 11, False),  # a new leader's watermark, as it was when it followed
     ],
 )
 def test_what_a_log_needs_to_be_known_by_its_checkpoint(
-    end: int, checkpoint: int | None, leaders: int, changes: int | None, there: bool
+    end: int, checkpoint: int | None, leader: int | None, epoch_start: int, there: bool
 ) -> None:
     beside = led("u-0", NOW, 20, 20)
-    cluster = Cluster(NOW, NOW, leaders={("t", 0): leaders, ("u", 0): 1})
-    if changes is not None:
-        cluster.elections["t", 0] = [changed(changes)]
-    assert (("t", 0) in passes([led("t-0", NOW - MIN, end, checkpoint), beside], cluster)) == there
+    cluster = Cluster(NOW, NOW, leaders={("u", 0): 1} | ({} if leader is None else {("t", 0): leader}))
+    assert (("t", 0) in passes([led("t-0", NOW - MIN, end, checkpoint, epoch_start), beside], cluster)) == there
+
+
+def test_a_leader_that_has_stopped_since_is_the_one_of_its_epoch() -> None:
+    elected = Election("id", 1, 3, 2, (1,), (1, 2), (), (), recovering=False, reassigned=False, offset=9, time=NOW)
+    gone = elected._replace(leader=-1, leader_epoch=4, last_leader=1)
+    cluster = Cluster(NOW, NOW, leaders={("t", 0): -1}, elections={("t", 0): [elected, gone]})
+    assert ("t", 0) in passes([led("t-0", NOW, 10, 10)], cluster)
 
 
 def test_times_behind_an_entry_say_nothing_of_when_the_checkpoint_was_written() -> None:
