@@ -57,10 +57,7 @@ def said_of_files(f: Finding, gone: list[str]) -> bool:
     return f.rule in NOT_INDEXED and any(n.endswith(".txnindex") for n in of_log)
 
 
-WAITS = pytest.param("hanging-36", marks=pytest.mark.xfail(strict=True, reason="issue 31, 1: graver inside"))
-
-
-@pytest.mark.parametrize("name", [WAITS if name == "hanging-36" else name for name in CORPORA])
+@pytest.mark.parametrize("name", CORPORA)
 def test_no_file_is_left_out_into_an_alarm(name: str, tmp_path: Path) -> None:
     root, aside, as_of = tmp_path / "copy", tmp_path / "aside", int(corpora.manifest(name)["copied_at"])
     whole = corpora.copy(name, root)

@@ -129,10 +129,8 @@ FOR_GOOD: dict[Callable[[Running], int], int] = {
     never_known: 3 * DAY,
     epoch_behind: 45 * SECOND,
 }  # and when the copy is made
-NOT_YET = pytest.mark.xfail(strict=True, reason="issue 31, 1 and 2: nothing graver disappears, one doubt")
 
 
-@NOT_YET
 @pytest.mark.parametrize("made", FOR_GOOD)
 def test_what_no_later_record_can_excuse_is_critical(broker: Running, made: Callable[[Running], int]) -> None:
     offset = made(broker)
