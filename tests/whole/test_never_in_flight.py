@@ -18,7 +18,7 @@ from tests.coordinator_records import Coordinator
 from tests.forge import Batch, Forged
 
 HELD, BUSY = "t-0", "u-0"
-SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 IDLE, GOES_ON = "b", "a"  # by String.hashCode their coordinators are partitions 0 and 1 of two
 PRODUCER, OTHER = 100, 200
 
@@ -39,26 +39,32 @@ class Running:
         logs = (self.held, self.busy, self.idle.log, self.goes_on.log)
         self.watermarks = {log: log.end if log.all() else 0 for log in logs}
 
-    def write(self, time: int, epoch: int = 0, *, known: bool = True) -> Batch:
-        """Three records of ``b``; where ``known``, its coordinator wrote of the transaction before."""
+    def write(self, time: int, epoch: int = 0, *, known: bool = True, log: Forged | None = None) -> Batch:
+        """Three records of ``b`` in :data:`HELD`, or in another log; where ``known``, its coordinator wrote of the
+        transaction before."""
+        log = log or self.held
         if known:
-            self.idle.state(IDLE, "Ongoing", (PRODUCER, epoch), time - 5, HELD, start=time - 5)
-        sequence = self._next(self.held, PRODUCER, epoch)
-        return data(self.held, PRODUCER, sequence, time, transactional=True, epoch=epoch)
+            name = log.folder.name
+            self.idle.state(IDLE, "Ongoing", (PRODUCER, epoch), time - 5, name, start=time - 5)
+        sequence = self._next(log, PRODUCER, epoch)
+        return data(log, PRODUCER, sequence, time, transactional=True, epoch=epoch)
+
+    def decide(
+        self, batch: Batch, time: int, *, commit: bool = True, raised: int = 0, marker: bool = True,
+        log: Forged | None = None,
+    ) -> None:  # fmt: skip
+        """Both records of the coordinator, and the marker between them."""
+        log, start = log or self.held, batch["base_time"] - 5
+        epoch, decided = batch["epoch"] + raised, "Commit" if commit else "Abort"
+        self.idle.state(IDLE, f"Prepare{decided}", (PRODUCER, epoch), time, log.folder.name, start=start)
+        if marker:
+            end(log, batch.copy().set(epoch=epoch), commit, time + 2)
+        self.idle.state(IDLE, f"Complete{decided}", (PRODUCER, epoch), time + 4, start=start)
 
     @staticmethod
     def _next(log: Forged, producer: int, epoch: int = 0) -> int:
         """A producer's next sequence."""
         return sum(batch["count"] for batch in log.data(producer, epoch)) if log.all() else 0
-
-    def decide(self, batch: Batch, time: int, *, commit: bool = True, raised: int = 0, marker: bool = True) -> None:
-        """Both records of the coordinator, and the marker between them."""
-        epoch, decided = batch["epoch"] + raised, "Commit" if commit else "Abort"
-        self.idle.state(IDLE, f"Prepare{decided}", (PRODUCER, epoch), time, HELD, start=batch["base_time"] - 5)
-        if marker:
-            of = batch.copy().set(epoch=epoch)
-            end(self.held, of, commit, time + 2)
-        self.idle.state(IDLE, f"Complete{decided}", (PRODUCER, epoch), time + 4, start=batch["base_time"] - 5)
 
     def other(self, time: int, *logs: Forged) -> None:
         """A transaction of ``a``, whose decision and markers are of this time."""
@@ -163,6 +169,26 @@ def test_data_of_the_last_seconds_may_be_a_transaction_that_began_since(broker: 
     broker.decide(broker.write(BEGAN), BEGAN + SECOND)
     broker.checkpoint()
     broker.write(BEGAN + 40 * SECOND, known=False)
+    broker.other(BEGAN + 45 * SECOND, broker.busy)
+    assert broker.reported(45 * SECOND) == []
+
+
+STAMPED = [
+    pytest.param(BEGAN + 40 * SECOND, id="when it was written"),
+    pytest.param(BEGAN - 2 * HOUR, id="two hours back", marks=pytest.mark.xfail(
+        strict=True, reason="issue 31, 1: partition-not-in-transaction, in doubt too, raises a head in doubt")),
+    pytest.param(BEGAN + SECOND // 2, id="within its last transaction", marks=pytest.mark.xfail(
+        strict=True, reason="issue 31, 2: the stamp of a client is taken for the time of the write, and proved by it")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stamp", STAMPED)
+def test_data_of_event_times_may_be_a_transaction_that_began_since(broker: Running, stamp: int) -> None:
+    """As Streams stamps: with the times of what it read. The producer's last transaction was in another partition."""
+    broker.other(BEGAN - MINUTE, broker.held, broker.busy)
+    broker.decide(broker.write(BEGAN, log=broker.busy), BEGAN + SECOND, log=broker.busy)
+    broker.checkpoint()
+    broker.write(stamp, known=False)
     broker.other(BEGAN + 45 * SECOND, broker.busy)
     assert broker.reported(45 * SECOND) == []
 
