@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
-from auditor.rules.finding import Finding
+from auditor.rules.finding import SEVERITIES, Finding
 from tests.facts import here, opened
 
 
 def audit_folder(path: Path, as_of: int | None, *, records: bool = True) -> list[Finding]:
-    """All findings about the log directories below ``path``, in the contract's order. ``as_of``: ms, the clock."""
-    return opened(path, records=records, as_of=as_of).findings
+    """All findings about the log directories below ``path``, in the contract's order. ``as_of``: ms, the clock.
+
+    Whatever the incident, none is graver than the finding that explains it.
+    """
+    found = opened(path, records=records, as_of=as_of).findings
+    assert not list(graver_inside(found))
+    return found
+
+
+def graver_inside(found: list[Finding]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Rule, severity and what is graver of each finding that another one explains, which is less grave."""
+    for f in found:
+        for also in f.evidence.get("also", ()):
+            if SEVERITIES.index(also["severity"]) < SEVERITIES.index(f.severity):
+                yield f.rule, f.severity, also
 
 
 def above_info(found: list[Finding]) -> list[Finding]:

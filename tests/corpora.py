@@ -56,6 +56,13 @@ def rule_ids() -> dict[str, Any]:
     return content
 
 
+@functools.cache
+def true_too(name: str) -> frozenset[str]:
+    """Rules that may say something of a corpus besides: true of how it was made, and not expected of it."""
+    content = json.loads((ROOT / "judged.json").read_text(encoding="utf-8"))
+    return frozenset(content["true_too"].get(name, ()))
+
+
 def oracle(name: str) -> Path:
     """The folder with what Kafka's own tools said of a corpus."""
     return ROOT / name / ("oracle" if (ROOT / name / "oracle").is_dir() else "texts")

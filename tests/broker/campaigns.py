@@ -19,11 +19,11 @@ from typing import Any
 from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
 from tests.broker.follower_stops import failed_appends, failed_then_loaded
 from tests.broker.jars import numbers
+from tests.broker.left_open import IDLE, NAP, UNVERIFIED, first_transaction, late_writes
 from tests.broker.newer_kafka import connect, many, moved, regrouped, streams, tiered_moved
 from tests.broker.raw_requests import Wire
 
 ROOT = Path(__file__).parents[1] / "data" / "campaigns"
-NAP = 0.5  # seconds until the markers of a finished transaction are surely there
 
 
 def live(version: str, scratch: Path, target: Path) -> Made:
@@ -134,49 +134,6 @@ def change_topics(run: Driver) -> None:
     run("load g1 shop.anew 2000 n=2 size=8 pause=40")
 
 
-def first_transaction(run: Driver, topic: str) -> None:
-    """A client's transaction: only clients ask for the coordinator, which creates ``__transaction_state``."""
-    run(f"load first {topic} 1 n=1")
-    run("wait")
-
-
-def late_writes(version: str, scratch: Path, target: Path, **settings: str) -> Made:
-    """Transactions left hanging, in a broker that ends by ``kill -9``."""
-    hanging: list[dict[str, Any]] = []
-
-    def left(topic: str, partition: int, name: str, producer: tuple[int, int], answer: tuple[int, int], n: int) -> None:
-        assert answer[0] == 0, answer
-        hanging.append(
-            {"finding": "hanging_transaction", "topic": topic, "partition": partition, "transactionalId": name,
-             "producerId": producer[0], "producerEpoch": producer[1], "firstOffset": answer[1],
-             "lastOffset": answer[1] + n - 1}
-        )  # fmt: skip
-
-    with Cluster(version, scratch, 1, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
-        run("topic bank.ledger 4 1")
-        first_transaction(run, "bank.ledger")
-        for name, partition, commit in (("bank-abort", 0, False), ("bank-commit", 1, True)):
-            producer = wire.init(name)
-            assert wire.add(name, producer, "bank.ledger", partition) == 0
-            assert wire.produce("bank.ledger", partition, producer, 0, 10, transactional_id=name, age_ms=0)[0] == 0
-            assert wire.end(name, producer, commit=commit) == 0
-            time.sleep(NAP)
-            answer = wire.produce("bank.ledger", partition, producer, 10, 4, transactional_id=name)
-            left("bank.ledger", partition, name, producer, answer, 4)
-        producer = wire.init("bank-stray")
-        assert wire.add("bank-stray", producer, "bank.ledger", 0) == 0
-        answer = wire.produce("bank.ledger", 2, producer, 0, 5, transactional_id="bank-stray")
-        left("bank.ledger", 2, "bank-stray", producer, answer, 5)
-        assert wire.end("bank-stray", producer, commit=True) == 0
-        time.sleep(NAP)
-        for k in range(12):  # the coordinator of every id writes on: its copy reaches beyond all that
-            run(f"load other{k} bank.ledger 1 parts=4 n=1")
-        run("wait")
-        cluster.kill()
-        at = cluster.copy(target)
-    return Made(at, hanging)
-
-
 def old_stamps(version: str, scratch: Path, target: Path, **settings: str) -> Made:
     """Transactions of records with old stamps: the stamps say nothing of when their partition had to be added."""
     with Cluster(version, scratch, 1, **settings) as cluster, Driver(cluster) as run, Wire(cluster.ports[0]) as wire:
@@ -269,8 +226,8 @@ def _killed_between(run: Driver, cluster: Cluster, k: int, end: str) -> tuple[in
     return first, last
 
 
-UNVERIFIED = {"transaction_partition_verification_enable": "false"}
 CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
+    **IDLE,
     "live-28": ("2.8.2", "A healthy 2.8.2 broker, copied while it works", lambda s, t: live("2.8.2", s, t)),
     "live-36": ("3.6.2", "A healthy 3.6.2 broker, copied while it works", lambda s, t: live("3.6.2", s, t)),
     "live-41": ("4.1.0", "A healthy 4.1.0 broker, copied while it works", lambda s, t: live("4.1.0", s, t)),

@@ -71,12 +71,16 @@ def write_ends(partition: Path, end: int) -> None:
     topic, _, number = partition.name.rpartition("-")
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         file = partition.parent / name
+        if not file.exists():
+            continue
         lines = [line.split() for line in file.read_text().splitlines()]
         for line in lines:
             if line[:2] == [topic, number]:
                 line[2] = str(min(int(line[2]), end))
         file.write_text("".join(" ".join(line) + "\n" for line in lines))
     epochs = partition / "leader-epoch-checkpoint"
+    if not epochs.exists():  # releases before 0.11 have none
+        return
     kept = [line for line in epochs.read_text().splitlines()[2:] if int(line.split()[1]) < end]
     epochs.write_text("\n".join(["0", str(len(kept)), *kept]) + "\n")
 

@@ -13,7 +13,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.finding import Finding
 from tests import corpora
-from tests.audited import published
+from tests.audited import graver_inside, published
 
 # What a manifest's "allowed_too", in words, allows besides: rules by topic-partition. Read from the manifests.
 ALLOWED_TOO = {
@@ -27,6 +27,21 @@ ALLOWED_TOO = {
     "aborted transaction of the log missing": "aborted-transaction-not-indexed",
 }
 BINARY = [*corpora.judged(), *corpora.campaigns()]
+# What is not right yet, with the issue that it waits for: a test that begins to pass fails here, and its line goes.
+NOT_TOLD = dict.fromkeys(("idle-killed-28", "idle-held-28"), "issue 31, 3: without metadata nobody says who leads")
+ACCUSED = {
+    "clock-step5-43": "issue 32, 1: epochs before clocks",
+    "retention-in-transaction-43": "issue 32, 7: a snapshot of a transaction whose begin retention removed",
+    "rolling-cold-copies-43": "issue 32, 2: directories of different moments",
+    "two-incarnations-43-down": "issue 32, 7: topic ids",
+    "txnstate-made-again-43": "issue 32, 3: a coordinator's log that begins after the data",
+}
+
+
+def every(waiting: dict[str, str]) -> list[Any]:
+    """All of them, those that wait for something marked as such."""
+    marks = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in waiting.items()}
+    return [pytest.param(name, marks=marks[name]) if name in marks else name for name in BINARY]
 
 
 @functools.cache
@@ -56,6 +71,8 @@ def matches(expected: dict[str, Any], finding: Finding) -> bool:
 
 
 def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
+    if finding.rule in corpora.true_too(manifest["corpus"]):
+        return True
     for expected in manifest["expect"]:
         if (expected.get("topic"), expected.get("partition")) == (finding.topic, finding.partition):
             words = " ".join(expected.get("allowed_too", ()))
@@ -64,7 +81,7 @@ def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("name", every(NOT_TOLD))
 def test_expected_findings_are_reported(name: str, out: Path) -> None:
     found = findings_of(name, out).findings
     for expected in corpora.manifest(name)["expect"]:
@@ -81,7 +98,7 @@ def test_expected_findings_are_reported(name: str, out: Path) -> None:
             assert any(f.severity != "info" for f in hits)
 
 
-@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("name", every(ACCUSED))
 def test_nothing_else_above_info_is_reported(name: str, out: Path) -> None:
     manifest = corpora.manifest(name)
     extra = [
@@ -90,6 +107,12 @@ def test_nothing_else_above_info_is_reported(name: str, out: Path) -> None:
         if f.severity != "info" and not allowed(manifest, f) and not any(matches(e, f) for e in manifest["expect"])
     ]
     assert not extra, [f.to_json() for f in extra]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_no_finding_is_graver_than_the_one_that_explains_it(name: str, out: Path) -> None:
+    """One cause is one finding: what it explains must not disappear in it."""
+    assert not list(graver_inside(findings_of(name, out).findings))
 
 
 def before_compression(manifest: Path) -> int:
