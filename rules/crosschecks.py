@@ -68,7 +68,8 @@ def _named(log: LogView, t: np.void) -> bool:
 
 def _seen(log: LogView, t: np.void, entry: Entry) -> bool:
     # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
-    time = max(log.time(t["last_time"]), int(t["marker_timestamp"]))
+    stamp = log.time(t["last_time"])
+    time = max(at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp), int(t["marker_timestamp"]))
     return not log.cluster.lacks(TOPIC, entry.partition, time, other_clock=True)
 
 

@@ -92,7 +92,8 @@ class Cluster:
     storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex``
     is in the input. ``moments``: of each log directory the time (ms) until which each of its files has all that was
     written, as far as its newest time and the time that copying takes tell. ``passes``: the logs that have all that was
-    committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest.
+    committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest;
+    ``checkpointed`` has that of all log directories.
     ``at_once``: all is of one moment.
     """
 
@@ -122,6 +123,7 @@ class Cluster:
     hanging: dict[tuple[str, int, int, int], dict[str, Any]] = field(default_factory=dict)
     moments: dict[str, int] = field(default_factory=dict)
     passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
+    checkpointed: dict[str, int] = field(default_factory=dict)
     at_once: bool = False
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True

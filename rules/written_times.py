@@ -16,11 +16,11 @@ def around(log: LogView, producer_id: int, offset: int) -> tuple[int, int]:
     """No earlier and no later than when data at an offset was written, in ms; -1: no bound.
 
     Markers before and behind it in the leader replica carry a broker's time, and no data is older than the first record
-    of its producer id at the coordinator.
+    of its producer id at the coordinator, or than the checkpoint that it came behind.
     """
     offsets, newest, oldest = _marker_clocks(log)
     before, behind = offsets.searchsorted(offset, "left"), offsets.searchsorted(offset, "right")
-    earliest = max(int(newest[before - 1]) if before else -1, _known_from(log, producer_id))
+    earliest = max(int(newest[before - 1]) if before else -1, _known_from(log, producer_id), _not_before(log, offset))
     return earliest, int(oldest[behind]) if behind < len(offsets) else -1
 
 
@@ -70,6 +70,12 @@ def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         log.cache["marker_clocks"] = rows["marker_offset"][order], np.maximum.accumulate(times), oldest
     found: tuple[np.ndarray, np.ndarray, np.ndarray] = log.cache["marker_clocks"]
     return found
+
+
+def _not_before(log: LogView, offset: int) -> int:
+    """When the checkpoint was written (ms, at the earliest) that does not have an offset yet; -1 where it does."""
+    entry = log.leader.high_watermark
+    return -1 if entry is None or offset < entry else log.cluster.checkpointed.get(log.leader.log_dir, -1)
 
 
 def _known_from(log: LogView, producer_id: int) -> int:

@@ -202,6 +202,7 @@ def _cluster(
         for b in briefs
     ]  # fmt: skip
     cluster.moments = moments.settled(read, cluster, copying)
+    cluster.checkpointed = moments.checkpointed(read)
     cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
     for at, b in leading.items():
         if not (b.bounds.out_of_sync or b.lacks_end):

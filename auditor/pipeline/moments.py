@@ -71,6 +71,16 @@ def _copied_before(logs: Iterable[ReadLog], cluster: Cluster) -> Iterator[tuple[
             yield log.log_dir, log.newest
 
 
+def checkpointed(logs: Iterable[ReadLog]) -> dict[str, int]:
+    """Of each log directory the newest broker-written time (ms) that its checkpoint of high watermarks has: that was
+    written no earlier."""
+    times: dict[str, int] = {}
+    for log in logs:
+        if log.checkpoint is not None and log.newest >= 0 and log.log_end <= log.checkpoint:
+            times[log.log_dir] = max(log.newest, times.get(log.log_dir, -1))
+    return times
+
+
 def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple[str, int]]:
     """The logs that have all that was committed when their broker wrote its checkpoint, with that pass and its time.
 
@@ -81,11 +91,7 @@ def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple
     just become one, until it has come to where its epoch began. Source: ReplicaManager.checkpointHighWatermarks.
     """
     led = [log for log in logs if log.checkpoint is not None and _leads(log, cluster)]
-    times: dict[str, int] = {}
-    for log in led:
-        if log.checkpoint is not None and log.log_end <= log.checkpoint:
-            times[log.log_dir] = max(log.newest, times.get(log.log_dir, -1))
-    out = {}
+    times, out = checkpointed(led), {}
     for log in led:
         time = times.get(log.log_dir, -1) - SAME_CLOCK_MS
         if time >= 0 and log.checkpoint is not None and log.epoch_start <= log.checkpoint <= log.log_end:

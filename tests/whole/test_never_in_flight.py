@@ -175,11 +175,9 @@ def test_data_of_the_last_seconds_may_be_a_transaction_that_began_since(broker: 
 
 STAMPED = [
     pytest.param(BEGAN + 40 * SECOND, id="when it was written"),
-    pytest.param(BEGAN - 2 * HOUR, id="two hours back", marks=pytest.mark.xfail(
-        strict=True, reason="issue 31, 1: partition-not-in-transaction, in doubt too, raises a head in doubt")),
-    pytest.param(BEGAN + SECOND // 2, id="within its last transaction", marks=pytest.mark.xfail(
-        strict=True, reason="issue 31, 2: the stamp of a client is taken for the time of the write, and proved by it")),
-]  # fmt: skip
+    pytest.param(BEGAN - 2 * HOUR, id="two hours back"),
+    pytest.param(BEGAN + SECOND // 2, id="within its last transaction"),
+]
 
 
 @pytest.mark.parametrize("stamp", STAMPED)
