@@ -88,7 +88,8 @@ def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple
     the files of one log directory say what was committed at one moment, whenever each was copied. That moment is not
     before the newest broker-written time (ms) below any of them; a second is left. Only logs that reach their entry,
     and that this broker led by the metadata: a follower's watermark comes late, and so does that of a leader that has
-    just become one, until it has come to where its epoch began. Source: ReplicaManager.checkpointHighWatermarks.
+    just become one, until it has come to where its epoch began. Where nothing tells who led, as with ZooKeeper, it is
+    taken to be this one. Source: ReplicaManager.checkpointHighWatermarks.
     """
     led = [log for log in logs if log.checkpoint is not None and _leads(log, cluster)]
     times, out = checkpointed(led), {}
@@ -101,4 +102,4 @@ def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple
 
 def _leads(log: ReadLog, cluster: Cluster) -> bool:
     leader = cluster.led(log.topic, log.partition, log.leader_epoch)
-    return not log.text and log.broker_id is not None and leader == log.broker_id
+    return not log.text and (leader is None or leader == log.broker_id)

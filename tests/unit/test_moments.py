@@ -149,7 +149,7 @@ def test_a_checkpoint_is_one_moment_of_all_the_logs_of_its_directory() -> None:
         (10, None, 1, 0, False),
         (10, 10, 2, 0, False),  # a follower: its watermark comes a fetch late
         (10, 10, -1, 0, False),
-        (10, 10, None, 0, False),  # nobody tells
+        (10, 10, None, 0, True),  # nobody tells, as with ZooKeeper
         (10, 10, 1, 10, True),
         (12, 10, 1, 11, False),  # a new leader's watermark, as it was when it followed
     ],

@@ -223,6 +223,9 @@ def test_a_killed_broker_s_checkpoint_does_not_say_where_readers_stop(tmp_path: 
     waiting = live["highWatermark"] - live["lastStableOffset"]
     assert answers.Open(row).waiting == waiting
     (found,) = [f for f in audit.findings if (f.rule, f.partition) == ("hanging-transaction", 0)]
-    assert f"{waiting} offsets before its end" in found.message
+    if checkpoint > live["lastStableOffset"]:
+        assert f"{waiting} offsets before its end" in found.message
+    else:  # its data, stamped two hours back, came after the checkpoint: nobody knows when
+        assert (found.severity, found.if_true) == ("info", "critical")
     (drawn,) = [row for row in audit.judged["timeline"] if (row["topic"], row["partition"]) == ("bank.ledger", 0)]
     assert drawn["lso"] == live["lastStableOffset"]

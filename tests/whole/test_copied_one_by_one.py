@@ -25,13 +25,21 @@ SPREAD_MS = 29_000  # copies of so few bytes are taken to be made within 30 s
 ENDED = struct.Struct(">hqqqq")  # of a transaction index
 
 
-def copied_until(partition: Path, moment: int) -> None:
-    """The partition as it was at a moment (ms), but for what a cleaner has touched."""
+def copied_until(partition: Path, moment: int, checkpoint: int | None) -> None:
+    """The partition as it was at a moment (ms), but for what a cleaner has touched; ``checkpoint``: the moment of its
+    entries in the broker's checkpoints, None for the newest."""
     log = [(file, at, base, time) for file in sorted(partition.glob("*.log")) for at, base, time in batches(file)]
     cleaned = cleaned_until(partition)
-    number = next((k for k, batch in enumerate(log) if batch[3] > moment), len(log))
-    while number < len(log) and log[number][2] <= cleaned:
-        number += 1
+
+    def end_at(time: int) -> int:
+        number = next((k for k, batch in enumerate(log) if batch[3] > time), len(log))
+        while number < len(log) and log[number][2] <= cleaned:
+            number += 1
+        return number
+
+    if checkpoint is not None and end_at(checkpoint) < len(log):
+        write_entries(partition, log[end_at(checkpoint)][2])
+    number = end_at(moment)
     if number >= len(log):
         return
     file, at, end, _ = log[number]
@@ -44,7 +52,7 @@ def copied_until(partition: Path, moment: int) -> None:
     for index in partition.glob("*.txnindex"):
         entries = [e for e in ENDED.iter_unpack(index.read_bytes()) if e[3] < end]
         index.write_bytes(b"".join(ENDED.pack(*e) for e in entries))
-    write_ends(partition, end)
+    write_epochs(partition, end)
 
 
 def batches(file: Path) -> list[tuple[int, int, int]]:
@@ -66,8 +74,8 @@ def cleaned_until(partition: Path) -> int:
     return max(int(p.stem) for p in partition.glob("*.log")) if cleans else -1
 
 
-def write_ends(partition: Path, end: int) -> None:
-    """No checkpoint goes beyond the end."""
+def write_entries(partition: Path, end: int) -> None:
+    """No checkpoint has more of the partition than this."""
     topic, _, number = partition.name.rpartition("-")
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         file = partition.parent / name
@@ -78,6 +86,10 @@ def write_ends(partition: Path, end: int) -> None:
             if line[:2] == [topic, number]:
                 line[2] = str(min(int(line[2]), end))
         file.write_text("".join(" ".join(line) + "\n" for line in lines))
+
+
+def write_epochs(partition: Path, end: int) -> None:
+    """No leader epoch begins behind the end."""
     epochs = partition / "leader-epoch-checkpoint"
     if not epochs.exists():  # releases before 0.11 have none
         return
@@ -94,9 +106,10 @@ def test_nothing_is_wrong_with_logs_that_were_copied_at_different_times(name: st
     for seed in SEEDS:
         chosen = random.Random(f"{which} {seed}")
         folder = live_copy(name, tmp_path / str(seed))
+        first = newest - SPREAD_MS if seed % 2 else None  # the checkpoints were copied before all else, or last
         for partition in sorted(folder.glob(f"*/{which}-[0-9]*")):
             if not partition.name.startswith("__cluster_metadata"):
-                copied_until(partition, newest - chosen.randint(0, SPREAD_MS))
+                copied_until(partition, newest - chosen.randint(0, SPREAD_MS), first)
         found = above_info(audit_folder(folder, copied_at if seed % 2 else None, records=False))
         assert {(f.rule, f.topic, f.partition) for f in found} <= before, (seed, [f.message for f in found])
 

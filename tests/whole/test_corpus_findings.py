@@ -28,7 +28,6 @@ ALLOWED_TOO = {
 }
 BINARY = [*corpora.judged(), *corpora.campaigns()]
 # What is not right yet, with the issue that it waits for: a test that begins to pass fails here, and its line goes.
-NOT_TOLD = dict.fromkeys(("idle-killed-28", "idle-held-28"), "issue 31, 3: without metadata nobody says who leads")
 ACCUSED = {
     "clock-step5-43": "issue 32, 1: epochs before clocks",
     "retention-in-transaction-43": "issue 32, 7: a snapshot of a transaction whose begin retention removed",
@@ -81,7 +80,7 @@ def allowed(manifest: dict[str, Any], finding: Finding) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", every(NOT_TOLD))
+@pytest.mark.parametrize("name", BINARY)
 def test_expected_findings_are_reported(name: str, out: Path) -> None:
     found = findings_of(name, out).findings
     for expected in corpora.manifest(name)["expect"]:

@@ -91,10 +91,7 @@ def _ends_earlier(name: Path, moment: int) -> Callable[[Path], None]:
         (broker / MARK).unlink(missing_ok=True)
         if partition.is_dir():
             _own(broker)
-            kept = {path: path.read_bytes() for path in broker.glob("*-checkpoint")}
-            copied_until(partition, moment)
-            for path, content in kept.items():
-                path.write_bytes(content)
+            copied_until(partition, moment, None)
 
     return take
 
@@ -107,8 +104,9 @@ def _is_older(name: str) -> Callable[[Path], None]:
         _own(copy / name)
         logs = sorted((copy / name).glob("*-[0-9]*/"))
         times = sorted(time for path in logs for file in path.glob("*.log") for *_, time in batches(file))
+        moment = times[int(0.6 * len(times))]
         for path in logs:
-            copied_until(path, times[int(0.6 * len(times))])
+            copied_until(path, moment, moment)
 
     return take
 
