@@ -25,21 +25,13 @@ SPREAD_MS = 29_000  # copies of so few bytes are taken to be made within 30 s
 ENDED = struct.Struct(">hqqqq")  # of a transaction index
 
 
-def copied_until(partition: Path, moment: int, checkpoint: int | None) -> None:
-    """The partition as it was at a moment (ms), but for what a cleaner has touched; ``checkpoint``: the moment of its
-    entries in the broker's checkpoints, None for the newest."""
-    log = [(file, at, base, time) for file in sorted(partition.glob("*.log")) for at, base, time in batches(file)]
+def copied_until(partition: Path, moment: int) -> None:
+    """The partition as it was at a moment (ms), but for what a cleaner has touched and for the broker's checkpoints."""
+    log = batches_of(partition)
     cleaned = cleaned_until(partition)
-
-    def end_at(time: int) -> int:
-        number = next((k for k, batch in enumerate(log) if batch[3] > time), len(log))
-        while number < len(log) and log[number][2] <= cleaned:
-            number += 1
-        return number
-
-    if checkpoint is not None and end_at(checkpoint) < len(log):
-        write_entries(partition, log[end_at(checkpoint)][2])
-    number = end_at(moment)
+    number = behind(log, moment)
+    while number < len(log) and log[number][2] <= cleaned:
+        number += 1
     if number >= len(log):
         return
     file, at, end, _ = log[number]
@@ -53,6 +45,23 @@ def copied_until(partition: Path, moment: int, checkpoint: int | None) -> None:
         entries = [e for e in ENDED.iter_unpack(index.read_bytes()) if e[3] < end]
         index.write_bytes(b"".join(ENDED.pack(*e) for e in entries))
     write_epochs(partition, end)
+
+
+def checkpointed_at(partition: Path, moment: int) -> None:
+    """The broker's checkpoints are of a moment (ms), as far as they have this partition."""
+    log = batches_of(partition)
+    if (number := behind(log, moment)) < len(log):
+        write_entries(partition, log[number][2])
+
+
+def batches_of(partition: Path) -> list[tuple[Path, int, int, int]]:
+    """Each batch of a partition: its file, and what :func:`batches` says."""
+    return [(file, *batch) for file in sorted(partition.glob("*.log")) for batch in batches(file)]
+
+
+def behind(log: list[tuple[Path, int, int, int]], moment: int) -> int:
+    """The number of the first batch that is newer than a moment (ms)."""
+    return next((number for number, batch in enumerate(log) if batch[3] > moment), len(log))
 
 
 def batches(file: Path) -> list[tuple[int, int, int]]:
@@ -106,10 +115,11 @@ def test_nothing_is_wrong_with_logs_that_were_copied_at_different_times(name: st
     for seed in SEEDS:
         chosen = random.Random(f"{which} {seed}")
         folder = live_copy(name, tmp_path / str(seed))
-        first = newest - SPREAD_MS if seed % 2 else None  # the checkpoints were copied before all else, or last
+        for partition in sorted(folder.glob("*/*-[0-9]*")) if seed % 2 else ():  # checkpoints copied before all else
+            checkpointed_at(partition, newest - SPREAD_MS)
         for partition in sorted(folder.glob(f"*/{which}-[0-9]*")):
             if not partition.name.startswith("__cluster_metadata"):
-                copied_until(partition, newest - chosen.randint(0, SPREAD_MS), first)
+                copied_until(partition, newest - chosen.randint(0, SPREAD_MS))
         found = above_info(audit_folder(folder, copied_at if seed % 2 else None, records=False))
         assert {(f.rule, f.topic, f.partition) for f in found} <= before, (seed, [f.message for f in found])
 

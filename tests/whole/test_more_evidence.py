@@ -21,7 +21,7 @@ from tests import corpora
 from tests.bare_broker import BEGAN
 from tests.conftest import NIGHTLY
 from tests.facts import opened
-from tests.whole.test_copied_one_by_one import SPREAD_MS, batches, copied_until
+from tests.whole.test_copied_one_by_one import SPREAD_MS, batches, checkpointed_at, copied_until
 from tests.whole.test_files_that_are_absent import link
 from tests.whole.test_never_in_flight import FOR_GOOD, Running
 
@@ -91,7 +91,7 @@ def _ends_earlier(name: Path, moment: int) -> Callable[[Path], None]:
         (broker / MARK).unlink(missing_ok=True)
         if partition.is_dir():
             _own(broker)
-            copied_until(partition, moment, None)
+            copied_until(partition, moment)
 
     return take
 
@@ -106,7 +106,8 @@ def _is_older(name: str) -> Callable[[Path], None]:
         times = sorted(time for path in logs for file in path.glob("*.log") for *_, time in batches(file))
         moment = times[int(0.6 * len(times))]
         for path in logs:
-            copied_until(path, moment, moment)
+            checkpointed_at(path, moment)
+            copied_until(path, moment)
 
     return take
 
