@@ -37,11 +37,9 @@ from auditor.replay.new_rows import (
 )
 from auditor.replay.state import ATTR_APPEND_TIME, ATTR_CONTROL, ATTR_TRANSACTIONAL, Log, Replay
 from auditor.replay.stored_sequences import (
-    ALL,
     LOG_START,
     NOTHING,
     RESET,
-    SOME,
     begin_judging,
     begin_run,
     extend_run,
@@ -112,11 +110,10 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
         elif refused:
             _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
     elif first == 0 and live.data_last_sequence != LAST_SEQUENCE:
-        _from_zero(replay, batch, row, count, stored, answer, expected, time)
+        _from_zero(replay, batch, row, count, answer, expected, time)
     elif stored != NOTHING:
         _overlap_event(replay, batch, row, answer, expected, time)
-        if stored == SOME:
-            note_repeated(replay, row, epoch, first, count)
+        note_repeated(replay, row, epoch, first, count)
     else:
         if first == expected:
             if refused:  # by what a fenced producer left; its own batch before went beyond a repetition
@@ -129,16 +126,13 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
 
 
 @kernel
-def _from_zero(
-    replay: Replay, batch: np.record, row: int, count: int, stored: int, answer: int, expected: int, time: int
-) -> None:
+def _from_zero(replay: Replay, batch: np.record, row: int, count: int, answer: int, expected: int, time: int) -> None:
     """The producer is back at sequence 0: with the same bytes once more, or it numbers anew."""
     live, born = replay.live[row], replay.born[row]
     if _same_bytes(replay.later, batch, born):
         event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)
         replay.log.events[event].stored_base_offset = _zero_base_offset(replay.later, born)
-        if stored != ALL:
-            note_repeated(replay, row, batch.producer_epoch, 0, count)
+        note_repeated(replay, row, batch.producer_epoch, 0, count)
     else:
         event = _sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)
         replay.log.events[event].previous_time = live.data_time
@@ -190,17 +184,19 @@ def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int
     """Adds the first judged batch to what lies below; whether some of it was stored there already. ``again``: it is the
     last one from sequence 0 on once more."""
     live = replay.live[row]
-    stored = stored_before(replay, row, epoch, first, count, 0)
-    if first == next_in_run(live):
+    stored = stored_before(replay, row, epoch, first, count, 0) != NOTHING
+    goes_on, anew = first == next_in_run(live), first == 0 and not again
+    if goes_on:
         extend_run(live, count)
-    elif first == 0 and not again:
+    elif anew:
         reset_run(replay, row, epoch, count)
-    elif stored == NOTHING:
+    elif not stored:
         begin_run(replay, row, epoch, epoch, first, count)
-    elif stored == SOME:
-        note_repeated(replay, row, epoch, first, count)
     begin_judging(replay, row)
-    return stored != NOTHING
+    if stored and not goes_on and not anew:
+        note_repeated(replay, row, epoch, first, count)
+        note_crowd(replay, row)
+    return stored
 
 
 @kernel

@@ -103,11 +103,12 @@ def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
 
 @kernel
 def note_repeated(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
-    """Sequences of which SOME were stored before: from now on all of them are."""
+    """Sequences of which some at least were stored before, be it below the log start: from now on all of them are, and
+    above it."""
     live = replay.live[row]
     if _holds(live.run_start, live.run_length, first):
-        live.run_length = ((first - live.run_start) & LAST_SEQUENCE) + count
-    else:
+        live.run_length = max(live.run_length, ((first - live.run_start) & LAST_SEQUENCE) + count)
+    elif stored_before(replay, row, epoch, first, count, LOG_START) < ALL:
         _keep_run(replay, row, epoch, first, count)
 
 
@@ -125,7 +126,7 @@ def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, co
 
 @kernel
 def begin_judging(replay: Replay, row: int) -> None:
-    """The producer's first judged batch is there: that it goes on is compared with what is judged alone."""
+    """The older runs lie below the log start: that the producer goes on is compared with what is judged alone."""
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
     if later >= 0 and replay.later[later].old_run >= 0:

@@ -213,10 +213,11 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
         wanted = (SEQUENCE_KINDS,) if said in OF_SEQUENCES and first and not back else ()
         return Said(wanted, may | kinds | (SEQUENCE_KINDS if refused or first else NONE), None if refused else False)
     touched = account.touched(first, _count(item))
+    behind_older = account.as_if[0] < item["epoch"] == account.epoch
+    from_zero = frozenset({Kind.SEQUENCE_RESET} if behind_older and first == 0 else ())  # (d)
     if said == "INVALID_TXN_STATE":
-        return Said((may,), kinds | ({Kind.SEQUENCE_OVERLAP} if touched else NONE), verdict)
-    if account.as_if[0] < item["epoch"] == account.epoch and first == 0:  # (d)
-        may |= {Kind.SEQUENCE_RESET}
+        return Said((may,), kinds | from_zero | ({Kind.SEQUENCE_OVERLAP} if touched else NONE), verdict)
+    may |= from_zero
     known = touched != {BELOW} and any(r.numbering != BELOW for r in account.ranges)
     if cut and said in OF_SEQUENCES and not known and item["epoch"] == account.epoch:  # (e)
         return Said((), may | SEQUENCE_KINDS, verdict)

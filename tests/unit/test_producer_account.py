@@ -199,3 +199,20 @@ def test_a_first_batch_says_whether_its_producer_is_known_from_below_the_log_sta
     facts = facts_of(History([row | {"position": 100 * n} for n, row in enumerate(rows)], log_start=5), compacted=True)
     contexts = [bool(e["context"] & KNOWN_BELOW) for e in facts.events if e["kind"] == FIRST]
     assert contexts == [pid == 1]
+
+
+@pytest.mark.parametrize(
+    ("batches", "log_start", "expected"),
+    [
+        ([(15, 15), (10, 19), (15, 15), (16, 16)], 1, [(2, OVERLAP), (3, OVERLAP)]),
+        ([(15, 15), (10, 19), (20, 20), (21, 29)], 1, []),
+        ([(10, 19), (5, 6), (7, 7), (10, 19), (8, 9), (10, 12)], 12, [(3, OVERLAP), (4, RESUMED), (5, OVERLAP)]),
+        ([(10, 19), (5, 6), (7, 7), (8, 9), (10, 12)], 12, []),  # stored below it alone
+        ([(10, 19), (5, 6), (10, 19), (7, 9), (10, 12)], 12, [(2, OVERLAP), (3, RESUMED), (4, OVERLAP)]),
+    ],
+)
+def test_what_is_repeated_from_below_the_log_start_stands_above_it(
+    batches: list[tuple[int, int]], log_start: int, expected: list[tuple[int, Kind]]
+) -> None:
+    facts = log(*batches, log_start=log_start)
+    assert [one for one in said(facts) if one[0] > 1 and one[1] != FIRST] == expected

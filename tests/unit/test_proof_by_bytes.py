@@ -19,6 +19,12 @@ HISTORIES = 150  # of each policy
 OVERLAP_THEN_RETRIES = [(0, 6), (6, 8), (9, 10), (11, 12), (9, 10), (11, 12), (13, 14)]
 RETRY_BEYOND_THE_CACHE = [(0, 6), (6, 8), *((k, k + 1) for k in range(9, 31, 2)), (7, 8), (9, 10)]
 
+# What a million further ones found.
+FOUND = [
+    ("kip-890-p1", 11028286), ("kip-890-p2", 11061041), ("kip-890-p2", 10124869), ("kip-890-p2", 11220005),
+    ("kip-360", 10182652), ("kip-360-text", 10208091),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_read_says_what_the_leader_answers(policy: str, tmp_path: Path) -> None:
@@ -35,4 +41,10 @@ def test_what_is_read_says_what_the_leader_answers(policy: str, tmp_path: Path) 
 @pytest.mark.parametrize("ranges", [OVERLAP_THEN_RETRIES, RETRY_BEYOND_THE_CACHE], ids=["retries", "beyond-the-cache"])
 def test_the_logs_behind_which_the_run_was_lost(policy: str, ranges: list[tuple[int, int]], tmp_path: Path) -> None:
     history = scripted("issue 30", policy, *ranges)
+    assert held_history.differences(history, history.results, tmp_path, Counter()) == []
+
+
+@pytest.mark.parametrize(("policy", "seed"), FOUND)
+def test_histories_that_said_something_else_once(policy: str, seed: int, tmp_path: Path) -> None:
+    history = StoredHistory(f"seed {seed}", policy, 30)
     assert held_history.differences(history, history.results, tmp_path, Counter()) == []
