@@ -211,6 +211,8 @@ def of_data(account: Account, stored: Stored, said: str, *, cut: bool, evicts: b
     back, first = account.stood_at(item), item["first_seq"]
     if cut and not account.judged:  # (e)
         wanted = (SEQUENCE_KINDS,) if said in OF_SEQUENCES and first and not back else ()
+        if not first and account.zero == _bytes(item, stored.content):  # (b), and goes on from a forced one
+            may |= {Kind.SEQUENCE_OVERLAP}
         return Said(wanted, may | kinds | (SEQUENCE_KINDS if refused or first else NONE), None if refused else False)
     touched = account.touched(first, _count(item))
     behind_older = account.as_if[0] < item["epoch"] == account.epoch

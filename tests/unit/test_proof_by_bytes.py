@@ -12,7 +12,7 @@ import pytest
 
 from auditor.model.policies import POLICIES
 from tests.proof import held_history
-from tests.proof.stored_history import StoredHistory, scripted
+from tests.proof.stored_history import ACCEPTED, MAX_SEQUENCE, StoredHistory, scripted
 
 HISTORIES = 150  # of each policy
 
@@ -48,3 +48,11 @@ def test_the_logs_behind_which_the_run_was_lost(policy: str, ranges: list[tuple[
 def test_histories_that_said_something_else_once(policy: str, seed: int, tmp_path: Path) -> None:
     history = StoredHistory(f"seed {seed}", policy, 30)
     assert held_history.differences(history, history.results, tmp_path, Counter()) == []
+
+
+def test_a_first_batch_that_goes_on_from_a_forced_one_and_was_stored_before(tmp_path: Path) -> None:
+    history = scripted("same bytes", "latest-batch-only", (0, 0), (MAX_SEQUENCE, MAX_SEQUENCE), (0, 0))
+    history.log_start = 2
+    answers: Counter[str] = Counter()
+    assert held_history.differences(history, history.results, tmp_path, answers) == []
+    assert answers == {"DUPLICATE_SEQUENCE_NUMBER": 1, ACCEPTED: 2}
