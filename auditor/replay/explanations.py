@@ -195,7 +195,6 @@ def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int
     begin_judging(replay, row)
     if stored and not goes_on and not anew:
         note_repeated(replay, row, epoch, first, count)
-        note_crowd(replay, row)
     return stored
 
 
