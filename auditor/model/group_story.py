@@ -1,7 +1,7 @@
 """The life of committed offsets: written, pending, then in force or dropped (semantics 5.1, KIP-447).
 
 Replays the records of a ``__consumer_offsets`` partition in log order over :mod:`auditor.model.offsets`, and shows
-watchers what happens. Memory is that of the values in force and pending.
+watchers what happens. Memory is that of the values in force and pending, and of :data:`MOST_BEHIND` commits of a place.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from auditor.model.group_members import Assignments
 from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
 
 CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT = 2, 3, 5, 8
+MOST_BEHIND = 1_000  # commits of a place that wait for the outcome of one before them; some 480 bytes each
 GROUP_RECORDS = (CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT)  # key types that a story looks at
 
 
@@ -57,7 +58,11 @@ class Commit(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Somebody who wants to know. Both are called in the order of the log, :meth:`live` in that of the records."""
+    """Somebody who wants to know. Both are called in the order of the log, :meth:`live` in that of the records.
+
+    Nobody hears by :meth:`live` of a commit that :data:`MOST_BEHIND` later ones of its place came behind before it was
+    decided: its transaction hangs, which is said of the transaction.
+    """
 
     def live(self, commit: Commit) -> None:
         """A commit of a transaction that was not aborted (committed, or open at the log's end)."""
@@ -78,7 +83,7 @@ class Story:
     commits: dict[int, Commit] = field(default_factory=dict)  # by record offset: those in force or pending
     waiting: dict[GroupPartition, deque[Commit]] = field(default_factory=dict)  # from the first undecided one on
     outcomes: dict[int, bool] = field(default_factory=dict)  # record offset -> committed, of those that wait
-    written: dict[int, list[Commit]] = field(default_factory=dict)  # by producer, in its open transaction
+    written: dict[int, dict[int, Commit]] = field(default_factory=dict)  # by producer, in its open transaction
 
     def in_force(self) -> Iterator[Commit]:
         """The committed values, by group and partition."""
@@ -142,8 +147,11 @@ class Story:
         else:
             self._store(c, self.model.pending.get(producer_id, {}).get(place))
             if self.watchers:
-                self.written.setdefault(producer_id, []).append(c)
-                self.waiting.setdefault(place, deque()).append(c)
+                self.written.setdefault(producer_id, {})[offset] = c
+                behind = self.waiting.setdefault(place, deque())
+                behind.append(c)
+                if len(behind) > MOST_BEHIND:
+                    self._give_up(behind.popleft())
 
     def _store(self, c: Commit, replaced: CommittedOffset | None) -> None:
         if replaced is not None:
@@ -175,10 +183,18 @@ class Story:
                 self.commits.pop(gone.record_offset, None)
             for watcher in self.watchers:
                 watcher.decided(c, outcome, old)
-        written = self.written.pop(producer_id, [])
-        self.outcomes |= {c.record_offset: commit for c in written}
-        for c in written:
+        written = self.written.pop(producer_id, {})
+        self.outcomes |= dict.fromkeys(written, commit)
+        for c in written.values():
             self._settle(c.place)
+
+    def _give_up(self, c: Commit) -> None:
+        """Nobody waits any longer for the outcome of a commit, the first undecided one of its place."""
+        written = self.written.get(c.producer_id, {})
+        written.pop(c.record_offset, None)
+        if not written:
+            self.written.pop(c.producer_id, None)
+        self._settle(c.place)
 
     def _settle(self, place: GroupPartition) -> None:
         """Hands on the commits of a place, in the order of their records, as far as they are decided."""

@@ -158,6 +158,8 @@ class ClusterMetadata:
         self._older_names: dict[str, str] = {}
         self._older_producer_id: int | None = None
         self._names: dict[str, str] = {}  # topic id -> name
+        self._numbers: dict[str, list[int]] = {}  # topic id -> partitions, so that no record walks all topics
+        self._eligible: dict[tuple[str, int], None] = {}  # the partitions with eligible replicas, in order
         self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
 
     def snapshot_entry(self, entry: MetadataEntry) -> Problem | None:
@@ -309,12 +311,21 @@ class ClusterMetadata:
         key = (state.topic_id, state.partition)
         before = self.partitions.get(key)
         self.partitions[key] = state
+        if before is None:
+            self._numbers.setdefault(state.topic_id, []).append(state.partition)
+        if state.elr or state.last_known_elr:
+            self._eligible[key] = None
+        else:
+            self._eligible.pop(key, None)
         self._report(change._replace(topic=state.topic, partition=state, before=before))
 
     def _clear_elr(self, topic: str, change: Change) -> None:
         """No partition of the topic, or with "" of all, has eligible replicas behind it. Source: TopicDelta."""
-        for state in list(self.partitions.values()):
-            if topic in ("", state.topic) and (state.elr or state.last_known_elr):
+        topic_id = self.topics.get(topic, "")
+        keys = [(topic_id, number) for number in self._numbers.get(topic_id, ())] if topic else list(self._eligible)
+        for key in keys:
+            if key in self._eligible:
+                state = self.partitions[key]
                 epoch = state.partition_epoch + 1
                 self._put_partition(state._replace(elr=(), last_known_elr=(), partition_epoch=epoch), change)
 
@@ -349,8 +360,9 @@ class ClusterMetadata:
         if self.topics.get(name) == topic_id:
             del self.topics[name]
         self.topic_configs.pop(name, None)
-        for key in [key for key in self.partitions if key[0] == topic_id]:
-            del self.partitions[key]
+        for number in self._numbers.pop(topic_id, ()):
+            del self.partitions[topic_id, number]
+            self._eligible.pop((topic_id, number), None)
         self._report(change._replace(topic=name))
         return None
 

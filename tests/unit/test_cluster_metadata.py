@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,56 @@ def test_a_removed_topic_takes_its_partitions_and_settings_along() -> None:
         TOPIC, PARTITION, record("ConfigRecord", **setting), record("RemoveTopicRecord", topicId=ID)
     )
     assert (errors, metadata.topics, metadata.partitions, metadata.topic_configs) == ([], {}, {}, {})
+
+
+class Unwalked(dict[tuple[str, int], PartitionState]):
+    """Partitions that may be looked up, and not walked: a record is about one topic, of which there may be many."""
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        raise AssertionError("all partitions were walked")
+
+    values = items = keys = __iter__  # type: ignore[assignment]
+
+
+EMPTY = {"leaderEpoch": 0, "partitionEpoch": 0, "removingReplicas": [], "addingReplicas": [], "directories": []}
+TOPICS = [f"{number:02}" for number in range(12)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_topics_that_are_removed_or_lose_their_eligible_replicas_are_found_without_a_walk(seed: int) -> None:
+    """Against a reading that walks all partitions for each of these records."""
+    chosen, metadata = random.Random(seed), ClusterMetadata()
+    metadata.partitions = Unwalked()
+    ids = {topic: str(uuid_of(number)) for number, topic in enumerate(TOPICS)}
+    wanted: dict[tuple[str, int], tuple[int, ...]] = {}
+    there: set[str] = set()
+    for offset in range(300):
+        topic = chosen.choice(TOPICS)
+        what = chosen.choice(["make", "partition", "partition", "partition", "clear", "clear all", "remove"])
+        if what == "make" or topic not in there:
+            what, there = "make", there | {topic}
+            value = record("TopicRecord", name=topic, topicId=ids[topic])
+        elif what == "partition":
+            number, elr = chosen.randrange(4), chosen.choice([(), (2,), (2, 3)])
+            wanted[topic, number] = elr
+            fields = {"replicas": [1, 2, 3], "isr": [1], "leader": 1, **EMPTY}
+            place = {"partitionId": number, "topicId": ids[topic], "eligibleLeaderReplicas": list(elr)}
+            value = record("PartitionRecord", 2, **place, **fields)
+        elif what == "remove":
+            there.remove(topic)
+            wanted = {place: elr for place, elr in wanted.items() if place[0] != topic}
+            value = record("RemoveTopicRecord", topicId=ids[topic])
+        else:
+            cleared = topic if what == "clear" else ""
+            wanted = {place: () if cleared in ("", place[0]) else elr for place, elr in wanted.items()}
+            value = record("ClearElrRecord", topicName=cleared)
+        assert metadata.log_entry(entry(offset, value)) is None
+    found = {(state.topic, state.partition): state.elr for state in dict.values(metadata.partitions)}
+    assert found == wanted
+
+
+def uuid_of(number: int) -> str:
+    return base64.urlsafe_b64encode(number.to_bytes(16, "big")).decode().rstrip("=")
 
 
 def test_settings_are_deleted_by_null() -> None:
