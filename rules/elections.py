@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+UP, SHUTTING_DOWN = "up", "shutting down"  # how a broker stands
 RECOVERING = 1  # LeaderRecoveryState: elected without being in sync, and not yet seen to it
 
 
@@ -54,6 +55,19 @@ class WithoutLeader(NamedTuple):
     topic_id: str
     since: int
     until: int | None = None
+
+
+class Offline(NamedTuple):
+    """A partition that nobody leads at the end of the metadata, while some broker of the cluster is up.
+
+    ``in_sync``: the replicas in sync and the eligible ones (ELR), each with how its broker stands: ``up``, ``fenced``,
+    ``shutting down`` or ``not registered``; ``up``: the brokers that are up, the first of them.
+    """
+
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: dict[int, str]
+    up: tuple[int, ...]
 
 
 Elections = dict[tuple[str, int], list[Election]]

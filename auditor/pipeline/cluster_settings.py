@@ -54,7 +54,8 @@ class ClusterSettings:
     ``unknown``: by broker, the settings of its file whose value cannot be known.
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
     read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
-    broker's own metadata log ends, of those that could be read whole.
+    broker's own metadata log ends, of those that could be read whole. ``directory_ids``: of the log directories that
+    have one, by name.
     """
 
     metadata: ClusterMetadata | None = None
@@ -69,6 +70,7 @@ class ClusterSettings:
     releases: dict[int | None, Shown] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
+    directory_ids: dict[str, str] = field(default_factory=dict)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -155,6 +157,8 @@ def read_settings(
         clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
+        if log_dir.meta is not None and log_dir.meta.directory_id is not None:
+            clusters[log_dir.join_key].directory_ids[log_dir.name] = log_dir.meta.directory_id
         known = clusters[log_dir.join_key].releases
         before = known.get(log_dir.broker_id, releases.UNKNOWN)
         known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
