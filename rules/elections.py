@@ -70,5 +70,19 @@ class Offline(NamedTuple):
     up: tuple[int, ...]
 
 
+class Absent(NamedTuple):
+    """A replica in sync by the metadata whose broker is in the input without a folder of it.
+
+    ``in_sync``: the replicas in sync, and the eligible ones, as before the shutdowns that end the metadata;
+    ``sure``: its broker's own metadata ends with it, and its files are of one moment with that.
+    """
+
+    topic: str
+    partition: int
+    broker_id: int
+    in_sync: tuple[int, ...]
+    sure: bool
+
+
 Elections = dict[tuple[str, int], list[Election]]
 Leaderless = dict[tuple[str, int], list[WithoutLeader]]

@@ -1,4 +1,4 @@
-"""The rules on where partitions are: without a leader, and twice in one broker."""
+"""The rules on where partitions are: without a leader, without a folder, and twice in one broker."""
 
 from __future__ import annotations
 
@@ -71,6 +71,36 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
 
 def _stands(how: str) -> str:
     return "up: look for a failed log directory" if how == UP else "stopped cleanly" if how == SHUTTING_DOWN else how
+
+
+@rule("replica-absent", family=FAMILY, severity="critical; info where files were copied one after another", loses=True)
+def replica_absent(log: LogView) -> Iterator[Finding]:
+    """A broker has no folder of a partition that it has in sync
+
+    Checks: with --whole, which says that all log.dirs of each broker are in the input: replicas that are in sync or
+    eligible by the end of __cluster_metadata, before the shutdowns that end it, and have no folder at their broker. Not
+    in doubt where the broker's own metadata has the replica, and was stopped with it or copied in one moment.
+    Why it matters: the broker makes an empty log at its start. As leader it goes on from there, and the others cut
+    theirs: acknowledged records are lost.
+    Can be wrong: a log.dir that was not copied after all.
+    What to do: do not start the broker before the log directory is found; look for a disk that is not mounted. Let
+    another replica in sync lead first, then start the broker: the partition is fetched again.
+    Source: KIP-858, KIP-966
+    """
+    for a in log.cluster.absent if log.topic == METADATA_TOPIC else ():
+        others = [broker for broker in a.in_sync if broker != a.broker_id]
+        finding = log.finding(
+            "replica-absent",
+            "critical",
+            f"Broker {a.broker_id} has no folder of {a.topic}-{a.partition}, which it has in sync by the metadata; "
+            + (f"in sync beside it: {few(others)}" if others else "nobody else has all of it"),
+            doubt=not a.sure,
+            topic=a.topic,
+            partition=a.partition,
+            evidence={"in_sync": a.in_sync},
+        )
+        finding.broker_id = a.broker_id
+        yield finding
 
 
 @rule("partition-in-two-log-dirs", family=FAMILY, severity="error; info where the directories cannot be told apart")

@@ -1,4 +1,4 @@
-"""Partitions that nobody leads though the cluster is up, and partitions that one broker has twice."""
+"""Partitions that nobody leads though the cluster is up, that lack a folder, and that one broker has twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.controller_records import Controller
 from tests.facts import opened
 from tests.forge import Lab
 
-OFFLINE, TWICE = "partition-offline", "partition-in-two-log-dirs"
+OFFLINE, ABSENT, TWICE = "partition-offline", "replica-absent", "partition-in-two-log-dirs"
 
 
 def of_rule(audit: Audit, rule: str) -> list[Finding]:
@@ -73,6 +73,38 @@ def test_the_remedy_names_who_has_all_of_it() -> None:
     """With KIP-966 the in-sync set may be empty: the eligible replicas are those to start."""
     for f in of_rule(opened(corpora.unpack("index-residue-live-43")), OFFLINE):
         assert "start broker 1, in sync by the metadata" in f.remedy
+
+
+# --- no folder ---
+
+
+def notes(audit: Audit) -> list[str]:
+    return [note for note in summarise(audit)["notes"] if "not in the input" in note]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_replica_in_sync_without_a_folder(tmp_path: Path, gone: bool) -> None:
+    """The brokers were stopped one after another: the first of them were in sync as long as they ran."""
+    root = corpora.copy("replicas-41", tmp_path)
+    if gone:
+        for number in (1, 2, 3):
+            shutil.rmtree(root / f"broker-{number}" / "trio.log-1")
+    audit = opened(root, whole=True)
+    found = [(f.severity, f.broker_id, f.topic, f.partition) for f in of_rule(audit, ABSENT)]
+    assert found == ([("critical", number, "trio.log", 1) for number in (1, 2, 3)] if gone else [])
+    assert audit.exit_code() == int(gone)
+    partial = opened(root)
+    assert not of_rule(partial, ABSENT)
+    assert [note[:5] for note in notes(partial)] == ["1 of "] * (3 if gone else 0)
+
+
+def test_of_files_that_were_copied_one_after_another_it_is_not_known(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, "healthy-41", "shop.orders-0", "shop.orders-1")
+    lab.is_live()
+    found = of_rule(opened(lab.root, whole=True), ABSENT)
+    assert ("shop.orders", 2) in {(f.topic, f.partition) for f in found}
+    assert {(f.severity, f.if_true) for f in found} == {("info", "critical")}
+    assert {f.severity for f in of_rule(opened(lab.root, whole=True, at_once=True), ABSENT)} == {"critical"}
 
 
 # --- two folders ---
