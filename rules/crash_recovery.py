@@ -20,6 +20,7 @@ MAX_SHOWN = 100  # fatal batches of one log
 PLAIN = "a plain batch inside an open transaction of the same producer"
 UNKNOWN_TYPE = "a marker of unknown control type"
 REFUSED = "an offset that the rebuilt index refuses, in a segment without .index"
+TWICE = "a folder in two log directories of one broker"
 ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a crash, from offset 0
 
 
@@ -58,14 +59,29 @@ def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> dict[str, Any] | 
     return result | {"says": _says(result)}
 
 
-def both_runs(replica: ReplicaFacts) -> dict[str, Any] | None:
-    """The dry run that scans everything; ``from_recovery_point`` holds the other one where it differs, else None."""
+def both_runs(replica: ReplicaFacts, twin: str | None = None) -> dict[str, Any] | None:
+    """The dry run that scans everything; ``from_recovery_point`` holds the other one where it differs, else None.
+
+    ``twin``: another log directory of its broker that has the partition too, which ends every start.
+    """
     full = dry_run(replica)
     if full is None:
         return None
     point = 0 if replica.topic == ALWAYS_SCANNED else replica.recovery_point or 0
     plain = full if _first_scanned(replica, point) == _first_scanned(replica, 0) else dry_run(replica, point)
+    if twin is not None:
+        full, plain = (_held_up(replica, run, twin) for run in (full, plain or full))
     return full | {"recovery_point": point, "from_recovery_point": None if plain == full else plain}
+
+
+def _held_up(replica: ReplicaFacts, run: dict[str, Any], twin: str) -> dict[str, Any]:
+    """A start that ends at a partition which is in two log directories, whatever else it does to the log."""
+    fatal = {
+        "topic": replica.topic, "partition": replica.partition, "file": replica.folder, "position": None,
+        "offset": None, "producer_id": -1, "why": f"{TWICE} (the other: {twin}),",
+    }  # fmt: skip
+    run = run | {"starts": False, "poison": [fatal, *run["poison"]]}
+    return run | {"says": _says(run)}
 
 
 def directory(log_dir: str, runs: list[dict[str, Any]], clean_shutdown: bool) -> dict[str, Any]:
@@ -77,6 +93,7 @@ def directory(log_dir: str, runs: list[dict[str, Any]], clean_shutdown: bool) ->
         says += f"; if the recovery points stand as they are, it {_outcome(plain)}"
     if clean_shutdown:
         says += "; it was stopped cleanly, so a start now scans nothing"
+        says += " and ends all the same" if any(p["offset"] is None for p in full["poison"]) else ""
     return {"log_dir": log_dir, **full, "from_recovery_points": plain, "clean_shutdown": clean_shutdown, "says": says}
 
 
@@ -98,7 +115,8 @@ def _outcome(runs: dict[str, Any]) -> str:
 def _fatal_words(fatal: list[dict[str, Any]]) -> str:
     p = fatal[0]
     more = f", and {len(fatal) - 1} more" if len(fatal) > 1 else ""
-    return f"{p['why']} in {p['topic']}-{p['partition']} at offset {p['offset']}{more}"
+    where = "" if p["offset"] is None else f" at offset {p['offset']}"
+    return f"{p['why']} in {p['topic']}-{p['partition']}{where}{more}"
 
 
 def _says(run: dict[str, Any]) -> str:

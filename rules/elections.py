@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+UP, SHUTTING_DOWN = "up", "shutting down"  # how a broker stands
 RECOVERING = 1  # LeaderRecoveryState: elected without being in sync, and not yet seen to it
 
 
@@ -54,6 +55,33 @@ class WithoutLeader(NamedTuple):
     topic_id: str
     since: int
     until: int | None = None
+
+
+class Offline(NamedTuple):
+    """A partition that nobody leads at the end of the metadata, while some broker of the cluster is up.
+
+    ``in_sync``: the replicas in sync and the eligible ones (ELR), each with how its broker stands: ``up``, ``fenced``,
+    ``shutting down`` or ``not registered``; ``up``: the brokers that are up, the first of them.
+    """
+
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: dict[int, str]
+    up: tuple[int, ...]
+
+
+class Absent(NamedTuple):
+    """A replica in sync by the metadata whose broker is in the input without a folder of it.
+
+    ``in_sync``: the replicas in sync, and the eligible ones, as before the shutdowns that end the metadata;
+    ``sure``: its broker's own metadata ends with it, and its files are of one moment with that.
+    """
+
+    topic: str
+    partition: int
+    broker_id: int
+    in_sync: tuple[int, ...]
+    sure: bool
 
 
 Elections = dict[tuple[str, int], list[Election]]

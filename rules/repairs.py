@@ -43,7 +43,7 @@ def lead(log: LogView, replica: ReplicaFacts) -> str:
 def leader_back(cluster: Cluster, names: Collection[str]) -> str:
     """Letting partitions (``topic-partition``) have a leader again without losing what only in-sync replicas have."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
-    brokers = sorted({broker for place in places for broker in cluster.in_sync.get(place, ())})
+    brokers = sorted({broker for place in places for broker in _had_all(cluster, place)})
     start = (
         f"start broker {_some(brokers)}, in sync by the metadata" if brokers else "start those that were in sync last"
     )
@@ -51,6 +51,12 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
         f"bring a leader of {_some(sorted(names))} back: {start}; never by an unclean election, which drops what only "
         f"the replicas in sync have. Those without a leader: {commands.unavailable()} "
     )
+
+
+def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
+    """The replicas in sync; of a partition without a leader the eligible ones (KIP-966) too."""
+    offline = cluster.offline.get(place)
+    return cluster.in_sync.get(place, ()) if offline is None else offline.in_sync
 
 
 def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> str:

@@ -23,7 +23,7 @@ from auditor.rules.coordinator_history import (
     CoordinatorHistory,
     Entry,
 )
-from auditor.rules.elections import Election, Elections, Leaderless
+from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS
 
@@ -88,13 +88,15 @@ class Cluster:
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
     ``in_sync``: the in-sync replicas by the metadata, ``leaderless``: when nobody led a partition. ``clock_given``:
     ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
-    leads by the metadata, or whose leader is fenced or shutting down while others are up. ``remote``: what is in tiered
-    storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex``
-    is in the input. ``moments``: of each log directory the time (ms) until which each of its files has all that was
-    written, as far as its newest time and the time that copying takes tell. ``passes``: the logs that have all that was
-    committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest;
-    ``checkpointed`` has that of all log directories.
-    ``at_once``: all is of one moment.
+    leads by the metadata, or whose leader is fenced or shutting down while others are up; ``offline``: those of them
+    without a leader. ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is
+    in tiered storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.
+    ``moments``: of each log directory the time (ms) until which each of its files has all that was written, as far as
+    its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
+    checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
+    all log directories.
+    ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
+    brokers (``--whole``).
     """
 
     as_of: int
@@ -116,6 +118,9 @@ class Cluster:
     metadata_time: int = -1
     clock_given: bool = True
     away: frozenset[str] = frozenset()
+    offline: dict[tuple[str, int], Offline] = field(default_factory=dict)
+    absent: tuple[Absent, ...] = ()
+    directory_ids: dict[str, str] = field(default_factory=dict)
     in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     bounds: dict[tuple[str, int], Bounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)

@@ -69,7 +69,7 @@ def open(
         remote: A folder with the remote part of tiered topics, or several, where it is not below the paths.
         options: The other options of ``auditor audit`` by name: ``policy``, ``records``, ``fail_on``, ``max_findings``,
             ``split_size``, ``max_batch_bytes``, ``max_batch_ratio``, ``include_payload``, ``at_once``,
-            ``fail_on_unsure``.
+            ``fail_on_unsure``, ``whole``.
 
     Returns:
         The audit, which is also a context manager.
@@ -325,6 +325,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         "include_payload",
         "at_once",
         "fail_on_unsure",
+        "whole",
     )
     if unknown := sorted(options.keys() - {*plain, *LIMITS}):
         raise AuditInputError(f"no option named {unknown[0]!r}; there are {', '.join((*plain, *LIMITS))}")

@@ -88,6 +88,10 @@ def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
         "--at-once", action="store_true",
         help="every file is of one moment, as in a snapshot of the file system: nothing is put down to copying",
     )  # fmt: skip
+    g.add_argument(
+        "--whole", action="store_true",
+        help="all log.dirs of each broker are in the input: a replica without a folder is lost, not left out",
+    )  # fmt: skip
 
 
 def _what_counts(g: argparse._ArgumentGroup) -> None:
@@ -194,5 +198,5 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(args.topic), parse_time(args.as_of) if args.as_of is not None else None, args.master, args.split_size,
         limits, args.tables, args.expectations, args.include_payload, args.history, run_id,
         args.max_findings, getattr(args, "bootstrap_server", None), args.baseline, tuple(getattr(args, "remote", ())),
-        args.at_once, args.fail_on_unsure,
+        args.at_once, args.fail_on_unsure, args.whole,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from auditor.dashboards.report import render_report
 from auditor.facts.rows_at_rest import RowsSeen
 from auditor.outputs import json_text, runs
 from auditor.outputs.claim import SUMMARY, WHAT_IF, write_whole
-from auditor.pipeline import results
+from auditor.pipeline import absent, results
 from auditor.pipeline.log_totals import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -295,7 +295,7 @@ def _not_whole(history: CoordinatorHistory) -> str:
 
 
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
-    notes = [*totals.notes]
+    notes = [*totals.notes, *absent.notes(audit.inventory, audit.settings, audit.options)]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")

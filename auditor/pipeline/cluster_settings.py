@@ -31,6 +31,7 @@ from auditor.rules.elections import RECOVERING, Election, Elections, Leaderless,
 
 METADATA_TOPIC = "__cluster_metadata"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
+Stopped = dict[tuple[str, int], tuple[int, ...]]  # by topic id and partition
 LeftSync = dict[tuple[str, int], dict[int, int | None]]
 
 # Broker-level names of topic settings (formats 10.2); the rest have the same name at both levels.
@@ -54,7 +55,8 @@ class ClusterSettings:
     ``unknown``: by broker, the settings of its file whose value cannot be known.
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
     read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
-    broker's own metadata log ends, of those that could be read whole.
+    broker's own metadata log ends, of those that could be read whole. ``directory_ids``: of the log directories that
+    have one, by name. ``assigned``: by broker the partitions, with their topic ids, that its own metadata gives it.
     """
 
     metadata: ClusterMetadata | None = None
@@ -69,6 +71,9 @@ class ClusterSettings:
     releases: dict[int | None, Shown] = field(default_factory=dict)
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
+    directory_ids: dict[str, str] = field(default_factory=dict)
+    assigned: dict[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    stopped: Stopped = field(default_factory=dict)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -122,7 +127,7 @@ class MetadataRead(NamedTuple):
     """What a replica of it says: ``whole`` if all of it could be read, the newest time in ms (-1: none), the errors.
 
     ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
-    led.
+    led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
     """
 
     metadata: ClusterMetadata
@@ -131,6 +136,7 @@ class MetadataRead(NamedTuple):
     errors: list[DecodeError]
     elections: Elections
     leaderless: Leaderless
+    stopped: Stopped
 
 
 def read_settings(
@@ -155,6 +161,8 @@ def read_settings(
         clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
+        if log_dir.meta is not None and log_dir.meta.directory_id is not None:
+            clusters[log_dir.join_key].directory_ids[log_dir.name] = log_dir.meta.directory_id
         known = clusters[log_dir.join_key].releases
         before = known.get(log_dir.broker_id, releases.UNKNOWN)
         known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
@@ -174,8 +182,11 @@ def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None
     if read.whole and log_dir.broker_id is not None:
         end = max(read.metadata.end_offset, cluster.metadata_ends.get(log_dir.broker_id, 0))
         cluster.metadata_ends[log_dir.broker_id] = end
+        mine = (at for at, p in read.metadata.partitions.items() if log_dir.broker_id in p.replicas)
+        cluster.assigned[log_dir.broker_id] = frozenset(mine)
     if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
         cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+        cluster.stopped = read.stopped
         topics = read.metadata.topics  # one that was recreated under its name has another past
         of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
         cluster.elections = {at: some for at, some in of_now.items() if some}
@@ -207,9 +218,11 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     leaderless: Leaderless = {}
 
     left: LeftSync = {}
+    stopping: dict[int, int | None] = {}
 
     def take(change: Change) -> None:
         left_sync(change, left)
+        shut_down(change, stopping)
         elected(change, elections, left)
         deserted(change, leaderless)
 
@@ -218,7 +231,9 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
         take(change)
     earlier.on_change = take
     metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
-    return MetadataRead(metadata, not reading.lost, reading.newest, reading.unopened + errors, elections, leaderless)
+    errors = reading.unopened + errors
+    by_shutdown = left_by_shutdown(left, stopping)
+    return MetadataRead(metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown)
 
 
 def deserted(change: Change, leaderless: Leaderless) -> None:
@@ -232,6 +247,27 @@ def deserted(change: Change, leaderless: Leaderless) -> None:
         del known[:-TIMES_WITHOUT_LEADER]
     elif known and known[-1].until is None:
         known[-1] = known[-1]._replace(until=change.timestamp)
+
+
+def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
+    """Takes note of where in the log each broker that is shutting down, or has, began to."""
+    if change.broker is not None:
+        number = change.broker.broker_id
+        if not change.broker.in_controlled_shutdown:
+            stopping.pop(number, None)
+        else:
+            stopping.setdefault(number, change.offset)
+
+
+def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped:
+    """The brokers that had all of a partition until they were stopped, for those that were not started again since."""
+    found: Stopped = {}
+    for at, brokers in left.items():
+        for number, offset in brokers.items():
+            since = stopping.get(number)
+            if since is not None and offset is not None and offset >= since:
+                found[at] = (*found.get(at, ()), number)
+    return found
 
 
 def left_sync(change: Change, left: LeftSync) -> None:

@@ -18,6 +18,7 @@ from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
+from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import Bounds, Cluster, OpenHere
 from auditor.rules.windows import SAME_CLOCK_MS
@@ -28,6 +29,7 @@ MOST_OPEN, MOST_OPEN_IN_ALL = (
     500_000,
 )  # open transactions known everywhere, of a replica (the oldest) and of all
 NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
+MOST_NAMED = 20  # brokers that are up, of an offline partition
 MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
@@ -159,7 +161,7 @@ def _cluster(
 ) -> Cluster:
     cluster = Cluster(as_of, newest, records=records, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
-    cluster.releases, cluster.remote = settings.releases, settings.remote
+    cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings = settings.unknown
     metadata = settings.metadata
     if metadata is not None:
@@ -170,9 +172,10 @@ def _cluster(
         cluster.made_anew = dict(metadata.made_anew)
         cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
         # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
-        if any(not (b.fenced or b.in_controlled_shutdown) for b in metadata.brokers.values()):
-            away = (p for p in metadata.partitions.values() if _away(metadata, p))
+        if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
+            away = [p for p in metadata.partitions.values() if _away(metadata, p)]
             cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
+            cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
     for at in _out_of_sync(briefs, leading, cluster):
@@ -256,6 +259,19 @@ def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
     """Whether nobody can take a marker for a partition: it has no leader, or one that is fenced or shutting down."""
     leader = metadata.brokers.get(state.leader)
     return state.leader < 0 or (leader is not None and (leader.fenced or leader.in_controlled_shutdown))
+
+
+def _offline(metadata: ClusterMetadata, state: PartitionState, up: tuple[int, ...]) -> Offline:
+    had_all = dict.fromkeys((*state.isr, *state.elr))
+    return Offline(state.leader_epoch, state.replicas, {b: _stands(metadata, b) for b in had_all}, up[:MOST_NAMED])
+
+
+def _stands(metadata: ClusterMetadata, number: int) -> str:
+    """How a broker stands at the end of the metadata. One that was stopped keeps that mark until it registers again."""
+    broker = metadata.brokers.get(number)
+    if broker is None:
+        return "not registered"
+    return SHUTTING_DOWN if broker.in_controlled_shutdown else "fenced" if broker.fenced else UP
 
 
 def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | None:

@@ -12,7 +12,7 @@ from auditor.base.errors import DecodeError, is_unread
 from auditor.base.limits import OF_A_RULE
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import SnapshotLink
-from auditor.rules import blocking, crash_recovery, registry, safety
+from auditor.rules import blocking, crash_recovery, placement, registry, safety
 from auditor.rules.expiry import PROVED, verdict
 from auditor.rules.finding import iso
 from auditor.rules.floods import judge_bounded
@@ -80,7 +80,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "errors": [
             e._asdict() for e in _fewer([*replica.errors, *_records_in_error(replica), *unread_again(log, replica)])
         ],
-        "recovery": crash_recovery.both_runs(replica),
+        "recovery": crash_recovery.both_runs(replica, placement.twice(log).get(replica.log_dir)),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(blocking.judged(log, t).klass for t in opened),
     }

@@ -27,6 +27,7 @@ class AuditOptions:
     ``max_findings``: of a rule in a partition, a hundred times as many in all; others are summed.
     ``bootstrap``: ``host:port`` that commands of remedies are given. ``baseline``: the file of accepted findings.
     ``remote``: folders with the remote part of tiered topics. ``at_once``: every file of the input is of one moment.
+    ``whole``: all log directories of each broker are in the input.
     ``fail_on_unsure``: fails also where a partition is held for longer than is normal, if it is held still.
     ``master``: ``inline``, ``inline[N]`` or the URL of a Spark; None for Spark on this machine, where there is one.
     """
@@ -54,6 +55,7 @@ class AuditOptions:
     remote: tuple[str, ...] = ()
     at_once: bool = False
     fail_on_unsure: bool = False
+    whole: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:

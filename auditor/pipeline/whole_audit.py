@@ -25,6 +25,7 @@ from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
 from auditor.facts.rows_at_rest import Gathered, RowsSeen
 from auditor.pipeline import (
+    absent,
     accepted_findings,
     cluster_events,
     cluster_settings,
@@ -192,6 +193,9 @@ class Audit:
         clusters = context.build(
             self.briefs, self.settings, options.as_of, options.records, moments.copying_ms(size), options.at_once
         )
+        if options.whole:
+            for key, cluster in clusters.items():
+                cluster.absent = tuple(absent.in_sync(self.inventory, key, self.settings[key], options))
         for log_dir, choice in zip(self.inventory.log_dirs, self.choices, strict=True):
             if log_dir.join_key in clusters:
                 clusters[log_dir.join_key].policy[log_dir.name] = choice.policy

@@ -1,0 +1,57 @@
+"""Which partitions of the brokers in the input have no folder there: by ``__cluster_metadata``, and what is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from auditor.base.words import plural
+from auditor.connectors.codec.cluster_metadata import PartitionState
+from auditor.connectors.files import Inventory, LogDir
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.options import AuditOptions
+from auditor.rules.elections import Absent
+
+
+def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, options: AuditOptions) -> Iterator[Absent]:
+    """The replicas in sync without a folder, of one cluster, in the order of broker, topic and partition.
+
+    Of a broker whose own metadata does not show the replica, or ends at another moment than its files, none is sure.
+    """
+    for broker, dirs in _brokers(inventory, join_key).items():
+        own = settings.assigned.get(broker, frozenset())
+        still = options.at_once or all(d.clean_shutdown for d in dirs)
+        for p in _without_folder(broker, dirs, settings, options):
+            at = (p.topic_id, p.partition)
+            had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(at, ()))))
+            if broker in had_all:
+                yield Absent(p.topic, p.partition, broker, had_all, still and at in own)
+
+
+def notes(inventory: Inventory, settings: Mapping[str, ClusterSettings], options: AuditOptions) -> Iterator[str]:
+    """A sentence for each broker of which not all partitions are in the input."""
+    for join_key, known in settings.items():
+        for broker, dirs in _brokers(inventory, join_key).items():
+            if lacking := len(_without_folder(broker, dirs, known, options)):
+                whole = len(_assigned(broker, known, options))
+                yield f"{lacking} of {plural(whole, 'partition')} of broker {broker} are not in the input"
+
+
+def _brokers(inventory: Inventory, join_key: str) -> dict[int, list[LogDir]]:
+    found: dict[int, list[LogDir]] = {}
+    for d in inventory.log_dirs:
+        if d.join_key == join_key and d.broker_id is not None and d.meta is not None:
+            found.setdefault(d.broker_id, []).append(d)
+    return dict(sorted(found.items()))
+
+
+def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> list[PartitionState]:
+    partitions = settings.metadata.partitions.values() if settings.metadata is not None and settings.whole else ()
+    return [p for p in partitions if broker in p.replicas and options.wants_topic(p.topic)]
+
+
+def _without_folder(
+    broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions
+) -> list[PartitionState]:
+    there = {(c.topic, c.partition) for d in dirs for c in d.replicas}
+    lacking = (p for p in _assigned(broker, settings, options) if (p.topic, p.partition) not in there)
+    return sorted(lacking, key=lambda p: (p.topic, p.partition))

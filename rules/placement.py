@@ -1,0 +1,159 @@
+"""The rules on where partitions are: without a leader, without a folder, and twice in one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from auditor.base.words import few
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules import repairs
+from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
+from auditor.rules.finding import Finding
+from auditor.rules.registry import rule
+from auditor.rules.view import LogView
+
+FAMILY = "replicas"
+METADATA_TOPIC = "__cluster_metadata"
+
+
+@rule(
+    "partition-offline",
+    family=FAMILY,
+    severity="critical for internal topics, else error; info where a broker that has all of it was stopped cleanly",
+)
+def partition_offline(log: LogView) -> Iterator[Finding]:
+    """Nobody leads a partition, though the cluster is up
+
+    Checks: partitions without a leader at the end of __cluster_metadata, where the same metadata has a broker that is
+    registered, not fenced and not shutting down; also those of which no replica is in the input.
+    Why it matters: nothing can be written to the partition or read from it. Of an internal topic, no transaction of its
+    ids ends, and no group of it commits offsets.
+    Can be wrong: the metadata is of the moment when it was copied; a broker that was just starting may lead by now. A
+    cluster that was stopped as a whole has no leader anywhere and is sound: nothing is said of it.
+    What to do: bring back a broker that was in sync last, with the log directory that has the partition; never elect
+    another one uncleanly, which drops what only the replicas in sync have.
+    Source: KIP-631, KIP-966, ReplicationControlManager
+    """
+    if log.topic != METADATA_TOPIC:
+        return
+    for (topic, partition), offline in sorted(log.cluster.offline.items()):
+        finding = _offline(log, topic, partition, offline)
+        finding.broker_id = None  # it is about the cluster, not the broker whose metadata says so
+        yield finding
+
+
+def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Finding:
+    name = f"{topic}-{partition}"
+    stopped = SHUTTING_DOWN in offline.in_sync.values()
+    had_all = [f"broker {broker} ({_stands(how)})" for broker, how in offline.in_sync.items()]
+    gaps = log.cluster.leaderless.get((topic, partition), ())
+    return log.finding(
+        "partition-offline",
+        "info" if stopped else "critical" if topic.startswith("__") else "error",
+        f"Nobody leads {name}, while {'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
+        f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
+        + ("; it is led again once that broker starts" if stopped else ""),
+        doubt=not log.cluster.has_metadata,
+        topic=topic,
+        partition=partition,
+        time_ms=gaps[-1].since if gaps and gaps[-1].until is None else None,
+        evidence={
+            "leader_epoch": offline.leader_epoch,
+            "replicas": offline.replicas,
+            "in_sync": list(offline.in_sync),
+            "up": offline.up,
+            "missing": None if log.cluster.has_metadata else "a part of __cluster_metadata",
+        },
+        remedy=None if stopped else f"B{repairs.leader_back(log.cluster, [name]).strip()[1:]} . {repairs.LOOK}",
+    )
+
+
+def _stands(how: str) -> str:
+    return "up: look for a failed log directory" if how == UP else "stopped cleanly" if how == SHUTTING_DOWN else how
+
+
+@rule("replica-absent", family=FAMILY, severity="critical; info where files were copied one after another", loses=True)
+def replica_absent(log: LogView) -> Iterator[Finding]:
+    """A broker has no folder of a partition that it has in sync
+
+    Checks: with --whole, which says that all log.dirs of each broker are in the input: replicas that are in sync or
+    eligible by the end of __cluster_metadata, before the shutdowns that end it, and have no folder at their broker. Not
+    in doubt where the broker's own metadata has the replica, and was stopped with it or copied in one moment.
+    Why it matters: the broker makes an empty log at its start. As leader it goes on from there, and the others cut
+    theirs: acknowledged records are lost.
+    Can be wrong: a log.dir that was not copied after all.
+    What to do: do not start the broker before the log directory is found; look for a disk that is not mounted. Let
+    another replica in sync lead first, then start the broker: the partition is fetched again.
+    Source: KIP-858, KIP-966
+    """
+    for a in log.cluster.absent if log.topic == METADATA_TOPIC else ():
+        others = [broker for broker in a.in_sync if broker != a.broker_id]
+        finding = log.finding(
+            "replica-absent",
+            "critical",
+            f"Broker {a.broker_id} has no folder of {a.topic}-{a.partition}, which it has in sync by the metadata; "
+            + (f"in sync beside it: {few(others)}" if others else "nobody else has all of it"),
+            doubt=not a.sure,
+            topic=a.topic,
+            partition=a.partition,
+            evidence={"in_sync": a.in_sync},
+        )
+        finding.broker_id = a.broker_id
+        yield finding
+
+
+@rule("partition-in-two-log-dirs", family=FAMILY, severity="error; info where the directories cannot be told apart")
+def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
+    """One broker has a partition in two of its log directories
+
+    Checks: two folders of one partition, of one topic id, in log directories of one broker whose meta.properties have
+    different directory.id. Folders that are being moved to another log directory (-future) are none, nor those that are
+    set aside (-stray, -delete).
+    Why it matters: the broker ends at its start ("Duplicate log directories for ... are found in both"), with all that
+    it has.
+    Can be wrong: before 3.7 no directory.id tells two log directories from two copies of one: there it is an info.
+    What to do: find which of the two goes further (last leader epoch, then log end); keep both, and move the other one
+    out of its log directory before the broker starts.
+    Source: LogManager.loadLog, every release from 2.0.1 on
+    """
+    for one, other, known in _doubles(log):
+        behind = min(one, other, key=lambda c: c.rank)
+        ahead = one if behind is other else other
+        yield log.finding(
+            "partition-in-two-log-dirs",
+            "error",
+            f"Broker {one.broker_id} has {log.name} in two log directories, {one.log_dir} and {other.log_dir}"
+            + (": it ends at its start" if known else ", if these are not two copies of one"),
+            replica=behind,
+            doubt=not known,
+            evidence={
+                "further": f"{ahead.log_dir}/{ahead.folder}",
+                "ends": {c.log_dir: {"leader_epoch": c.rank[0], "log_end": c.log_end} for c in (one, other)},
+                "missing": None if known else "directory.id in meta.properties",
+            },
+            remedy=f"Keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
+            f"directory, since {ahead.log_dir}/{ahead.folder} goes as far or further. {repairs.LOOK}",
+        )
+
+
+def twice(log: LogView) -> dict[str, str]:
+    """By log directory another one of its broker that is known to have the same partition: no such broker starts."""
+    known = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
+    return {b: a for a, b in known} | dict(known)
+
+
+def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
+    """Neighbours among the replicas of one topic id that one broker has in two log directories, and whether these are
+    known to be two."""
+    if len(log.replicas) < 2:
+        return
+    of_brokers: dict[tuple[int, str | None], list[ReplicaFacts]] = {}
+    for c in log.replicas:
+        if c.broker_id is not None and not (c.text or c.live):
+            of_brokers.setdefault((c.broker_id, c.topic_id), []).append(c)
+    for copies in of_brokers.values():
+        for one, other in pairwise(copies):
+            ids = [log.cluster.directory_ids.get(c.log_dir) for c in (one, other)]
+            if None in ids or ids[0] != ids[1]:
+                yield one, other, None not in ids
