@@ -12,11 +12,12 @@ from typing import Any
 
 from auditor.base.words import NO_TIMEOUT_MS
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT
-from auditor.rules import outdated, written_times
+from auditor.rules import outdated, registry, written_times
 from auditor.rules.coordinator_history import COORDINATOR_CHECK_MS, Entry
 from auditor.rules.finding import highest, iso
 from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.open_transactions import OpenTransaction, open_at_coordinator, time_allowed
+from auditor.rules.registry import Hold
 from auditor.rules.state_records import TOPIC, last_entries
 from auditor.rules.view import HOUR_MS, Cluster, LogView
 
@@ -50,7 +51,12 @@ class Verdict:
     klass: str
     severity: str | None
     if_true: str | None
-    rule: str
+    hold: Hold
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule that speaks of it."""
+        return next(each.id for each in registry.load().values() if each.hold is self.hold)
 
 
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
@@ -148,7 +154,7 @@ def _judge(log: LogView, t: OpenTransaction) -> Verdict:
     severity, if_true = _severity(log, t, stands, grave), None
     if stands is Standing.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
         if_true = grave
-    return Verdict(stands, _counted_as(t, stands), severity, if_true, _rule(t, stands))
+    return Verdict(stands, _counted_as(t, stands), severity, if_true, _hold(t, stands))
 
 
 def _standing(log: LogView, t: OpenTransaction) -> Standing:
@@ -184,15 +190,15 @@ def _counted_as(t: OpenTransaction, stands: Standing) -> str:
     return "active" if stands is Standing.WAITING else "late"
 
 
-def _rule(t: OpenTransaction, stands: Standing) -> str:
-    """The rule that says it."""
+def _hold(t: OpenTransaction, stands: Standing) -> Hold:
+    """Which rule says it."""
     if t.klass in ("hanging", "orphan"):
-        return "hanging-transaction"
+        return Hold.NOBODYS
     if t.klass == "ghost":
-        return "transaction-pinned-at-log-start"
+        return Hold.PINNED
     if stands is Standing.UNDELIVERABLE:
-        return "stuck-prepare"
-    return "lso-stuck" if stands is Standing.WAITING or t.timeout_ms == NO_TIMEOUT_MS else "long-open-transaction"
+        return Hold.PREPARED
+    return Hold.LONG if stands is Standing.WAITING or t.timeout_ms == NO_TIMEOUT_MS else Hold.OVERDUE
 
 
 def blocked(log: LogView, opened: list[OpenTransaction]) -> list[dict[str, Any]]:
@@ -278,7 +284,7 @@ def _of_absent(log: LogView, last: Entry, doubt: bool, away: bool, late: bool) -
     stands = Standing.UNKNOWN if doubt else Standing.UNDELIVERABLE if away else Standing.OVERDUE
     grave = prepared_severity(log.cluster, last)
     klass = "undecidable" if doubt else "late" if late else "active"
-    return Verdict(stands, klass, "info" if doubt else grave, grave if doubt else None, "stuck-prepare")
+    return Verdict(stands, klass, "info" if doubt else grave, grave if doubt else None, Hold.PREPARED)
 
 
 def prepared_severity(cluster: Cluster, entry: Entry) -> str:

@@ -16,7 +16,7 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.group_offsets import watched
 from auditor.rules.open_transactions import time_allowed
-from auditor.rules.registry import Blocks, rule
+from auditor.rules.registry import Blocks, Hold, rule
 from auditor.rules.safeguards import TRANSACTION_TIMEOUT
 from auditor.rules.state_records import TOPIC, commit_offsets, last_entries, last_records, records
 from auditor.rules.transitions import FAMILY, at_entry
@@ -34,6 +34,7 @@ ENDLESS = (
     severity="critical; error while it is young or a partition has no leader; info where its log may be outdated",
     time=True,
     blocks=Blocks.READERS,
+    hold=Hold.PREPARED,
     decided=True,
 )
 def stuck_prepare(log: LogView) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.floods import Unmade, made
 from auditor.rules.open_transactions import OpenTransaction, lost_ends, open_transactions
-from auditor.rules.registry import Blocks, rule
+from auditor.rules.registry import Blocks, Hold, rule
 from auditor.rules.relations import By, in_a_partition_of_its_transaction, same_transaction
 from auditor.rules.safeguards import LATE_WRITES, TRANSACTION_TIMEOUT
 from auditor.rules.skipped import UNTIL_IT_IS_FIXED, defect_in_words, of_the_defect
@@ -57,6 +57,7 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
     family=FAMILY,
     severity="critical; info while it may be in flight",
     blocks=Blocks.READERS,
+    hold=Hold.NOBODYS,
     prevented_by=LATE_WRITES,
     moving=True,
 )
@@ -125,6 +126,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
         By("transaction-pinned-at-log-start", same_transaction),
     ),
     blocks=Blocks.READERS,
+    hold=Hold.OVERDUE,
     prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
@@ -185,6 +187,7 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
         By("long-open-transaction", same_transaction),
     ),
     blocks=Blocks.READERS,
+    hold=Hold.LONG,
     prevented_by=(TRANSACTION_TIMEOUT,),
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
@@ -237,6 +240,7 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
     severity="error; info while its coordinator will end it, or nothing shows its age",
     absorbed_by=(By("hanging-transaction", same_transaction),),
     blocks=Blocks.READERS,
+    hold=Hold.PINNED,
     prevented_by=LATE_WRITES,
 )
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:

@@ -31,6 +31,16 @@ FAMILIES = (
 )  # fmt: skip
 
 
+class Hold(Enum):
+    """Which rule speaks of an open transaction that holds readers back, by how it stands."""
+
+    NOBODYS = "nobodys"  # no coordinator will ever decide it
+    PINNED = "pinned"  # its data lies below the log start
+    PREPARED = "prepared"  # decided, and a partition has not taken its marker
+    OVERDUE = "overdue"  # open for longer than its time-out
+    LONG = "long"  # within its time-out, or without any
+
+
 class Blocks(Enum):
     """Who waits behind what a rule finds, above info."""
 
@@ -55,7 +65,7 @@ class Rule:
     What its findings have to do with others: ``absorbed_by`` names the rules that explain them and how, the first that
     does takes them; ``voids`` says that nothing else can be found in the same bytes.
 
-    What they mean: ``blocks`` who waits; ``decided`` whether the coordinator has decided the transaction, so that an
+    What they mean: ``blocks`` who waits; ``hold`` which open transactions it speaks of; ``decided`` whether the coordinator has decided the transaction, so that an
     abort would contradict it; ``prevented_by`` what would have prevented them. ``moving``: they may only have been
     seen in motion, so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the
     first offset, which is no news where reading began later. ``unverified``: why verification refuses such data.
@@ -75,6 +85,7 @@ class Rule:
     absorbed_by: tuple[By, ...] = ()
     voids: bool = False
     blocks: Blocks | None = None
+    hold: Hold | None = None
     decided: bool = False
     prevented_by: tuple[Safeguard, ...] = ()
     moving: bool = False
@@ -126,6 +137,7 @@ def rule(
     absorbed_by: tuple[By, ...] = (),
     voids: bool = False,
     blocks: Blocks | None = None,
+    hold: Hold | None = None,
     decided: bool = False,
     prevented_by: tuple[Safeguard, ...] = (),
     moving: bool = False,
@@ -146,9 +158,9 @@ def rule(
             raise AssertionError(f"rule {id}: {missing=} {family=} already there: {id in CATALOGUE}")
         CATALOGUE[id] = Rule(
             id=id, family=family, severity=severity, title=title, sections=sections, check=check, records=records,
-            time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, decided=decided,
-            prevented_by=prevented_by, moving=moving, before_start=before_start, unverified=unverified,
-            together=together,
+            time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
+            decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start,
+            unverified=unverified, together=together,
             loses=loses,
         )  # fmt: skip
         return check
