@@ -52,6 +52,9 @@ def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> 
 def _without_folder(
     broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions
 ) -> list[PartitionState]:
-    there = {(c.topic, c.partition) for d in dirs for c in d.replicas}
-    lacking = (p for p in _assigned(broker, settings, options) if (p.topic, p.partition) not in there)
+    there = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
+    lacking = (
+        p for p in _assigned(broker, settings, options)
+        if there.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
+    )  # fmt: skip
     return sorted(lacking, key=lambda p: (p.topic, p.partition))

@@ -98,6 +98,14 @@ def test_a_replica_in_sync_without_a_folder(tmp_path: Path, gone: bool) -> None:
     assert [note[:5] for note in notes(partial)] == ["1 of "] * (3 if gone else 0)
 
 
+def test_a_folder_of_a_removed_topic_is_not_the_replica(tmp_path: Path) -> None:
+    """The broker sets it aside at its start, and makes an empty one."""
+    root = corpora.copy("replicas-41", tmp_path)
+    (root / "broker-2" / "trio.log-1" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    found = of_rule(opened(root, whole=True), ABSENT)
+    assert [(f.severity, f.broker_id, f.topic, f.partition) for f in found] == [("critical", 2, "trio.log", 1)]
+
+
 def test_of_files_that_were_copied_one_after_another_it_is_not_known(tmp_path: Path) -> None:
     lab = Lab(tmp_path, "healthy-41", "shop.orders-0", "shop.orders-1")
     lab.is_live()

@@ -205,7 +205,8 @@ def test_a_replica_that_fell_behind_is_not_said_to_lack_its_marker(tmp_path: Pat
     (row,) = audit.blocked
     assert (row["standing"], row["advice"]["verdict"]) == ("unknown", KEEP)
     assert MARKER not in row["remedy"]
-    assert not [f for f in audit.findings if f.severity in ("critical", "error")]
+    grave = {f.rule for f in audit.findings if f.severity in ("critical", "error")}
+    assert grave <= {"partition-offline"}  # of the other partitions, which the forged controller gives no leader
 
 
 def test_a_leader_that_lacks_records_is_replaced_only_by_one_in_sync(tmp_path: Path) -> None:
