@@ -65,12 +65,13 @@ class Rule:
     What its findings have to do with others: ``absorbed_by`` names the rules that explain them and how, the first that
     does takes them; ``voids`` says that nothing else can be found in the same bytes.
 
-    What they mean: ``blocks`` who waits; ``hold`` which open transactions it speaks of; ``decided`` whether the coordinator has decided the transaction, so that an
-    abort would contradict it; ``prevented_by`` what would have prevented them. ``moving``: they may only have been
-    seen in motion, so ``auditor live`` asks the leader again. ``before_start``: their infos are on what lies before the
-    first offset, which is no news where reading began later. ``unverified``: why verification refuses such data.
-    ``together``: what is said, with ``{count}`` and ``{log}``, of several of a log that only may be in flight.
-    ``loses``: critical ones say that acknowledged records are lost, or will be.
+    What they mean: ``blocks`` who waits; ``hold`` which open transactions it speaks of; ``decided`` whether the
+    coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what would have
+    prevented them. ``moving``: they may only have been seen in motion, so ``auditor live`` asks the leader again.
+    ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
+    ``unverified``: why verification refuses such data. ``together``: what is said, with ``{count}`` and ``{log}``, of
+    several of a log that only may be in flight. ``loses``: critical ones say that acknowledged records are lost, or
+    will be.
     """
 
     id: str
