@@ -105,13 +105,15 @@ def _headline(
 
 
 def _scope(scope: Mapping[str, Any]) -> str:
-    """What ``--rule``, ``--skip-rule`` and ``--topic`` left out; empty where they left out nothing."""
+    """What ``--rule``, ``--skip-rule``, ``--topic`` and the copy left out; empty where they left out nothing."""
     said = []
     if left_out := scope.get("rules_left_out"):
         were = "was" if left_out == 1 else "were"
         said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were} left out")
     if topics := scope.get("topics"):
         said.append(f"only topics that match {few(map(visible, topics))} were looked at")
+    if lacking := scope.get("not_in_input"):
+        said.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
     return ", and ".join(said)
 
 

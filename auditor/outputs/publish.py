@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from auditor.base.errors import RECORD_AT
 from auditor.base.version import VERSION
-from auditor.base.words import few
+from auditor.base.words import few, plural
 from auditor.connectors.names import METADATA_TOPIC
 from auditor.dashboards import report_shapes, verdict
 from auditor.dashboards.metrics import write_metrics
@@ -159,13 +159,15 @@ def verdict_row(audit: Audit, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scope(audit: Audit) -> dict[str, Any]:
-    """What was asked for, where that is not all: by ``--rule``, ``--skip-rule`` and ``--topic``."""
+    """What was asked for, where that is not all: by ``--rule``, ``--skip-rule`` and ``--topic``; and how many
+    replicas of the brokers in the input have no folder there."""
     options, catalogue = audit.options, registry.load()
     possible = [r for r in catalogue.values() if not r.what_if and (options.records or not r.records)]
     return {
         "rules": len(audit.rule_ids),
         "rules_left_out": len(possible) - len(audit.rule_ids),
         "topics": list(options.topics),
+        "not_in_input": sum(n for _, n, _ in absent.counts(audit.inventory, audit.settings, options)),
     }
 
 
@@ -295,7 +297,9 @@ def _not_whole(history: CoordinatorHistory) -> str:
 
 
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
-    notes = [*totals.notes, *absent.notes(audit.inventory, audit.settings, audit.options)]
+    lacking = absent.counts(audit.inventory, audit.settings, audit.options)
+    notes = [*totals.notes]
+    notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from auditor.base.words import plural
 from auditor.connectors.codec.cluster_metadata import PartitionState
 from auditor.connectors.files import Inventory, LogDir
 from auditor.pipeline.cluster_settings import ClusterSettings
@@ -27,13 +26,14 @@ def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, opti
                 yield Absent(p.topic, p.partition, broker, had_all, still and at in own)
 
 
-def notes(inventory: Inventory, settings: Mapping[str, ClusterSettings], options: AuditOptions) -> Iterator[str]:
-    """A sentence for each broker of which not all partitions are in the input."""
+def counts(
+    inventory: Inventory, settings: Mapping[str, ClusterSettings], options: AuditOptions
+) -> Iterator[tuple[int, int, int]]:
+    """Each broker of which not all partitions are in the input, with how many are not, of how many."""
     for join_key, known in settings.items():
         for broker, dirs in _brokers(inventory, join_key).items():
             if lacking := len(_without_folder(broker, dirs, known, options)):
-                whole = len(_assigned(broker, known, options))
-                yield f"{lacking} of {plural(whole, 'partition')} of broker {broker} are not in the input"
+                yield broker, lacking, len(_assigned(broker, known, options))
 
 
 def _brokers(inventory: Inventory, join_key: str) -> dict[int, list[LogDir]]:
