@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.base.words import plural
-from auditor.model.group_story import Commit
+from auditor.model.offset_commits import Commit
 from auditor.model.offsets import GroupPartition
 from auditor.rules import blocking, commands, safety
 from auditor.rules.blocking import Standing

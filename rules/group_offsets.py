@@ -4,6 +4,7 @@ rows."""
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,7 +42,8 @@ def watched(log: LogView) -> WatchedOffsets | None:
 
 def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> Story:
     """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
-    story = Story(tuple(watchers), assignments=assignments or Assignments())
+    # No limit of its own: the rows are in memory as it is.
+    story = Story(tuple(watchers), assignments=assignments or Assignments(), most_waiting=sys.maxsize)
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
     for offset, kind, row in steps:
         if kind == "commit":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.model.group_members import Member
-from auditor.model.group_story import Commit
+from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Zombie
 from auditor.rules.committed_offsets import FAMILY, at_commit, place_of, writer
 from auditor.rules.finding import Finding, iso, lowered

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from auditor.facts.packed import Compressed, compressed, decompressed
-from auditor.model.group_story import Commit, Generation
+from auditor.model.offset_commits import Commit, Generation
 from auditor.model.offset_watch import Zombie
 from auditor.model.offsets import GroupPartition
 

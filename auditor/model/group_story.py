@@ -1,68 +1,25 @@
 """The life of committed offsets: written, pending, then in force or dropped (semantics 5.1, KIP-447).
 
 Replays the records of a ``__consumer_offsets`` partition in log order over :mod:`auditor.model.offsets`, and shows
-watchers what happens. Memory is that of the values in force and pending, and of :data:`MOST_BEHIND` commits of a place.
+watchers what happens. Memory is that of the values in force and pending, and of what waits for its turn.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from auditor.model.group_members import Assignments
-from auditor.model.offsets import NO_PRODUCER_ID, CommittedOffset, GroupOffsets, GroupPartition
+from auditor.model.offset_commits import MOST_BEHIND, Commit, Generation, Waiting
+from auditor.model.offsets import CommittedOffset, GroupOffsets, GroupPartition
 
 CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT = 2, 3, 5, 8
-MOST_BEHIND = 1_000  # commits of a place that wait for the outcome of one before them; some 480 bytes each
 GROUP_RECORDS = (CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT)  # key types that a story looks at
 
 
-class Generation(NamedTuple):
-    """What the last group record before a commit said. ``offset`` and ``time`` (ms): of the first record with this
-    ``number``, the time -1 where it is not known.
-
-    ``empty``: the group had no member then, None when the log does not show.
-    """
-
-    offset: int
-    number: int
-    classic: bool
-    empty: bool | None
-    time: int = -1
-
-
-class Commit(NamedTuple):
-    """One offset record: ``value`` is what the group will read next there. ``producer_id`` is -1 for a plain commit.
-
-    ``time`` is the record's, in ms, written by the broker; ``generation`` None where no group record came before.
-    """
-
-    place: GroupPartition
-    topic: str
-    partition: int
-    value: int
-    record_offset: int
-    time: int
-    producer_id: int
-    producer_epoch: int
-    file: str
-    position: int
-    generation: Generation | None
-
-    @property
-    def plain(self) -> bool:
-        """Whether it was written outside a transaction."""
-        return self.producer_id == NO_PRODUCER_ID
-
-
 class Watcher(Protocol):
-    """Somebody who wants to know. Both are called in the order of the log, :meth:`live` in that of the records.
-
-    Nobody hears by :meth:`live` of a commit that :data:`MOST_BEHIND` later ones of its place came behind before it was
-    decided: its transaction hangs, which is said of the transaction.
-    """
+    """Somebody who wants to know. Both are called in the order of the log, :meth:`live` in that of the records."""
 
     def live(self, commit: Commit) -> None:
         """A commit of a transaction that was not aborted (committed, or open at the log's end)."""
@@ -81,9 +38,12 @@ class Story:
     members: dict[str, set[str]] = field(default_factory=dict)
     assignments: Assignments = field(default_factory=Assignments)
     commits: dict[int, Commit] = field(default_factory=dict)  # by record offset: those in force or pending
-    waiting: dict[GroupPartition, deque[Commit]] = field(default_factory=dict)  # from the first undecided one on
-    outcomes: dict[int, bool] = field(default_factory=dict)  # record offset -> committed, of those that wait
-    written: dict[int, dict[int, Commit]] = field(default_factory=dict)  # by producer, in its open transaction
+    waiting: Waiting = field(init=False)
+    most_waiting: int = MOST_BEHIND
+
+    def __post_init__(self) -> None:
+        """What waits for its turn has to know who held what."""
+        self.waiting = Waiting(self._holder, self.most_waiting)
 
     def in_force(self) -> Iterator[Commit]:
         """The committed values, by group and partition."""
@@ -147,11 +107,10 @@ class Story:
         else:
             self._store(c, self.model.pending.get(producer_id, {}).get(place))
             if self.watchers:
-                self.written.setdefault(producer_id, {})[offset] = c
-                behind = self.waiting.setdefault(place, deque())
-                behind.append(c)
-                if len(behind) > MOST_BEHIND:
-                    self._give_up(behind.popleft())
+                self.waiting.add(c)
+
+    def _holder(self, c: Commit) -> str | None:
+        return self.assignments.holders.holder(c.place.group, c.partition, c.record_offset)
 
     def _store(self, c: Commit, replaced: CommittedOffset | None) -> None:
         if replaced is not None:
@@ -183,26 +142,8 @@ class Story:
                 self.commits.pop(gone.record_offset, None)
             for watcher in self.watchers:
                 watcher.decided(c, outcome, old)
-        written = self.written.pop(producer_id, {})
-        self.outcomes |= dict.fromkeys(written, commit)
-        for c in written.values():
-            self._settle(c.place)
-
-    def _give_up(self, c: Commit) -> None:
-        """Nobody waits any longer for the outcome of a commit, the first undecided one of its place."""
-        written = self.written.get(c.producer_id, {})
-        written.pop(c.record_offset, None)
-        if not written:
-            self.written.pop(c.producer_id, None)
-        self._settle(c.place)
-
-    def _settle(self, place: GroupPartition) -> None:
-        """Hands on the commits of a place, in the order of their records, as far as they are decided."""
-        waiting = self.waiting.get(place)
-        while waiting and waiting[0].record_offset in self.outcomes:
-            c = waiting.popleft()
-            if self.outcomes.pop(c.record_offset):
-                self._live(c)
+        for c in self.waiting.end(producer_id, commit):
+            self._live(c)
 
     def _live(self, c: Commit) -> None:
         for watcher in self.watchers:
@@ -210,8 +151,5 @@ class Story:
 
     def end(self) -> None:
         """The log ends: what is open counts as written."""
-        for place in sorted(self.waiting):
-            for c in self.waiting[place]:
-                if self.outcomes.get(c.record_offset, True):
-                    self._live(c)
-        self.waiting.clear()
+        for c in self.waiting.rest():
+            self._live(c)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from auditor.model.group_members import Assignments, Member
-from auditor.model.group_story import Commit, Generation
+from auditor.model.offset_commits import Commit, Generation
 from auditor.model.offsets import GroupPartition
 
 HANDED_OVER = 1_000  # changes of the producer within a generation that are looked at

@@ -3,7 +3,7 @@ out.
 
 A place (a group's partition) that only has commits outside transactions is followed by a compiled pass. From its first
 commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.group_story.Story` goes
-on. Memory: some 120 bytes a place, and the pending values; nothing grows with the records.
+on. Memory: some 120 bytes a place, the pending values, and what waits behind an undecided one, which has a bound.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from auditor.connectors.internal_rows import RecordProblems
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.watched_offsets import COLUMNS, WatchedOffsets, in_force
 from auditor.model.group_members import Assignments
-from auditor.model.group_story import GROUP_RECORDS, Commit, Generation, Story
+from auditor.model.group_story import GROUP_RECORDS, Story
+from auditor.model.offset_commits import MOST_BEHIND, Commit, Generation
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.model.offsets import NO_PRODUCER_ID, GroupPartition
 
@@ -143,7 +144,13 @@ class OffsetsReader(RecordProblems):
     Records below ``log_start`` do not count.
     """
 
-    def __init__(self, log_start: int, limits: Limits, dictionary_bytes: int = DICTIONARY_BYTES) -> None:
+    def __init__(
+        self,
+        log_start: int,
+        limits: Limits,
+        dictionary_bytes: int = DICTIONARY_BYTES,
+        most_waiting: int = MOST_BEHIND,
+    ) -> None:
         super().__init__()
         self.log_start = log_start
         self.limits = limits.counting()
@@ -156,7 +163,10 @@ class OffsetsReader(RecordProblems):
         self.names: dict[int, str] = {}  # of groups that the story knows
         assignments = Assignments()
         self.committers, self.rivals, self.watch = Committers(), Rivals(assignments), Values()
-        self.story = Story((self.committers, self.rivals, self.watch), assignments=assignments)
+        self.story = Story(
+            (self.committers, self.rivals, self.watch), assignments=assignments, most_waiting=most_waiting
+        )
+        self.silent_said = False
         self.files: list[str] = []
         self.markers: list[tuple[int, int, bool]] = []  # of the chunk at hand: offset, producer id, commit
         self.batch_bytes = np.empty(0, np.int64)  # of the chunk being read
@@ -180,7 +190,7 @@ class OffsetsReader(RecordProblems):
             errors += failures_of(run, chosen, file, self.limits)
             errors += self._run(run, chosen)
         self._end_transactions(None)
-        return errors
+        return errors + self._waiting_limit()
 
     def _run(self, run: Decoded, batches: BatchColumns) -> list[DecodeError]:
         chosen = sound(run, self.limits)
@@ -334,6 +344,18 @@ class OffsetsReader(RecordProblems):
             f"those before take {self.dictionary_bytes / MIB:.3g} MiB"
         )
         return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
+
+    def _waiting_limit(self) -> list[DecodeError]:
+        """Says once that commits behind open transactions were too many to be compared."""
+        c = self.story.waiting.first_left_out
+        if c is None or self.silent_said:
+            return []
+        self.silent_said = True
+        detail = (
+            f"from the record at offset {c.record_offset} on, producers that commit one partition of a group behind an "
+            f"open transaction are not compared in full: {self.story.waiting.most} such commits wait for its end"
+        )
+        return [DecodeError(c.file, c.position, -1, "limit", detail)]
 
     def leave(self, facts: ReplicaFacts) -> None:
         """Puts what was taken into the facts of the replica."""

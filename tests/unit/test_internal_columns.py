@@ -200,6 +200,29 @@ def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     assert expected.zombies or expected.interleaved or expected.skips
 
 
+def taking_turns(count: int) -> bytes:
+    """Commits of one partition of a group by two producers in turn, whose transactions stay open."""
+    key = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
+    stored = struct.pack(">hqihq", 3, 5, 3, 0, 9)
+    return b"".join(
+        batch(record(0, key, stored), 1, base_offset=n, attributes=0x10, producer_id=7 + n % 2, epoch=0)
+        for n in range(count)
+    )
+
+
+@pytest.mark.parametrize(("count", "reasons"), [(6, []), (7, ["limit"]), (60, ["limit"])])
+def test_more_commits_behind_open_transactions_than_the_limit_are_an_error(count: int, reasons: list[str]) -> None:
+    """One is undecided anyway, five may wait behind it; all that is in force or pending is known as before."""
+    reader = OffsetsReader(0, LIMITS, most_waiting=5)
+    errors = [error for chunk in chunks(taking_turns(count), held=True) for error in reader.take("0.log", chunk)]
+    assert [error.reason for error in errors] == reasons
+    assert all("from the record at offset 6 on" in error.detail for error in errors)
+    seen = reader.finish()
+    assert {p: [c.record_offset for c in commits] for p, commits in seen.pending.items()} == {
+        7 + n % 2: [n] for n in (count - 2, count - 1)
+    }
+
+
 def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() -> None:
     """Of 40 ids of 100 bytes, 1000 bytes hold 10."""
     ids = [f"{number:02d}".encode() * 50 for number in range(40)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, MOST_BEHIND, Commit, Generation, Story
+from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Story
+from auditor.model.offset_commits import Commit, Generation
 
 GROUP = "g"
 
@@ -69,37 +70,6 @@ def test_a_tombstone_lets_go_of_the_value_in_force_and_of_every_pending_one() ->
     assert set(story.commits) == {0, 1, 2}
     story.offset_record(3, offset(None))
     assert story.commits == {}
-
-
-def test_what_waits_for_an_undecided_commit_has_a_bound_however_many_come_behind_it() -> None:
-    """Producer 7 hangs; all others are decided at once, and heard of in order once nobody waits for it any longer."""
-    seen = Seen()
-    story = Story((seen,))
-    story.offset_record(0, offset(0, 7))
-    most = 0
-    for record in range(1, 3 * MOST_BEHIND):
-        story.offset_record(record, offset(record, 8))
-        story.marker(8, commit=True)
-        most = max(most, sum(map(len, story.waiting.values())) + len(story.outcomes) + len(story.commits))
-    assert most <= 2 * MOST_BEHIND + 4
-    assert seen.lived == [*range(1, 3 * MOST_BEHIND)]
-    assert [c.record_offset for c in story.pending(7)] == [0]  # the value itself waits as ever
-    story.marker(7, commit=True)
-    story.end()
-    assert seen.lived == [*range(1, 3 * MOST_BEHIND)]
-    assert (story.outcomes, story.written) == ({}, {})
-
-
-def test_who_waits_for_fewer_hears_of_the_undecided_one_first() -> None:
-    seen = Seen()
-    story = Story((seen,))
-    story.offset_record(0, offset(0, 7))
-    for record in range(1, MOST_BEHIND):
-        story.offset_record(record, offset(record, 8))
-        story.marker(8, commit=True)
-    assert seen.lived == []
-    story.marker(7, commit=True)
-    assert seen.lived == [*range(MOST_BEHIND)]
 
 
 def test_watchers_hear_of_commits_in_the_order_of_their_records_as_soon_as_they_are_decided() -> None:
