@@ -159,7 +159,7 @@ class ClusterMetadata:
         self._older_producer_id: int | None = None
         self._names: dict[str, str] = {}  # topic id -> name
         self._numbers: dict[str, list[int]] = {}  # topic id -> partitions, so that no record walks all topics
-        self._eligible: dict[tuple[str, int], None] = {}  # the partitions with eligible replicas, in order
+        self._eligible: dict[str, dict[int, None]] = {}  # topic id -> those with eligible replicas, in order
         self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
 
     def snapshot_entry(self, entry: MetadataEntry) -> Problem | None:
@@ -314,18 +314,21 @@ class ClusterMetadata:
         if before is None:
             self._numbers.setdefault(state.topic_id, []).append(state.partition)
         if state.elr or state.last_known_elr:
-            self._eligible[key] = None
-        else:
-            self._eligible.pop(key, None)
+            self._eligible.setdefault(state.topic_id, {})[state.partition] = None
+        elif eligible := self._eligible.get(state.topic_id):
+            eligible.pop(state.partition, None)
         self._report(change._replace(topic=state.topic, partition=state, before=before))
 
     def _clear_elr(self, topic: str, change: Change) -> None:
-        """No partition of the topic, or with "" of all, has eligible replicas behind it. Source: TopicDelta."""
-        topic_id = self.topics.get(topic, "")
-        keys = [(topic_id, number) for number in self._numbers.get(topic_id, ())] if topic else list(self._eligible)
-        for key in keys:
-            if key in self._eligible:
-                state = self.partitions[key]
+        """No partition of the topic, or with "" of all, has eligible replicas behind it. Source: TopicsDelta."""
+        if topic:
+            topic_id = self.topics.get(topic, "")
+            taken = {topic_id: self._eligible.pop(topic_id, {})}
+        else:
+            taken, self._eligible = self._eligible, {}  # not emptied: what was deleted of a dict is walked over too
+        for topic_id, numbers in taken.items():
+            for number in numbers:
+                state = self.partitions[topic_id, number]
                 epoch = state.partition_epoch + 1
                 self._put_partition(state._replace(elr=(), last_known_elr=(), partition_epoch=epoch), change)
 
@@ -360,9 +363,9 @@ class ClusterMetadata:
         if self.topics.get(name) == topic_id:
             del self.topics[name]
         self.topic_configs.pop(name, None)
+        self._eligible.pop(topic_id, None)
         for number in self._numbers.pop(topic_id, ()):
             del self.partitions[topic_id, number]
-            self._eligible.pop((topic_id, number), None)
         self._report(change._replace(topic=name))
         return None
 

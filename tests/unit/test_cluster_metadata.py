@@ -14,6 +14,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors.codec import cluster_metadata
 from auditor.connectors.codec.checkpoint import decode_partition_metadata
 from auditor.connectors.codec.cluster_metadata import (
+    Change,
     ClusterMetadata,
     MetadataEntry,
     PartitionState,
@@ -165,6 +166,29 @@ def test_topics_that_are_removed_or_lose_their_eligible_replicas_are_found_witho
         assert metadata.log_entry(entry(offset, value)) is None
     found = {(state.topic, state.partition): state.elr for state in dict.values(metadata.partitions)}
     assert found == wanted
+
+
+def test_clearing_a_topic_looks_at_its_eligible_replicas_alone() -> None:
+    """Of a topic with many partitions too: that record may come as often as its sender likes."""
+    change = {"partitionId": 0, "topicId": ID}
+    changes: list[Change] = []
+    metadata = ClusterMetadata(0, changes.append)
+    for offset, value in enumerate((TOPIC, PARTITION, record("PartitionChangeRecord", 2, **change, lastKnownElr=[8]))):
+        assert metadata.log_entry(entry(offset, value)) is None
+    metadata._numbers = {ID: UnwalkedNumbers([0])}
+    for offset, topic in enumerate(("plain", "plain", "", ""), 3):
+        assert metadata.log_entry(entry(offset, record("ClearElrRecord", topicName=topic))) is None
+    assert metadata.partitions[ID, 0].last_known_elr == ()
+    assert [(c.record.name, c.partition and c.partition.partition_epoch) for c in changes] == [
+        ("TopicRecord", None), ("PartitionRecord", 0), ("PartitionChangeRecord", 1), ("ClearElrRecord", 2),
+    ]  # fmt: skip
+
+
+class UnwalkedNumbers(list[int]):
+    """Partitions of a topic that nobody may walk."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("all partitions of a topic were walked")
 
 
 def uuid_of(number: int) -> str:
