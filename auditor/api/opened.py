@@ -23,8 +23,9 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.base.limits import DEFAULT_LIMITS
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.connectors import client_properties
-from auditor.model.policies import AUTO, CHOICES, named
+from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
 from auditor.pipeline import derived_tables, results
 from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
@@ -198,12 +199,13 @@ class OpenedAudit:
         with running.failures():
             return Page(publish.report_page(self._audit), 720)
 
-    def what_if(self, *policies: str) -> WhatIf:
+    def what_if(self, *policies: str, duplicate_window: int = DRAFT_WINDOW) -> WhatIf:
         """The same history under other broker policies (all of them where none is named): who would have been refused.
 
-        The policy that the input itself worked under comes along, to compare with.
+        The policy that the input itself worked under comes along, to compare with. ``duplicate_window``: how many
+        sequence numbers behind the newest the draft takes for duplicates.
 
-        Errors: ``AuditInputError`` for a policy that is none, and for a running cluster.
+        Errors: ``AuditInputError`` for a policy that is none, a window below 1, and for a running cluster.
         """
         if not isinstance(self._audit, AuditWithVerdicts):
             raise AuditInputError("what-if needs log directories; a running cluster does not give what it compares")
@@ -212,8 +214,10 @@ class OpenedAudit:
                 raise AuditInputError(
                     f"no policy named {policy!r}; one of {', '.join(n for n in CHOICES if n != AUTO)}"
                 )
+        if not 0 < duplicate_window < SEQUENCES // 2:
+            raise AuditInputError(f"a duplicate window is from 1 to {SEQUENCES // 2 - 1} sequence numbers")
         options = dataclasses.replace(self._audit.options, fail_on="never")
-        return WhatIf(WhatIfAudit(options, self._runner, named(policies)))
+        return WhatIf(WhatIfAudit(options, self._runner, named(policies), duplicate_window))
 
     def write(
         self, out: str | os.PathLike[str], *, tables: bool = False, expectations: bool = False,

@@ -11,9 +11,10 @@ import sys
 from typing import Any, TextIO
 
 from auditor import running
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.commands.arguments import add_master, add_remote
 from auditor.commands.parser import examples
-from auditor.model.policies import AUTO, CHOICES, named
+from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
 from auditor.outputs.claim import WHAT_IF
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
 
@@ -38,6 +39,11 @@ def add_parser(commands: Any) -> None:
         "--policy", action="append", default=[], choices=names, metavar="NAME",
         help=f"only this policy: {', '.join(names)} (repeatable)",
     )  # fmt: skip
+    p.add_argument(
+        "--duplicate-window", type=_window, default=DRAFT_WINDOW, metavar="N",
+        help="sequence numbers behind the newest that the draft takes for duplicates: its "
+        f"max.in.flight.sequence.number.per.connection (default: {DRAFT_WINDOW})",
+    )  # fmt: skip
     p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only these topics (repeatable)")
     p.add_argument("--as-of", metavar="TIME", help="clock of the audit: ISO-8601 or epoch ms")
     add_remote(p)
@@ -58,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         from auditor.outputs.publish import publish_what_if  # only now: see running.runner
         from auditor.pipeline.what_if_audit import WhatIfAudit
 
-        done = WhatIfAudit(options, runner, named(tuple(args.policy)))
+        done = WhatIfAudit(options, runner, named(tuple(args.policy)), args.duplicate_window)
         running.write(done, publish_what_if)
     if not args.quiet and args.format == "json":
         from auditor.outputs.json_text import as_json
@@ -72,8 +78,15 @@ def run(args: argparse.Namespace) -> int:
     return done.exit_code()
 
 
+def _window(text: str) -> int:
+    """The draft's threshold: below half of all sequence numbers, or what is new could not be told from what is old."""
+    if not text.isdecimal() or not 0 < int(text) < SEQUENCES // 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of sequence numbers from 1 to {SEQUENCES // 2 - 1:,}")
+    return int(text)
+
+
 def show(result: Row, out: TextIO) -> None:
-    """The policies and the brokers' memory as tables for people."""
+    """The policies, who would have been answered otherwise, and the brokers' memory as tables for people."""
     from auditor.dashboards.wording import aligned, size
 
     rows = [("POLICY", "RUNS", "BATCHES", "PRODUCERS", "ANSWERS")]
@@ -85,6 +98,9 @@ def show(result: Row, out: TextIO) -> None:
         rows.append((p["policy"], str(p["runs"]), str(p["batches"]), str(p["producers"]), answers))
     out.write("Stored batches that each policy would have answered otherwise:\n\n")
     out.writelines(aligned(rows))
+    out.write("\n")
+    out.writelines(aligned([(p["policy"], SAYS[p["policy"]]) for p in result["policies"]]))
+    _show_answered(result, out)
     rows = [("BROKER", "POLICY", "PRODUCERS AT PEAK", "STATE AT PEAK", "STATE AT END")]
     for b in result["brokers"]:
         for name, state in b["policies"].items():
@@ -93,3 +109,22 @@ def show(result: Row, out: TextIO) -> None:
             rows.append((b["log_dir"], name + mark, *sizes))
     out.write("\nProducer state, estimated:\n\n")
     out.writelines(aligned(rows))
+
+
+def _show_answered(result: Row, out: TextIO) -> None:
+    """Who would have been answered otherwise, a line a run of batches."""
+    from auditor.dashboards.wording import aligned
+
+    if not result["answered"]:
+        return
+    rows = [("PARTITION", "OFFSETS", "PRODUCER", "ANSWER", "UNDER")]
+    for r in result["answered"]:
+        offsets = f"{r['base_offset']}..{r['run_last_offset']}"
+        producer = f"{r['producer_id']} epoch {r['producer_epoch']}"
+        if r["transactional_id"] is not None:
+            producer += f" ({r['transactional_id']})"
+        rows.append((f"{r['topic']}-{r['partition']}", offsets, producer, r["error"], ", ".join(r["policies"])))
+    out.write("\nWho would have been answered otherwise:\n\n")
+    out.writelines(aligned(rows))
+    if sum(p["runs"] for p in result["policies"]) > sum(len(r["policies"]) for r in result["answered"]):
+        out.write(f"the first {len(result['answered'])}; the table verdicts has all\n")

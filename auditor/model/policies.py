@@ -101,6 +101,16 @@ POLICIES = {
     "kip-890-p2": KIP_890_P2,
 }
 
+# What each one is, in a line for people.
+SAYS = {
+    "pre-kip-360": "brokers to 2.3: a producer is forgotten with its last batch; one not known must begin at 0",
+    "kip-360-text": "KIP-360 as written: a producer that is not known must begin at 0 all the same",
+    "kip-360": "2.5 to 3.5: producers stay known until they expire; one not known may go on anywhere",
+    "kip-890-p1": "3.6 and later: transactional writes are verified with their coordinator",
+    "kip-890-p2": "4.0 and later, transaction.version 2: and each transaction has an epoch of its own",
+    "latest-batch-only": "the draft: one batch is kept a producer; what lies within a window behind it is a duplicate",
+}
+
 ASSUMED = "kip-360"  # where nothing in an input shows another
 OLDEST = "pre-kip-360"
 AS_WRITTEN = "kip-360-text"  # which 2.4 comes closest to

@@ -32,6 +32,7 @@ VERDICTS = declared("verdicts", LOG_KEY, """
     run_last_offset:long last offset of the run
     producer_id:long
     producer_epoch:int
+    transactional_id:string the id that last had this producer id, where the coordinators' logs tell
     base_sequence:int sequence number that the batch begins with; -1: none
     last_sequence:int sequence number that it ends with; -1: none
     known_epoch:int producer epoch that this broker would have known then; -1: none
@@ -58,9 +59,13 @@ def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
     verdicts = [*_stored(log.leader, log.leader.outcomes), *_unverified(log, tuple(log.leader.outcomes.by_policy))]
     verdicts.sort(key=lambda v: (v["policy"], v["base_offset"], v["producer_id"]))
     key = {name: getattr(log.leader, name) for name in ("cluster_id", "broker_id", "log_dir", "topic", "partition")}
-    for v in verdicts:
-        yield "verdict", key | v
-    log.leader.tables["verdicts"] = pa.Table.from_pylist([key | v for v in verdicts], VERDICTS)
+    history = log.cluster.coordinator
+    rows = [
+        key | {"transactional_id": None if history is None else history.owner(v["producer_id"])} | v for v in verdicts
+    ]
+    for row in rows:
+        yield "verdict", row
+    log.leader.tables["verdicts"] = pa.Table.from_pylist(rows, VERDICTS)
     catalogue = registry.load()
     for finding in judge_bounded(log, (each for each in catalogue.values() if each.what_if)):
         yield "finding", finding.to_dict()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.words import plural
 from auditor.facts.policy_outcomes import BYTES_A_BATCH, BYTES_A_PRODUCER
-from auditor.model.policies import COMPARED, DRAFT
+from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW
 from auditor.pipeline import plan, results, verdicts, what_if_numbers, what_if_plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
@@ -27,13 +27,18 @@ Row = dict[str, Any]
 
 
 class WhatIfAudit(Audit):
-    """The same history under ``policies``; those that the input itself worked under come along, to compare with."""
+    """The same history under ``policies``; those that the input itself worked under come along, to compare with.
+
+    ``duplicate_window``: how many sequence numbers behind the newest are duplicates by the draft.
+    """
 
     def __init__(
-        self, options: AuditOptions, runner: Runner, policies: tuple[str, ...] = COMPARED, say: Say = nobody
-    ) -> None:
+        self, options: AuditOptions, runner: Runner, policies: tuple[str, ...] = COMPARED,
+        duplicate_window: int = DRAFT_WINDOW, say: Say = nobody,
+    ) -> None:  # fmt: skip
         super().__init__(options, runner, say)
         self.policies = policies
+        self.duplicate_window = duplicate_window
 
     @cached_property
     def _compared(self) -> tuple[str, ...]:
@@ -43,7 +48,9 @@ class WhatIfAudit(Audit):
     def tasks(self) -> list[ReplicaTask | TextTask]:
         """Those of an audit, with the policies that each replica is replayed under beside it."""
         tasks = plan.replica_tasks(self.inventory, self.settings, self.options)
-        return what_if_plan.with_policies(tasks, self.inventory, self.settings, self.options.policy, self._compared)
+        return what_if_plan.with_policies(
+            tasks, self.inventory, self.settings, self.options.policy, self._compared, self.duplicate_window
+        )
 
     @cached_property
     def believed(self) -> Replicas:
@@ -89,7 +96,7 @@ class WhatIfAudit(Audit):
             "policy": [choice._asdict() for choice in self.choices],
             "complete": not self.incomplete(),
             "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks)),
-            **what_if_numbers.numbers([*rows["replica"]], self.verdicts, names, self._now),
+            **what_if_numbers.numbers([*rows["replica"]], self.verdicts, names, self._now, self.duplicate_window),
         }
 
     @cached_property

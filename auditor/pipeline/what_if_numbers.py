@@ -18,19 +18,41 @@ Row = dict[str, Any]
 LAST_CLIENT_EPOCH = 32_766
 HOUR_MS = 3_600_000
 YEAR_HOURS = 8_766
+PLACE = ("topic", "partition", "base_offset", "producer_id", "error")
+ANSWERED = (*PLACE, "run_last_offset", "producer_epoch", "transactional_id", "batches", "records")
 FALSE_OR_NOT = ERRORS[DUPLICATE_SEQUENCE_NUMBER]
 
 
-def numbers(replicas: list[Row], verdicts: list[Row], policies: tuple[str, ...], now: dict[str, str]) -> Row:
-    """All of it. ``now`` is the policy that each log directory worked under."""
+def numbers(
+    replicas: list[Row],
+    verdicts: list[Row],
+    policies: tuple[str, ...],
+    now: dict[str, str],
+    duplicate_window: int = DRAFT_WINDOW,
+) -> Row:
+    """All of it. ``now`` is the policy that each log directory worked under, ``duplicate_window`` the draft's."""
     leading = [c for c in replicas if c["leader_copy"]]
+    drafted = [v for v in verdicts if v["policy"] == DRAFT]
     return {
         "policies": [_policy(name, leading, [v for v in verdicts if v["policy"] == name]) for name in policies],
         "brokers": _brokers(replicas, policies, now),
         "producer_ids": [_ids(key, [c for c in leading if c["join_key"] == key]) for key in _keys(leading)],
         "epochs": _epochs(leading),
-        "draft": _draft(leading, [v for v in verdicts if v["policy"] == DRAFT]) if DRAFT in policies else None,
+        "answered": _answered(verdicts),
+        "draft": _draft(leading, drafted, duplicate_window) if DRAFT in policies else None,
     }
+
+
+def _answered(verdicts: list[Row]) -> list[Row]:
+    """Who would have been answered otherwise: a row a run of batches and answer, with the policies that agree on it.
+
+    The first :data:`SHOWN` by place; the table ``verdicts`` has all.
+    """
+    runs: dict[tuple[Any, ...], Row] = {}
+    for v in verdicts:
+        run = {name: v[name] for name in ANSWERED}
+        runs.setdefault(tuple(run.values()), run | {"policies": []})["policies"].append(v["policy"])
+    return sorted(runs.values(), key=lambda r: [r[name] for name in PLACE])[:SHOWN]
 
 
 def _keys(replicas: Iterable[Row]) -> list[str]:
@@ -133,7 +155,7 @@ def _epochs(replicas: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: (r["hours_left"], r["topic"], r["partition"], r["producer_id"]))[:SHOWN]
 
 
-def _draft(replicas: list[Row], verdicts: list[Row]) -> Row:
+def _draft(replicas: list[Row], verdicts: list[Row], threshold: int) -> Row:
     """What keeping only the latest batch would mean for this history (the draft's own open questions)."""
     wraps = []
     for p in _producers(replicas):
@@ -147,9 +169,9 @@ def _draft(replicas: list[Row], verdicts: list[Row]) -> Row:
     span = max((c["span"] for c in replicas), default=0)
     plain, transactional = (sum(c["rates"][k] for c in replicas) * YEAR_HOURS / SEQUENCES for k in (0, 1))
     return {
-        "threshold": DRAFT_WINDOW,
+        "threshold": threshold,
         "in_flight_span": span,
-        "in_flight_share_of_threshold": round(span / DRAFT_WINDOW, 6),
+        "in_flight_share_of_threshold": round(span / threshold, 6),
         "duplicates_without_offset": sum(v["batches"] for v in duplicates),
         "false_duplicates": sum(v["batches"] for v in duplicates if not v["stored_before"]),
         "soonest_wraparounds": sorted(

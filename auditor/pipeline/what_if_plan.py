@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from auditor.base.numbers import setting_number
 from auditor.connectors.files import Inventory
+from auditor.model.policies import DRAFT_WINDOW
 from auditor.model.releases import UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.pipeline.context import Brief
@@ -38,8 +39,10 @@ def with_policies(
     settings: dict[str, ClusterSettings],
     wanted: str,
     names: tuple[str, ...],
+    duplicate_window: int = DRAFT_WINDOW,
 ) -> list[Task]:
-    """The tasks with these policies, each with what the input says of expiry and retention where the replica lies.
+    """The tasks with these policies, each with what the input says of expiry and retention where the replica lies;
+    ``duplicate_window``: the draft's threshold, in sequence numbers.
 
     Text dumps stay as they are: they show no sizes and no settings.
     """
@@ -52,12 +55,15 @@ def with_policies(
         if isinstance(task, ReplicaTask):
             cluster = settings.get(task.join_key, ClusterSettings())
             present = now.get(task.replica.log_dir, set[str]())
-            task = replace(task, policies=tuple(_settings(task, cluster, name, name in present) for name in names))
+            policies = (_settings(task, cluster, name, name in present, duplicate_window) for name in names)
+            task = replace(task, policies=tuple(policies))
         out.append(task)
     return out
 
 
-def _settings(task: ReplicaTask, cluster: ClusterSettings, name: str, present: bool) -> PolicySettings:
+def _settings(
+    task: ReplicaTask, cluster: ClusterSettings, name: str, present: bool, duplicate_window: int
+) -> PolicySettings:
     """One policy over one replica; ``present``: its own broker may have worked under it."""
 
     def setting(option: str) -> str | None:
@@ -73,9 +79,10 @@ def _settings(task: ReplicaTask, cluster: ClusterSettings, name: str, present: b
             retention = value * unit
     size, check = number("retention.bytes", "log.retention.bytes"), number("producer.id.expiration.check.interval.ms")
     kept = task.compacted  # by its cleaner, not by age or size
+    policy = policy_at(name, cluster.releases.get(task.broker_id, UNKNOWN))
     return PolicySettings(
         name,
-        policy_at(name, cluster.releases.get(task.broker_id, UNKNOWN)),
+        policy._replace(duplicate_window=duplicate_window) if policy.is_draft else policy,
         task.expiration_ms if present else supposed_expiration_ms(name, setting),
         CHECK_MS if check is None else check,
         -1 if kept else WEEK_MS if retention is None else retention,

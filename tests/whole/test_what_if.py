@@ -29,13 +29,15 @@ HOUR = 3_600_000
 Row = dict[str, Any]
 
 
-def facts_below(path: Path, names: tuple[str, ...], **given: int) -> list[ReplicaFacts]:
+def facts_below(
+    path: Path, names: tuple[str, ...], window: int = policies.DRAFT_WINDOW, **given: int
+) -> list[ReplicaFacts]:
     """Every replica below a folder, read as a what-if reads it; ``given``: settings instead of those in the input."""
     options = AuditOptions((str(path),), Path())
     inventory = discover(list(options.paths), options.limits)
     known, _ = cluster_settings.read_settings(inventory, options.limits)
     tasks = plan.replica_tasks(inventory, known, options)
-    tasks = what_if_plan.with_policies(tasks, inventory, known, options.policy, names)
+    tasks = what_if_plan.with_policies(tasks, inventory, known, options.policy, names, window)
     out = []
     for task in tasks:
         if isinstance(task, ReplicaTask):
@@ -50,11 +52,11 @@ def outcomes_of(name: str, **given: int) -> dict[tuple[str, int], PolicyOutcomes
     return {(c.topic, c.partition): c.outcomes for c in replicas if c.outcomes is not None}
 
 
-def rows_of(name: str) -> dict[str, list[Row]]:
-    """What the second job of a what-if gives for a corpus."""
+def rows_of(name: str, window: int = policies.DRAFT_WINDOW) -> dict[str, list[Row]]:
+    """What the second job of a what-if gives for a corpus; ``window``: the draft's."""
     out: dict[str, list[Row]] = {kind: [] for kind in ("verdict", "finding", "replica", "log")}
     clusters = {log.leader.log_key: log.cluster for log in facts.logs_below(corpora.unpack(name))}
-    for key, replicas in by_log(facts_below(corpora.unpack(name), POLICIES)).items():
+    for key, replicas in by_log(facts_below(corpora.unpack(name), POLICIES, window)).items():
         for kind, row in judge_log(replicas, clusters[key]):
             out[kind].append(row)
     return out
@@ -83,6 +85,29 @@ def test_what_a_broker_of_2_3_took_later_ones_would_not() -> None:
     later = {(*place, policy, "OUT_OF_ORDER_SEQUENCE_NUMBER", 0, restart["baseOffset"]) for policy in POLICIES[1:4]}
     draft = {(*place, "latest-batch-only", "DUPLICATE_SEQUENCE_NUMBER", 0, restart["baseOffset"])}
     assert reported(rows_of("unknown-producer-23")["verdict"]) == later | draft
+
+
+def test_the_drafts_threshold_is_what_was_asked_for() -> None:
+    """What begins again at 0 lies as far behind as the last sequence before it: within (latest - N, latest] or not."""
+    rows = rows_of("unknown-producer-23")["verdict"]
+    (last,) = {v["known_last_sequence"] for v in rows if v["policy"] == policies.DRAFT}
+    draft = {
+        window: [v["error"] for v in rows_of("unknown-producer-23", window)["verdict"] if v["policy"] == policies.DRAFT]
+        for window in (last, last + 1)
+    }
+    assert draft == {last: ["OUT_OF_ORDER_SEQUENCE_NUMBER"], last + 1: ["DUPLICATE_SEQUENCE_NUMBER"]}
+
+
+def test_a_verdict_names_the_transactional_id() -> None:
+    """By the manifest: whose writes came behind their transaction's end."""
+    late = {
+        (e["topic"], e["partition"], e["producerId"], e["transactionalId"])
+        for e in corpora.manifest("hanging-36")["expect"]
+        if e["finding"] == "hanging_transaction"
+    }
+    verdicts = rows_of("hanging-36")["verdict"]
+    assert late <= {(v["topic"], v["partition"], v["producer_id"], v["transactional_id"]) for v in verdicts}
+    assert late
 
 
 def test_what_a_broker_of_4_1_took_earlier_ones_would_not() -> None:
@@ -179,7 +204,8 @@ def producer(**given: Any) -> Row:
 
 def verdict(**given: Any) -> Row:
     row = {"policy": "latest-batch-only", "error": "DUPLICATE_SEQUENCE_NUMBER", "topic": "t", "batches": 3,
-           "producer_id": 9, "stored_before": True}  # fmt: skip
+           "producer_id": 9, "stored_before": True, "partition": 0, "base_offset": 50, "run_last_offset": 53,
+           "producer_epoch": 1, "transactional_id": "pay", "records": 4}  # fmt: skip
     return row | given
 
 
@@ -240,6 +266,31 @@ def test_the_parser_takes_what_the_contract_names() -> None:
     what_if.add_parser(parser.add_subparsers())
     args = parser.parse_args(["what-if", "a", "b", "--out", "o", "--policy", "kip-360", "--quiet"])
     assert (args.paths, args.out, args.policy, args.quiet) == (["a", "b"], Path("o"), ["kip-360"], True)
+
+
+@pytest.mark.parametrize("window", ["0", "-1", "many", str(2**30)])
+def test_a_window_that_tells_nothing_is_a_users_mistake(window: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    what_if.add_parser(parser.add_subparsers())
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["what-if", "a", "--out", "o", "--duplicate-window", window])
+    assert ended.value.code == 2
+    assert "--duplicate-window" in capsys.readouterr().err
+
+
+def test_who_would_have_been_answered_otherwise_is_named() -> None:
+    """One line for policies that agree, and each policy is explained."""
+    rows = [verdict(), verdict(policy="kip-890-p2"), verdict(policy="kip-890-p1", error="INVALID_TXN_STATE")]
+    result = numbers.numbers([replica_row()], rows, POLICIES, {}, 1_000)
+    assert result["draft"]["threshold"] == 1_000
+    out = io.StringIO()
+    what_if.show(result, out)
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    who = ["t-0", "50..53", "9", "epoch", "1", "(pay)"]
+    assert [*who, "DUPLICATE_SEQUENCE_NUMBER", "latest-batch-only,", "kip-890-p2"] in lines
+    assert [*who, "INVALID_TXN_STATE", "kip-890-p1"] in lines
+    assert all(text in out.getvalue() for name, text in policies.SAYS.items() if name in POLICIES)
+    assert set(policies.SAYS) == set(policies.POLICIES)
 
 
 def test_names_from_the_input_cannot_repaint_the_terminal() -> None:
