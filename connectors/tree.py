@@ -197,7 +197,10 @@ def _is_live(folder: str) -> bool:
 
 def _is_within(link: Place, paths: Sequence[Place]) -> bool:
     """Whether what a link leads to is read anyway: of a partition's folder or file, as the same partition's."""
-    target = Place("", os.path.realpath(link.path))
+    try:
+        target = Place("", os.path.realpath(link.path))
+    except OSError:  # a link that nobody may follow, as those of /proc
+        return False
     if not os.path.exists(target.path) or target.path == link.path or not any(_below(target, p) for p in paths):
         return False
     if _is_live(link.name):

@@ -96,6 +96,8 @@ def _headline(
         lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
         return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
+        if not summary["batches"] and summary["bytes"]["unreadable"] == summary["bytes"]["total"]:
+            return "unsure", "Nothing could be read"
         why = "is damaged" if summary.get("complete") else "could not be read"
         return "unsure", f"Nothing is blocked in what could be read; part of the input {why}"
     wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""

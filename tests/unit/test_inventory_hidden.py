@@ -52,6 +52,28 @@ def test_links_to_what_is_read_anyway_hide_nothing(tmp_path: Path) -> None:
     assert not two.errors
 
 
+def test_a_link_that_nobody_may_follow_is_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of /proc: looking where it leads to is refused."""
+    data = make_log_dir(tmp_path / "data", "t-0")
+    (data / "t-0" / LOG).unlink()
+    (data / "t-0" / LOG).symlink_to("x")
+    (data / "t-1").symlink_to("y")
+    (data / "other").symlink_to("z")
+
+    resolve = os.path.realpath
+
+    def refused(path: str) -> str:
+        if os.path.islink(path):
+            raise PermissionError(13, "Permission denied")
+        return resolve(path)
+
+    monkeypatch.setattr(os.path, "realpath", refused)
+    found = discover([str(data)])
+    assert [file.name for file in replica_of(found.log_dirs[0], "t", 0).files()] == [f"t-0/{LOG}"]
+    assert [error.error.file for error in found.errors] == ["t-1"]
+    assert any("other: not followed" in note for note in found.notes)
+
+
 def test_other_links_that_lead_out_are_one_note(tmp_path: Path) -> None:
     data = make_log_dir(tmp_path / "data", "t-0")
     for name in ("a", "b", "server.properties"):

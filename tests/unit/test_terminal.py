@@ -74,11 +74,16 @@ def test_long_lists_say_how_many_more() -> None:
 
 def test_what_was_not_read_is_said() -> None:
     lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 9, "reason": "unreadable", "detail": "EIO"}] * 7
-    said = printed([], samples.empty_summary(unreadable=lost))
+    said = printed([], samples.empty_summary(unreadable=lost, batches=1))
     assert said.startswith("Nothing is blocked in what could be read; part of the input could not be read\nAs of ")
     assert "Findings: none\n" in said
     assert "Not read: b1/t-0/0.log at byte 9: EIO\n" in said
     assert "Not read: 2 more places" in said
+
+
+def test_nothing_read_is_said_as_that() -> None:
+    lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 0, "reason": "unreadable", "detail": "EIO"}]
+    assert printed([], samples.empty_summary(unreadable=lost)).startswith("Nothing could be read\nAs of ")
 
 
 def test_an_ascii_terminal_gets_ascii() -> None:
