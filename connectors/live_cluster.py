@@ -14,7 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
-from kafka.errors import KafkaError, NoError, TransactionalIdAuthorizationFailedError, for_code
+from kafka.errors import (
+    KafkaError,
+    NoError,
+    SaslAuthenticationFailedError,
+    TransactionalIdAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
 from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.admin.transactions import (
@@ -38,6 +45,8 @@ TOPIC, BROKER = 2, 4  # types of configuration resources
 ATTEMPTS = 3
 PAUSE_S = 0.5
 MOST_ANSWER_BYTES = 1 << 28  # what an answer may claim to have; a larger claim ends the connection
+LOGIN_REFUSED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
+MOST_QUOTED = 200  # characters of what a broker says
 # What an answer that is no Kafka broker's may make kafka-python raise, beside its own errors.
 MALFORMED = (struct.error, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
 
@@ -86,6 +95,27 @@ class Fetched(NamedTuple):
     last_stable_offset: int
 
 
+class _Connections(KafkaConnectionManager):
+    """kafka-python's connections, but a login that was refused once is not tried again, at no broker of the cluster.
+
+    Behind LDAP, Kerberos or a hosted service some wrong tries lock the account.
+    """
+
+    refused: KafkaError | None = None
+
+    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """A connection, perhaps one to come. Errors: the refusal, once there was one."""
+        if self.refused is not None:
+            raise self.refused
+        connection = super().get_connection(*args, **kwargs)
+        connection.init_future.add_errback(self._ended)
+        return connection
+
+    def _ended(self, error: BaseException) -> None:
+        if isinstance(error, LOGIN_REFUSED):
+            self.refused = error
+
+
 class LiveCluster:
     """A connection to a cluster. Requests of :mod:`kafka.protocol` that change nothing are all that it can send.
 
@@ -100,11 +130,13 @@ class LiveCluster:
         self.sleep = sleep
         self.net = NetworkSelector(**known)
         try:
-            self.manager = KafkaConnectionManager(self.net, bootstrap_servers=bootstrap.split(","), **known)
+            self.manager = _Connections(self.net, bootstrap_servers=bootstrap.split(","), **known)
             self.net.start()
             self.manager.bootstrap(known["request_timeout_ms"])
         except (KafkaError, OSError, *MALFORMED) as error:
             self.net.stop()
+            if isinstance(error, LOGIN_REFUSED):
+                raise AuditInputError(_login(bootstrap, error, known)) from None
             raise AuditInputError(
                 f"cannot reach a cluster at {bootstrap} ({type(error).__name__}); check the address, "
                 "that a Kafka broker listens there, and the security, SASL and TLS options"
@@ -320,3 +352,14 @@ class Budget:
     def spent(self) -> bool:
         """Whether nothing more may be read."""
         return self.left <= 0
+
+
+def _login(bootstrap: str, error: KafkaError, config: dict[str, Any]) -> str:
+    """One sentence on a login that was refused, with what the broker said, and never the password."""
+    said = "".join(c for c in " ".join(map(str, error.args)) if c.isprintable())[:MOST_QUOTED]
+    if secret := config.get("sasl_plain_password"):
+        said = said.replace(str(secret), "***")
+    return (
+        f"the cluster at {bootstrap} refused the login by {config.get('sasl_mechanism')}, and it was not tried again "
+        f"({said}); check user name, password and mechanism"
+    )

@@ -144,17 +144,21 @@ def scram(mechanism: str, password: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("listener", "properties"),
-    [("SCRAM", scram("SCRAM-SHA-512", "wrong-secret")), ("MUTUAL", {"security.protocol": "SSL"})],
+    ("listener", "properties", "says"),
+    [
+        ("SCRAM", scram("SCRAM-SHA-512", "wrong-secret"), "refused the login by SCRAM-SHA-512"),
+        ("MUTUAL", {"security.protocol": "SSL"}, "cannot reach a cluster"),
+    ],
     ids=["a wrong password", "no certificate"],
 )
 def test_who_is_not_known_is_one_line(
-    setting: Setting, listener: str, properties: dict[str, str], capsys: pytest.CaptureFixture[str]
+    setting: Setting, listener: str, properties: dict[str, str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out = setting.live(listener, properties | {"request.timeout.ms": "5000"})
     said = capsys.readouterr().err
     assert status == 2
     assert said.count("\n") == 1
+    assert says in said
     assert "wrong-secret" not in said
     assert not (out / "summary.json").exists()
     print(said, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -49,6 +50,50 @@ def test_what_claims_more_than_there_can_be_is_no_broker(listener: int) -> None:
         LiveCluster(f"127.0.0.1:{listener}", {"request_timeout_ms": 500})
     assert "that a Kafka broker listens there" in str(said.value)
     assert "\n" not in str(said.value)
+
+
+@pytest.fixture
+def refusing() -> Iterator[tuple[int, list[bytes]]]:
+    """A port whose broker takes no login, and the tokens that were tried there."""
+    tried: list[bytes] = []
+    keys = struct.pack(">i" + 4 * "hhh", 4, 18, 0, 0, 17, 0, 1, 36, 0, 0, 3, 0, 1)
+    why = b"Authentication failed: Invalid username or wrong-secret"
+
+    def answer(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, struct.error), connection.makefile("rb") as requests:
+            while True:
+                (size,) = struct.unpack(">i", requests.read(4))
+                request = requests.read(size)
+                key, version, number = struct.unpack_from(">hhi", request)
+                if key == 18:
+                    body = struct.pack(">h", 35 if version else 0) + keys
+                elif key == 17:
+                    body = struct.pack(">hih", 0, 1, 5) + b"PLAIN"
+                else:
+                    tried.append(request)
+                    body = struct.pack(">hh", 58, len(why)) + why + struct.pack(">i", 0)
+                connection.sendall(struct.pack(">ii", len(body) + 4, number) + body)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1], tried
+
+
+def test_a_login_that_is_refused_is_tried_once(refusing: tuple[int, list[bytes]]) -> None:
+    """Some wrong tries lock an account; the broker's words are quoted, the password is not."""
+    port, tried = refusing
+    config = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "request_timeout_ms": 5_000,
+              "sasl_plain_username": "auditor", "sasl_plain_password": "wrong-secret"}  # fmt: skip
+    with pytest.raises(AuditInputError, match=r"refused the login by PLAIN.*Invalid username or \*\*\*") as said:
+        LiveCluster(f"127.0.0.1:{port}", config)
+    assert "wrong-secret" not in str(said.value)
+    assert "\n" not in str(said.value)
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("error", [struct.error("x"), IndexError(), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x")])
