@@ -15,7 +15,7 @@ from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.view import LogView, arrived
-from auditor.rules.windows import marker_window, naming, owner_complete, skew
+from auditor.rules.windows import marker_window, matching, naming, owner_complete, skew
 from auditor.rules.written_times import at_the_latest
 
 
@@ -59,10 +59,19 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
 def _named(log: LogView, t: np.void) -> bool:
     """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
 
-    What stands between the two markers shows when the data came; its own stamps may be of any time.
+    What stands between the two markers shows when the data came; its own stamps may be of any time. Where both markers'
+    decisions are known, no clock is asked.
     """
-    after = int(t["prev_marker_time"]) - SKEW_MS if t["prev_marker_offset"] >= 0 else -1
-    until = int(t["marker_timestamp"]) + SKEW_MS if t["marker_offset"] >= 0 else None
+    found = matching(log, int(t["producer_id"]))
+    own, before = (found.number(int(t[name])) for name in ("marker_offset", "prev_marker_offset"))
+    if own is not None:
+        between = found.windows[(0 if before is None else before + 1) : own + 1]
+        if ((between["added_row"] >= 0) & (between["added_epoch"] == t["producer_epoch"])).any():
+            return True
+    slack = max((skew(log, p) for p in np.unique(found.windows["partition"]).tolist()), default=SKEW_MS)
+    slack = max(slack, SKEW_MS)
+    after = int(t["prev_marker_time"]) - slack if t["prev_marker_offset"] >= 0 else -1
+    until = int(t["marker_timestamp"]) + slack if t["marker_offset"] >= 0 else None
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 

@@ -18,6 +18,7 @@ from auditor.rules.view import LogView
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
+MOST_BETWEEN = 1_000  # windows of a producer that are passed over for one marker
 MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "commit", "first_offset")
 
 
@@ -53,12 +54,53 @@ class Matching:
         return self.named.window(self.first + number)
 
 
-def skew(log: LogView, partition: int | None) -> int:
-    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms."""
+def base_skew(log: LogView, partition: int | None) -> int:
+    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms, as
+    far as nothing shows more."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
     return SAME_CLOCK_MS if same else SKEW_MS
+
+
+def skew(log: LogView, partition: int | None) -> int:
+    """The same, and as far as pairs of decisions and markers show that they are apart."""
+    usual = base_skew(log, partition)
+    apart = clocks_apart(log)
+    return max(usual, apart.get(-1 if partition is None else partition, max(apart.values(), default=0)))
+
+
+def clocks_apart(log: LogView) -> dict[int, int]:
+    """By partition of the coordinators' log how far, in ms, its clock and this log's are apart at most: a marker is
+    written behind its decision, and before that is complete. Only where it is more than clocks may usually be.
+
+    Cost: the first call matches all producers of the log.
+    """
+    if "clocks_apart" not in log.cache:
+        log.cache["clocks_apart"] = found = {}
+        rows = naming(log).rows
+        for producer_id in np.unique(rows["producer_id"]).tolist():
+            of = matching(log, producer_id)
+            at = np.flatnonzero(of.numbers >= 0)
+            windows, stamps = of.windows[of.numbers[at]], _stamps(log, producer_id)[at]
+            early = np.where(windows["has_prepare"], windows["prepared"] - stamps, 0)
+            late = np.where(windows["has_complete"], stamps - windows["ended"], 0)
+            for partition in np.unique(windows["partition"]).tolist():
+                mine = windows["partition"] == partition
+                apart = int(max(early[mine].max(initial=0), late[mine].max(initial=0)))
+                if apart > base_skew(log, partition):
+                    found[partition] = max(found.get(partition, 0), apart + SAME_CLOCK_MS)
+    known: dict[int, int] = log.cache["clocks_apart"]
+    return known
+
+
+def _stamps(log: LogView, producer_id: int) -> np.ndarray:
+    """The times of a producer's markers, in the order of the log."""
+    markers = _markers(log)
+    stamps: np.ndarray = markers["marker_timestamp"][
+        slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
+    ]
+    return stamps
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
@@ -116,17 +158,146 @@ def _match(log: LogView, producer_id: int) -> Matching:
     windows = named.rows[mine]
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     _, offset, *given = (markers[name][span] for name in MARKER)
-    numbers, ends = np.full(len(offset), -1), np.empty(len(offset), np.int64)
-    taken = np.zeros(len(windows), np.bool_)
+    numbers = np.full(len(offset), -1)
     if len(windows) and len(offset):
         known = windows[windows["decision"] != NONE]
-        partition = int(known["partition"][0]) if len(known) else None
-        # First without any slack: where transactions follow one another within milliseconds, slack takes a neighbour's.
-        for slack in (0, skew(log, partition)):
-            _pair(windows, *given, slack, numbers, ends, taken)
-            _pair_repeats(windows, *given, slack, numbers)
-            taken[numbers[numbers >= 0]] = True
+        slack = base_skew(log, int(known["partition"][0]) if len(known) else None)
+        numbers, exact = _by_time(windows, given, slack)
+        if _left_on_both_sides(windows, given, numbers):
+            numbers = _by_order(log, producer_id, windows, given, slack, numbers, exact)
+    taken = np.zeros(len(windows), np.bool_)
+    taken[numbers[numbers >= 0]] = True
     return Matching(named, mine.start, windows, offset, numbers, np.flatnonzero(windows["has_prepare"] & ~taken))
+
+
+def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: int = 0) -> tuple[np.ndarray, int]:
+    """Numbers of windows by clocks of which the markers' is ``ahead`` ms ahead, and how many fit without any slack.
+
+    First without: where transactions follow one another within milliseconds, slack takes a neighbour's.
+    """
+    stamps, *others = given
+    numbers, ends, taken = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(windows), np.bool_)
+    exact = 0
+    for allowed in (0, slack):
+        _pair(windows, stamps - ahead, *others, allowed, numbers, ends, taken)
+        _pair_repeats(windows, stamps - ahead, *others, allowed, numbers)
+        taken[numbers[numbers >= 0]] = True
+        exact = exact or int((numbers >= 0).sum())
+    return numbers, exact
+
+
+def _left_on_both_sides(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray) -> bool:
+    """Whether a marker is left, and a prepared window of its epoch and result: clocks may be what parts them."""
+    _, epochs, commits, _ = given
+    free = windows["has_prepare"] & (windows["decision"] != NONE)
+    free[numbers[numbers >= 0]] = False
+    left = numbers < 0
+    if not left.any() or not free.any():
+        return False
+    return bool(np.isin(_keys(epochs[left], commits[left]), _keys_of(windows[free])).any())
+
+
+def _keys(epochs: np.ndarray, commits: np.ndarray) -> np.ndarray:
+    return epochs.astype(np.int64) * 2 + (commits != 0)
+
+
+def _keys_of(windows: np.ndarray) -> np.ndarray:
+    return _keys(windows["epoch"], windows["decision"] == COMMIT)
+
+
+def _by_order(
+    log: LogView, producer_id: int, windows: np.ndarray, given: list[np.ndarray], slack: int, by_time: np.ndarray,
+    exact: int,
+) -> np.ndarray:  # fmt: skip
+    """The same where clocks leave markers and windows of one epoch and result over: by the order of both logs.
+
+    Times choose where more than one order is possible, by clocks that differ as those pairs show that would be if the
+    first, or the last, of both were of one transaction. What is left then, between pairs, goes in order: times veto
+    nothing.
+    """
+    stamps, epochs, commits, _ = given
+    numbers, most = by_time, 2 * exact + 1
+    few = most <= min(len(windows), len(stamps))  # that clocks can pair: those are not to be trusted
+    decided = np.flatnonzero(windows["decision"] != NONE)
+    alike = len(decided) == len(stamps) and np.array_equal(_keys(epochs, commits), _keys_of(windows[decided]))
+    if alike and _is_whole(log, producer_id) and (few or _is_shifted(windows, by_time)):
+        return decided
+    if few:
+        for backwards in (False, True):
+            order = np.full(len(stamps), -1)
+            step = -1 if backwards else 1
+            _in_order(windows[::step], epochs[::step], commits[::step], order)
+            at = np.flatnonzero(order >= 0)
+            if not len(at):
+                continue
+            marker, window = (len(stamps) - 1 - at, len(windows) - 1 - order[at]) if backwards else (at, order[at])
+            lags = stamps[marker] - windows["prepared"][window]
+            ahead = int(lags[np.abs(lags - np.median(lags)) <= SAME_CLOCK_MS].min(initial=int(np.median(lags))))
+            found, fit = _by_time(windows, given, slack, ahead)
+            if fit >= most:
+                numbers, most = found, fit + 1
+    taken = np.zeros(len(windows), np.bool_)
+    taken[numbers[numbers >= 0]] = True
+    _fill(windows, epochs, commits, numbers, np.empty(len(stamps), np.int64), taken)
+    return numbers
+
+
+def _is_whole(log: LogView, producer_id: int) -> bool:
+    """Whether all transactions and all markers of a producer are there, as far as files were copied at one time."""
+    return owner_complete(log, producer_id) and log.leader.own_start == 0 and log.intact_from() <= 0
+
+
+def _is_shifted(windows: np.ndarray, numbers: np.ndarray) -> bool:
+    """Whether what clocks leave over are markers at one end and windows at the other one: all pairs are off by some."""
+    free = windows["decision"] != NONE
+    free[numbers[numbers >= 0]] = False
+    left, free = np.flatnonzero(numbers < 0), np.flatnonzero(free)
+    count = len(numbers) - len(left)
+    early, late = left.max() < len(left), left.min() >= count
+    return bool((early and free.min() >= count) or (late and free.max() < len(free)))
+
+
+@kernel
+def _in_order(windows, epochs, commits, numbers):  # type: ignore[no-untyped-def]
+    """Pairs each marker with the next window of its epoch and result; backwards where all is given backwards."""
+    behind = len(windows)
+    n = 0
+    for k in range(len(numbers)):
+        at = n
+        while at < behind and not _same_end(windows[at], epochs[k], commits[k]):
+            at += 1
+            if at - n > MOST_BETWEEN:
+                at = behind
+        if at < behind:
+            numbers[k] = at
+            n = at + 1
+
+
+@kernel
+def _fill(windows, epochs, commits, numbers, ends, taken):  # type: ignore[no-untyped-def]
+    """Pairs what is left, between the pairs that are there, in the order of both. ``ends`` is room as for ``_pair``."""
+    limit = len(windows)
+    for k in range(len(numbers) - 1, -1, -1):
+        if numbers[k] >= 0:
+            limit = min(limit, numbers[k])
+        ends[k] = limit
+    n = 0
+    for k in range(len(numbers)):
+        if numbers[k] < 0:
+            until = min(ends[k], n + MOST_BETWEEN)
+            at = n
+            while at < until and (taken[at] or not _same_end(windows[at], epochs[k], commits[k])):
+                at += 1
+            if at < until:
+                numbers[k] = at
+                taken[at] = True
+        n = max(n, numbers[k] + 1)
+
+
+@kernel
+def _same_end(window, epoch, commit):  # type: ignore[no-untyped-def]
+    """Whether a marker can be a prepared window's by epoch and result."""
+    return window.has_prepare and window.epoch == epoch and (window.decision == COMMIT) == (commit != 0)
 
 
 @kernel
