@@ -215,31 +215,42 @@ def _by_order(
     first, or the last, of both were of one transaction. What is left then, between pairs, goes in order: times veto
     nothing.
     """
-    stamps, epochs, commits, _ = given
-    numbers, most = by_time, 2 * exact + 1
-    few = most <= min(len(windows), len(stamps))  # that clocks can pair: those are not to be trusted
+    stamps, epochs, commits, firsts = given
     decided = np.flatnonzero(windows["decision"] != NONE)
     alike = len(decided) == len(stamps) and np.array_equal(_keys(epochs, commits), _keys_of(windows[decided]))
-    if alike and _is_whole(log, producer_id) and (few or _is_shifted(windows, by_time)):
+    if alike and _is_whole(log, producer_id) and (2 * exact < len(stamps) or _is_shifted(windows, by_time)):
         return decided
-    if few:
-        for backwards in (False, True):
-            order = np.full(len(stamps), -1)
-            step = -1 if backwards else 1
-            _in_order(windows[::step], epochs[::step], commits[::step], order)
-            at = np.flatnonzero(order >= 0)
-            if not len(at):
-                continue
-            marker, window = (len(stamps) - 1 - at, len(windows) - 1 - order[at]) if backwards else (at, order[at])
-            lags = stamps[marker] - windows["prepared"][window]
-            ahead = int(lags[np.abs(lags - np.median(lags)) <= SAME_CLOCK_MS].min(initial=int(np.median(lags))))
-            found, fit = _by_time(windows, given, slack, ahead)
-            if fit >= most:
-                numbers, most = found, fit + 1
+    # Other clocks than those that were read have to explain all, or twice as much.
+    numbers, enough = by_time, min(2 * exact + 1, len(decided), int((firsts >= 0).sum()))
+    for ahead in _differences(windows, given):
+        found, fit = _by_time(windows, given, slack, ahead)
+        if fit >= enough:
+            numbers, enough = found, fit + 1
     taken = np.zeros(len(windows), np.bool_)
     taken[numbers[numbers >= 0]] = True
-    _fill(windows, epochs, commits, numbers, np.empty(len(stamps), np.int64), taken)
-    return numbers
+    filled = numbers.copy()
+    _fill(windows, epochs, commits, filled, np.empty(len(stamps), np.int64), taken)
+    for k in np.flatnonzero(filled < 0)[:MOST_BETWEEN].tolist():
+        # Written just when another result was decided: that decision is contradicted, and no later marker is its own.
+        denied = (windows["epoch"] == epochs[k]) & windows["has_complete"] & (windows["prepared"] <= stamps[k])
+        denied &= stamps[k] <= windows["ended"]
+        filled[np.isin(filled, np.flatnonzero(denied)) & (by_time < 0)] = -1
+    return filled
+
+
+def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
+    """By how much (ms) the markers' clock may be ahead: as pairs show in the order of both logs, from their beginning
+    and from their end, of all markers and of those that close data (one that was sent again closes nothing)."""
+    stamps, epochs, commits, firsts = given
+    for at in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
+        for step in (1, -1):
+            order = np.full(len(at), -1)
+            _in_order(windows[::step], epochs[at][::step], commits[at][::step], order)
+            prepared = windows["prepared"][::step][order[order >= 0]]
+            lags = stamps[at][::step][order >= 0] - prepared
+            if len(lags):
+                usual = int(np.median(lags))
+                yield int(lags[np.abs(lags - usual) <= SAME_CLOCK_MS].min(initial=usual))
 
 
 def _is_whole(log: LogView, producer_id: int) -> bool:
