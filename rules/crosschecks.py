@@ -16,7 +16,7 @@ from auditor.rules.relations import By, same_transaction, same_transaction_unles
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
 from auditor.rules.view import LogView, arrived
 from auditor.rules.windows import marker_window, matching, naming, owner_complete, skew
-from auditor.rules.written_times import at_the_latest
+from auditor.rules.written_times import around, at_the_latest
 
 
 @rule(
@@ -214,6 +214,9 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     for p in writing[history.forgotten(writing["producer_id"])]:
         last = log.last_entry(int(p["producer_id"]))
         if last is None or log.time(p["data_time"]) <= last.record_time + SKEW_MS:
+            continue
+        _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))
+        if 0 <= latest <= last.record_time + skew(log, last.partition):  # its client's clock alone says later
             continue
         yield log.finding(
             "expired-id-still-producing",

@@ -154,8 +154,8 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     assert prepare is not None
     if replica.unreadable or replica.absent or (replica.text and not replica.live):
         return False
-    first_time = replica.first_time
     begin = window.start_time if window.start_time >= 0 else prepare.time
+    first_time = _began(log)
     if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
         return False
     if log.intact_from() <= replica.log_start:
@@ -163,6 +163,22 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     cleaned = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False)
                if base <= log.intact_from()]  # fmt: skip
     return begin > max(cleaned, default=-1) + SKEW_MS
+
+
+def _began(log: LogView) -> int:
+    """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
+    show to be slow by as much as none of them came sooner. -1: nothing shows when."""
+    if "began" not in log.cache:
+        ended = _closed(log)
+        slow = max(0, int((ended["marker_timestamp"] - ended["first_timestamp"]).min())) if len(ended) else 0
+        log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+    found: int = log.cache["began"]
+    return found
+
+
+def _closed(log: LogView) -> np.ndarray:
+    rows = log.leader.transactions
+    return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
 
 
 def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
@@ -173,12 +189,14 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     in_flight = log.doubt(window.end_time or -1, other_clock=other, committed=True)
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
+    newer = row is None and not len(_closed(log))  # perhaps: no broker's clock says when this log began
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
         "missing-marker",
         "critical",
         f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
-        + (": the file may have been copied before it came" if in_flight else ""),
+        + (": the file may have been copied before it came" if in_flight else "")
+        + (": the topic may have been made again since" if newer and not in_flight else ""),
         offset=None if row is None else row["first_offset"],
         last_offset=None if row is None else row["last_offset"],
         segment=-1 if row is None else int(row["segment"]),
@@ -193,7 +211,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
             "between": between,
             "decided": iso(prepare.time),
         },
-        doubt=in_flight,
+        doubt=in_flight or newer,
         remedy="" if row is None else safety.advise(log, opened[0]).remedy,
     )
 

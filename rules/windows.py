@@ -216,12 +216,10 @@ def _by_order(
     nothing.
     """
     stamps, epochs, commits, firsts = given
-    decided = np.flatnonzero(windows["decision"] != NONE)
-    alike = len(decided) == len(stamps) and np.array_equal(_keys(epochs, commits), _keys_of(windows[decided]))
-    if alike and _is_whole(log, producer_id) and (2 * exact < len(stamps) or _is_shifted(windows, by_time)):
-        return decided
-    # Other clocks than those that were read have to explain all, or twice as much.
-    numbers, enough = by_time, min(2 * exact + 1, len(decided), int((firsts >= 0).sum()))
+    whole = _one_each(windows, given) if _is_whole(log, producer_id) else None
+    if whole is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time)):
+        return whole
+    numbers, enough = by_time, 2 * exact + 1
     for ahead in _differences(windows, given):
         found, fit = _by_time(windows, given, slack, ahead)
         if fit >= enough:
@@ -230,12 +228,33 @@ def _by_order(
     taken[numbers[numbers >= 0]] = True
     filled = numbers.copy()
     _fill(windows, epochs, commits, filled, np.empty(len(stamps), np.int64), taken)
+    for k in np.flatnonzero(filled[:-1] < 0)[:MOST_BETWEEN].tolist():  # the marker behind it is the same, sent again
+        n = filled[k + 1]
+        again = n >= 0 and firsts[k + 1] < 0 and _same_end(windows[n], epochs[k], commits[k])
+        if again and (windows["epoch"] == epochs[k]).sum() == 1:
+            filled[k] = n
     for k in np.flatnonzero(filled < 0)[:MOST_BETWEEN].tolist():
         # Written just when another result was decided: that decision is contradicted, and no later marker is its own.
         denied = (windows["epoch"] == epochs[k]) & windows["has_complete"] & (windows["prepared"] <= stamps[k])
         denied &= stamps[k] <= windows["ended"]
         filled[np.isin(filled, np.flatnonzero(denied)) & (by_time < 0)] = -1
     return filled
+
+
+def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None:
+    """The pairs where there are as many decisions as markers, or as markers that close data, with the same epochs and
+    results in the same order; None where there are not. A marker that was sent again is of the one before it."""
+    stamps, epochs, commits, firsts = given
+    decided = np.flatnonzero(windows["decision"] != NONE)
+    for at in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
+        if len(at) == len(decided) and np.array_equal(_keys(epochs[at], commits[at]), _keys_of(windows[decided])):
+            numbers = np.full(len(stamps), -1)
+            numbers[at] = decided
+            for k in np.flatnonzero(numbers < 0).tolist():
+                if k and epochs[k] == epochs[k - 1] and commits[k] == commits[k - 1]:
+                    numbers[k] = numbers[k - 1]
+            return numbers
+    return None
 
 
 def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
