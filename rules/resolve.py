@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from auditor.rules import registry
+from auditor.rules import clocks, registry
 from auditor.rules.finding import FIELDS, Finding, highest, in_order
 from auditor.rules.floods import SUMMED, is_summed
 from auditor.rules.registry import Rule
@@ -44,7 +44,7 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
     clusters = defaultdict(list)
     for f in in_order(findings):
         clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
-    return in_order(f for found in clusters.values() for f in resolve(found))
+    return in_order(f for found in clusters.values() for f in resolve(clocks.once(found)))
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Rule]) -> list[Finding]:

@@ -77,7 +77,8 @@ def clocks_apart(log: LogView) -> dict[int, int]:
     Cost: the first call matches all producers of the log.
     """
     if "clocks_apart" not in log.cache:
-        log.cache["clocks_apart"] = found = {}
+        found: dict[int, int] = {}
+        log.cache["clocks_apart"] = found
         rows = naming(log).rows
         for producer_id in np.unique(rows["producer_id"]).tolist():
             of = matching(log, producer_id)

@@ -1,0 +1,168 @@
+"""Clocks of brokers that differ, or that went back: what decisions, markers and their order show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from auditor.base.words import duration, few, plural
+from auditor.rules.finding import Finding, highest, iso
+from auditor.rules.named import SKEW_MS, Named
+from auditor.rules.registry import rule
+from auditor.rules.view import TRANSACTION_STATE, LogView
+from auditor.rules.windows import SAME_CLOCK_MS, matching, naming
+
+RULE = "clock-skew"
+
+
+@rule(RULE, family="coordinator", severity="warning; info where two brokers differ by 30 s or less")
+def clock_skew(log: LogView) -> Iterator[Finding]:
+    """The clocks of two brokers differ, or one broker's went back
+
+    Checks: a marker is written after its decision, and before its coordinator writes that the transaction is complete.
+    Pairs that show another order by more than a second tell how far the clocks of the coordinator's broker and of the
+    partition's leader are apart, at least; markers that one broker wrote later with earlier times tell that its own
+    clock went back. Said once for two brokers, over all partitions.
+    Why it matters: transactions are timed out, ids and producers expire, and records are retained by these clocks. What
+    this audit concludes from times is no finer than that, and is said with less confidence.
+    Can be wrong: nothing that is known; a directory that was put together from two clusters would look like it.
+    What to do: look at the time service (chronyc tracking) of the brokers that it names; let clocks be slewed, not set.
+    Source: TransactionMarkerChannelManager, KafkaApis.handleWriteTxnMarkersRequest
+    """
+    if log.topic == TRANSACTION_STATE or log.leader.text:
+        return
+    yield from _back(log)
+    yield from _apart(log)
+
+
+def _back(log: LogView) -> Iterator[Finding]:
+    """Markers of one broker whose times fall below those of its earlier ones; a new leader begins anew."""
+    rows = log.leader.transactions
+    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
+    rows = rows[np.argsort(rows["marker_offset"], kind="stable")]
+    writers = _writers(log, rows["marker_offset"])
+    for broker in dict.fromkeys(writers):
+        mine = rows[[writer == broker for writer in writers]]
+        newest = np.maximum.accumulate(mine["marker_timestamp"])
+        fell = newest - mine["marker_timestamp"]
+        if broker is not None and len(fell) and fell.max() > SAME_CLOCK_MS:
+            at = int(np.flatnonzero(fell > SAME_CLOCK_MS)[0])
+            yield _finding(
+                log, "warning", f"The clock of broker {broker} went back by {duration(int(fell.max()))}",
+                mine[at], (broker, broker), int(fell.max()), int(newest[at]),
+            )  # fmt: skip
+
+
+def _apart(log: LogView) -> Iterator[Finding]:
+    """Markers whose times lie outside of what their decisions allow, by the brokers of both."""
+    named = naming(log)
+    found: dict[tuple[int, int], tuple[int, np.void, int]] = {}
+    rows = log.leader.transactions
+    for producer_id in np.unique(named.rows["producer_id"]).tolist():
+        of = matching(log, producer_id)
+        at = np.flatnonzero(of.numbers >= 0)
+        mine = rows[rows["producer_id"] == producer_id]
+        mine = mine[np.searchsorted(mine["marker_offset"], of.markers[at], sorter=np.argsort(mine["marker_offset"]))]
+        windows = of.windows[of.numbers[at]]
+        ahead = _ahead(windows, mine["marker_timestamp"])
+        off = np.flatnonzero(np.abs(ahead) > SAME_CLOCK_MS)
+        for k, writer in zip(off.tolist(), _writers(log, mine["marker_offset"][off]), strict=True):
+            broker = _decided_by(log, named, windows[k])
+            if writer is None or broker is None or writer == broker:
+                continue  # its own clock went back between the two, which its markers show
+            pair, by = ((broker, writer), int(ahead[k])) if broker < writer else ((writer, broker), -int(ahead[k]))
+            known, since = found.get(pair), int(windows["prepared"][k])
+            if known is not None:
+                since = min(since, known[2])
+            if known is None or abs(known[0]) < abs(by):
+                found[pair] = by, mine[k], since
+    for pair, (by, row, since) in found.items():
+        yield _finding(log, "warning" if abs(by) > SKEW_MS else "info", _differ(pair, by), row, pair, by, since)
+
+
+def _differ(brokers: Sequence[int], by: int) -> str:
+    word = "ahead of" if by > 0 else "behind"
+    *others, it = brokers
+    said = f"{'broker' if len(others) == 1 else 'brokers'} {few(others)}"
+    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {said}"
+
+
+def _decided_by(log: LogView, named: Named, window: np.void) -> int | None:
+    """The broker that led the coordinator's partition when it wrote a decision."""
+    partition, row = int(window["partition"]), int(window["prepare_row"])
+    _, columns = named.chunks[window["chunk"]]
+    led = log.cluster.led(TRANSACTION_STATE, partition, int(columns["leader_epoch"][row])) if row >= 0 else None
+    history = log.cluster.coordinator
+    return led if led is not None or history is None else history.brokers.get(partition)
+
+
+def _ahead(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
+    """By how much (ms, at least) each marker's clock is ahead of its decision's, negative for behind."""
+    behind = np.where(windows["has_prepare"], windows["prepared"] - stamps, 0)
+    ahead = np.where(windows["has_complete"], stamps - windows["ended"], 0)
+    return np.where(ahead > 0, ahead, -np.maximum(behind, 0))
+
+
+def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
+    """The broker that led the partition when it wrote each offset, None where nothing tells."""
+    epochs = log.leader.leader_epochs
+    if not epochs:
+        return [log.leader.broker_id if len(log.replicas) == 1 else None] * len(offsets)
+    starts = np.array([start for _, start in epochs])
+    led = [log.cluster.led(log.topic, log.partition, epoch) for epoch, _ in epochs]
+    if all(broker is None for broker in led) and len(log.replicas) == 1:
+        led = [log.leader.broker_id] * len(epochs)
+    return [led[max(0, at)] for at in (np.searchsorted(starts, offsets, "right") - 1).tolist()]
+
+
+def _finding(
+    log: LogView, severity: str, message: str, row: np.void, brokers: tuple[int, int], by: int, since: int
+) -> Finding:
+    return log.finding(
+        RULE,
+        severity,
+        message,
+        segment=int(row["marker_segment"]),
+        offset=row["marker_offset"],
+        last_offset=row["marker_offset"],
+        producer_id=row["producer_id"],
+        producer_epoch=row["marker_epoch"],
+        position=row["marker_position"],
+        time_ms=row["marker_timestamp"],
+        evidence={"brokers": brokers, "ahead_ms": by, "since": iso(since), "partitions": 1},
+    )
+
+
+def once(found: Iterable[Finding]) -> list[Finding]:
+    """A cluster's findings with one of this rule for two brokers, in place of one a partition: the farthest apart. Where
+    one broker is in all of several pairs, it is its clock that differs, and that is one finding."""
+    kept: list[Finding] = []
+    of: dict[tuple[int, ...], list[Finding]] = {}
+    for f in found:
+        if f.rule == RULE:
+            of.setdefault(tuple(f.evidence["brokers"]), []).append(f)
+        else:
+            kept.append(f)
+    pairs = [pair for pair in of if pair[0] != pair[1]]
+    common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
+    if len(common) == 1:
+        (it,) = common
+        alike = [f for pair in pairs for f in of.pop(pair)]
+        for f in alike:
+            f.evidence["ahead_ms"] *= 1 if f.evidence["brokers"][1] == it else -1
+        others = sorted(set().union(*pairs) - common)
+        of[(*others, it)] = alike
+    for brokers, several in of.items():
+        kept.append(_farthest(several, brokers))
+    return kept
+
+
+def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
+    f = max(several, key=lambda f: (abs(f.evidence["ahead_ms"]), f.topic or "", f.partition or 0))
+    since = min(each.evidence["since"] or "" for each in several)
+    f.severity = highest(*(each.severity for each in several))
+    f.evidence |= {"brokers": brokers, "since": since, "partitions": len(several)}
+    said = f.message if brokers[0] == brokers[-1] else _differ(brokers, f.evidence["ahead_ms"])
+    f.message = f"{said} (since {since}; seen in {plural(len(several), 'partition')})"
+    return f
