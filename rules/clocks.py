@@ -135,8 +135,10 @@ def _finding(
 
 
 def once(found: Iterable[Finding]) -> list[Finding]:
-    """A cluster's findings with one of this rule for two brokers, in place of one a partition: the farthest apart. Where
-    one broker is in all of several pairs, it is its clock that differs, and that is one finding."""
+    """A cluster's findings with one of this rule for two brokers, in place of one a partition: the farthest apart.
+
+    Where one broker is in all of several pairs, it is its clock that differs, and that is one finding.
+    """
     kept: list[Finding] = []
     of: dict[tuple[int, ...], list[Finding]] = {}
     for f in found:

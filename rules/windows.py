@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -176,15 +177,29 @@ def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: in
 
     First without: where transactions follow one another within milliseconds, slack takes a neighbour's.
     """
-    stamps, *others = given
-    numbers, ends, taken = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(windows), np.bool_)
+    numbers = np.full(len(given[0]), -1)
     exact = 0
-    for allowed in (0, slack):
-        _pair(windows, stamps - ahead, *others, allowed, numbers, ends, taken)
-        _pair_repeats(windows, stamps - ahead, *others, allowed, numbers)
-        taken[numbers[numbers >= 0]] = True
-        exact = exact or int((numbers >= 0).sum())
+    for span, mine in _stretches(windows, given[0]):
+        here = windows[mine]
+        stamps, *others = (column[span] for column in given)
+        found, ends, taken = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(here), np.bool_)
+        for allowed in (0, slack):
+            _pair(here, stamps - ahead, *others, allowed, found, ends, taken)
+            _pair_repeats(here, stamps - ahead, *others, allowed, found)
+            taken[found[found >= 0]] = True
+            exact += int((found >= 0).sum()) if not allowed else 0
+        numbers[span] = np.where(found >= 0, found + mine.start, -1)
     return numbers, exact
+
+
+def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice, slice]]:
+    """Markers and windows of one stretch of time each: cut where a clock went back, by the last of such falls."""
+    falls = [np.flatnonzero(np.diff(times) < -SAME_CLOCK_MS) + 1 for times in (stamps, windows["prepared"])]
+    count = min(map(len, falls))
+    of_markers, of_windows = ([0, *fell[len(fell) - count :].tolist(), end] for fell, end in
+                              zip(falls, (len(stamps), len(windows)), strict=True))  # fmt: skip
+    for span, mine in zip(pairwise(of_markers), pairwise(of_windows), strict=True):
+        yield slice(*span), slice(*mine)
 
 
 def _left_on_both_sides(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray) -> bool:
