@@ -95,6 +95,7 @@ class Cluster:
     its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
+    ``went_back``: by how much (ms) a clock was set back at most, so that the newest time may be older than it looks.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
     brokers (``--whole``).
     """
@@ -132,6 +133,7 @@ class Cluster:
     at_once: bool = False
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True
+    went_back: int = 0
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
@@ -196,7 +198,7 @@ class Cluster:
         if bounds is None or bounds.clean_shutdown or self.at_once:
             return bounds is None
         moment = max(bounds.moment, bounds.copy_time, self.passed(topic, partition) if committed else -1)
-        return not arrived(moment, needed_by, other_clock=other_clock)
+        return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
 
     def passed(self, topic: str, partition: int) -> int:
         """The time (ms) until which a log has all that was committed, as its broker's checkpoint shows; -1 for none."""
@@ -343,7 +345,7 @@ class LogView:
         if (c.clean_shutdown and not c.cut_short) or self.cluster.at_once:
             return False
         moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))
-        return not arrived(moment, needed_by, other_clock=other_clock)
+        return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
 
     def finding(
         self,

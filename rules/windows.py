@@ -193,12 +193,14 @@ def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: in
 
 
 def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice, slice]]:
-    """Markers and windows of one stretch of time each: cut where a clock went back, by the last of such falls."""
+    """Markers and windows of one stretch of time each: cut where a clock went back. Both logs end at about one time, so
+    the last stretches of both belong together, where one of them begins later than the other."""
     falls = [np.flatnonzero(np.diff(times) < -SAME_CLOCK_MS) + 1 for times in (stamps, windows["prepared"])]
-    count = min(map(len, falls))
-    of_markers, of_windows = ([0, *fell[len(fell) - count :].tolist(), end] for fell, end in
-                              zip(falls, (len(stamps), len(windows)), strict=True))  # fmt: skip
-    for span, mine in zip(pairwise(of_markers), pairwise(of_windows), strict=True):
+    count = min(map(len, falls)) + 1
+    cuts = (
+        [0, *fell.tolist(), end][-count - 1 :] for fell, end in zip(falls, map(len, (stamps, windows)), strict=True)
+    )
+    for span, mine in zip(*map(pairwise, cuts), strict=True):
         yield slice(*span), slice(*mine)
 
 

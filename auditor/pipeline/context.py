@@ -60,6 +60,7 @@ class Brief:
     open_here: dict[int, OpenHere] = field(default_factory=dict)  # by producer id
     ended: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)
     undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
+    went_back: int = 0  # ms
 
 
 def brief(facts: ReplicaFacts) -> Brief:
@@ -85,6 +86,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         max((b for b in broken if b >= 0), default=None),
         opened, newest_markers(facts.transactions),
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
+        _went_back(facts.transactions),
     )  # fmt: skip
 
 
@@ -114,6 +116,17 @@ def newest_markers(transactions: np.ndarray) -> np.ndarray:
         np.append(newest["producer_id"][1:] != newest["producer_id"][:-1], np.ones(min(len(newest), 1), bool))
     ]
     return newest[np.argsort(newest["time"], kind="stable")[-MOST_ENDED:]]
+
+
+def _went_back(transactions: np.ndarray) -> int:
+    """By how much (ms) a marker's time lies below that of one before it, at most: a clock was set back, or the next
+    leader's is behind."""
+    rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
+    if not len(rows):
+        return 0
+    times = rows["marker_timestamp"][np.argsort(rows["marker_offset"], kind="stable")]
+    fell = int((np.maximum.accumulate(times) - times).max())
+    return fell if fell > SAME_CLOCK_MS else 0
 
 
 def _undecided(log: CoordinatorLog) -> np.ndarray:
@@ -204,6 +217,7 @@ def _cluster(
         )
         for b in briefs
     ]  # fmt: skip
+    cluster.went_back = max(b.went_back for b in briefs)
     cluster.moments = moments.settled(read, cluster, copying)
     cluster.checkpointed = moments.checkpointed(read)
     cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
