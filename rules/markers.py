@@ -189,7 +189,8 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     in_flight = log.doubt(window.end_time or -1, other_clock=other, committed=True)
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
-    newer = row is None and not len(_closed(log))  # perhaps: no broker's clock says when this log began
+    unseen = window.producer_id not in log.leader.producers["producer_id"]
+    newer = unseen and not len(_closed(log))  # perhaps: no broker's clock says when this log began
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
         "missing-marker",

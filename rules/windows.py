@@ -84,25 +84,30 @@ def clocks_apart(log: LogView) -> dict[int, int]:
         for producer_id in np.unique(rows["producer_id"]).tolist():
             of = matching(log, producer_id)
             at = np.flatnonzero(of.numbers >= 0)
-            windows, stamps = of.windows[of.numbers[at]], _stamps(log, producer_id)[at]
-            early = np.where(windows["has_prepare"], windows["prepared"] - stamps, 0)
-            late = np.where(windows["has_complete"], stamps - windows["ended"], 0)
+            windows = of.windows[of.numbers[at]]
+            ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, at)["marker_timestamp"]))
             for partition in np.unique(windows["partition"]).tolist():
                 mine = windows["partition"] == partition
-                apart = int(max(early[mine].max(initial=0), late[mine].max(initial=0)))
+                apart = int(ahead[mine].max(initial=0))
                 if apart > base_skew(log, partition):
                     found[partition] = max(found.get(partition, 0), apart + SAME_CLOCK_MS)
     known: dict[int, int] = log.cache["clocks_apart"]
     return known
 
 
-def _stamps(log: LogView, producer_id: int) -> np.ndarray:
-    """The times of a producer's markers, in the order of the log."""
+def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
+    """By how much (ms, at least) each marker's clock is ahead of its decision's, negative for behind."""
+    behind = np.where(windows["has_prepare"] & (windows["prepared"] >= 0), windows["prepared"] - stamps, 0)
+    ahead = np.where(windows["has_complete"] & (windows["ended"] >= 0), stamps - windows["ended"], 0)
+    return np.where(ahead > 0, ahead, -np.maximum(behind, 0))
+
+
+def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
+    """Rows of the leader replica's transactions: some of a producer's markers, by their numbers in its matching."""
     markers = _markers(log)
-    stamps: np.ndarray = markers["marker_timestamp"][
-        slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
-    ]
-    return stamps
+    begin = int(np.searchsorted(markers["producer_id"], producer_id))
+    rows: np.ndarray = log.leader.transactions[markers["row"][begin + which]]
+    return rows
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
@@ -195,7 +200,11 @@ def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: in
 def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice, slice]]:
     """Markers and windows of one stretch of time each: cut where a clock went back. Both logs end at about one time, so
     the last stretches of both belong together, where one of them begins later than the other."""
-    falls = [np.flatnonzero(np.diff(times) < -SAME_CLOCK_MS) + 1 for times in (stamps, windows["prepared"])]
+    decided = np.flatnonzero(windows["has_prepare"])
+    falls = [
+        at[1:][np.diff(times) < -SAME_CLOCK_MS]
+        for at, times in ((np.arange(len(stamps)), stamps), (decided, windows["prepared"][decided]))
+    ]
     count = min(map(len, falls)) + 1
     cuts = (
         [0, *fell.tolist(), end][-count - 1 :] for fell, end in zip(falls, map(len, (stamps, windows)), strict=True)
