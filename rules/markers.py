@@ -170,7 +170,7 @@ def _began(log: LogView) -> int:
     show to be slow by as much as none of them came sooner. -1: nothing shows when."""
     if "began" not in log.cache:
         ended = _closed(log)
-        slow = max(0, int((ended["marker_timestamp"] - ended["first_timestamp"]).min())) if len(ended) else 0
+        slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
         log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
     found: int = log.cache["began"]
     return found
