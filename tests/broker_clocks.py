@@ -1,7 +1,8 @@
-"""Log directories as they would be had one broker's clock been off: all that it wrote, and nothing else, has other times.
+"""Log directories as they would be had one broker's clock been off: all that it wrote has other times, and only that.
 
 One clock a broker: what it wrote is shifted in every replica's copy, in batches and within the records of coordinators,
-and in what brokers derive of them (time indexes, producer snapshots). Checksums fit.
+and in what brokers derive of them (time indexes, producer snapshots). Checksums fit. Segments in remote storage and the
+records about them stay as they are, and so do messages of magic 0 and 1.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.cluster_writers import LOG_APPEND_TIME, METADATA, Writers, batches_in, partitions
-from tests.forge import Batch, Producer, _producers, snapshot
+from tests.forge import Batch, Producer, producers, snapshot
 
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
 TIME = struct.Struct(">qi")  # of a time index
-EMPTY, ONGOING = 0, 1  # states of a transaction
+UNFINISHED = (1, 2, 3)  # states of a transaction: Ongoing, PrepareCommit, PrepareAbort
 SNAPSHOT_HEADER = 3  # a type of control records
 Clock = Callable[[int, int], int]  # broker and time: the time as that broker would have had it
 
@@ -42,6 +43,38 @@ def shift(root: Path, broker: int, by: int, since: int = 0) -> None:
     for directory in writers.ids:
         for partition in partitions(directory):
             _shift_partition(partition, writers, clock, started)
+
+
+def settable(root: Path, broker: int, by: int) -> int | None:
+    """A moment (ms) in which a broker's clock could be set by so much without a time-out that passes by that: the one
+    nearest to the middle at which none of its transactions is open, None where there is none."""
+    writers = Writers(root)
+    unfinished: dict[bytes, bool] = {}
+    found, states = [], sorted(_states(writers, broker))
+    for time, key, is_unfinished in states:
+        if by < 0 or not any(unfinished.values()):
+            found.append(time)
+        unfinished[key] = is_unfinished
+    middle = (states[0][0] + states[-1][0]) // 2 if states else 0
+    return min(found, key=lambda time: abs(time - middle)) if found else None
+
+
+def _states(writers: Writers, broker: int) -> set[tuple[int, bytes, bool]]:
+    """Time, key, and whether something is unfinished, of each record that a coordinator wrote."""
+    return {
+        (
+            batch["base_time"] + record["time"],
+            record["key"],
+            bool(record["value"]) and record["value"][16] in UNFINISHED,
+        )
+        for directory in writers.ids
+        for path in partitions(directory)
+        if path.name.rpartition("-")[0] == TRANSACTIONS
+        for file in path.glob("*.log")
+        for batch in batches_in(file.read_bytes())
+        if not batch.control and writers.of(path, batch) == broker
+        for record in batch.records()
+    }
 
 
 def _shift_partition(
@@ -199,7 +232,7 @@ def _shift_snapshot(file: Path, spans: list[Span], writers: Writers, clock: Cloc
             return p._replace(timestamp=clock(writers.leader(partition, _epoch_at(partition, end)), p.timestamp))
         return p
 
-    entries: list[Any] = _producers(data)
+    entries: list[Any] = producers(data)
     new = [follow(p) for p in entries]
     if new != entries:
         _write(file, data, snapshot(new))

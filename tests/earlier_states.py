@@ -3,6 +3,7 @@ with the logs."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ def moments(directory: Path, count: int) -> list[int]:
     logs = {path: list(written(path, writers)) for path in partitions(directory)}
     floor = max((_floor(path, log) for path, log in logs.items()), default=0)
     times = sorted({at for log in logs.values() for _, at in log if floor <= at < NEVER})
-    pauses = [(later - time, time) for time, later in zip(times, times[1:], strict=False)]
+    pauses = [(later - time, time) for time, later in itertools.pairwise(times)]
     part = len(pauses) // count
     return [max(pauses[k * part : (k + 1) * part])[1] for k in range(count)] if part else []
 
@@ -53,7 +54,8 @@ def cut(directory: Path, moment: int, *, clean: bool) -> None:
     """The directory as it was at a moment (ms). ``clean``: of a broker that was shut down there, else of one that ran
     or was killed."""
     writers = Writers(directory.parent)
-    younger = {c.partition.topic_id for c in writers.changes if c.partition and not c.before and (c.timestamp or 0) > moment}
+    made = [(c.timestamp or 0, c.partition.topic_id) for c in writers.changes if c.partition and not c.before]
+    younger = {topic for time, topic in made if time > moment}
     for path in partitions(directory):
         if topic_id(path) in younger:
             shutil.rmtree(path)
@@ -114,32 +116,3 @@ def own(directory: Path) -> None:
     shutil.move(directory, directory.with_name("linked"))
     shutil.copytree(directory.with_name("linked"), directory)
     shutil.rmtree(directory.with_name("linked"))
-
-
-def pauses(root: Path, broker: int, by: int) -> int | None:
-    """A moment in which a broker's clock could be set by so many ms, without a time-out passing by that: the one nearest
-    to the middle in which none of its transactions is open. None where there is none."""
-    writers = Writers(root)
-    open_at: dict[bytes, bool] = {}
-    states = sorted(
-        {
-            (record["time"] + batch["base_time"], record["key"], _is_open(record["value"]))
-            for directory in writers.ids
-            for path in partitions(directory) if path.name.startswith("__transaction_state-")
-            for file in path.glob("*.log")
-            for batch in batches_in(file.read_bytes())
-            if not batch.control and writers.of(path, batch) == broker
-            for record in batch.records()
-        }
-    )  # fmt: skip
-    found = []
-    for time, key, is_open in states:
-        if by < 0 or not any(open_at.values()):
-            found.append(time)
-        open_at[key] = is_open
-    middle = (states[0][0] + states[-1][0]) // 2 if states else 0
-    return min(found, key=lambda time: abs(time - middle)) if found else None
-
-
-def _is_open(value: bytes | None) -> bool:
-    return value is not None and value[16] in (1, 2, 3)  # Ongoing, PrepareCommit, PrepareAbort

@@ -22,9 +22,9 @@ import pytest
 from auditor.rules.finding import SEVERITIES, Finding
 from tests import corpora
 from tests.audited import above_info
-from tests.broker_clocks import shift
+from tests.broker_clocks import settable, shift
 from tests.cluster_writers import Writers, partitions
-from tests.earlier_states import MARK, cut, moments, own, pauses
+from tests.earlier_states import MARK, cut, moments, own
 from tests.facts import opened
 from tests.whole.test_corpus_findings import allowed, matches
 from tests.whole.test_files_that_are_absent import link
@@ -34,9 +34,9 @@ OFF = {"5 s": 5_000, "40 s": 40_000, "2 h": 7_200_000}
 
 # What may be said above info of each kind of case that was not said of the cluster as it was.
 MAY: dict[str, frozenset[str]] = {
-    # Two hours behind its clients a broker would have refused their data (from 3.6 on): that it is there may be said.
-    "a clock is off": frozenset({"clock-skew", "timestamp-out-of-range"}),
-    "a clock is set": frozenset({"clock-skew", "timestamp-out-of-range"}),
+    # Two hours behind its clients a broker has data from its future, and would refuse it from 3.6 on: may be said.
+    "a clock is off": frozenset({"clock-skew", "timestamp-out-of-range", "producer-timestamp-skew"}),
+    "a clock is set": frozenset({"clock-skew", "timestamp-out-of-range", "producer-timestamp-skew"}),
     "a directory is older": frozenset(),
     "a directory is older, clean": frozenset(),
     # Without it, or with another broker's copy alone, the coordinator's log may begin late; an absent folder is named.
@@ -85,7 +85,7 @@ def _clocks(root: Path) -> Iterator[Case]:
         for words, by in OFF.items():
             for signed, sign in ((by, "+"), (-by, "-")):
                 yield Case("a clock is off", f"{broker} {sign}{words}", partial(shift, broker=broker, by=signed))
-                if (since := pauses(root, broker, signed)) is not None:
+                if (since := settable(root, broker, signed)) is not None:
                     make = partial(shift, broker=broker, by=signed, since=since)
                     yield Case("a clock is set", f"{broker} {sign}{words}", make)
 
@@ -137,7 +137,7 @@ def known(corpus: str) -> list[Finding]:
 
 def audited(corpus: str, root: Path) -> list[Finding]:
     manifest = corpora.manifest(corpus)
-    return opened(root, as_of=manifest.get("as_of", manifest["copied_at"]), records=True).findings
+    return opened(root, as_of=manifest.get("as_of", manifest["copied_at"])).findings
 
 
 def fresh(case: Case, root: Path, before: list[Finding], corpus: str) -> list[Finding]:
@@ -148,7 +148,8 @@ def fresh(case: Case, root: Path, before: list[Finding], corpus: str) -> list[Fi
 
 def _covers(before: Finding, f: Finding) -> bool:
     same = before.rule == f.rule if f.partition is None else (before.topic, before.partition) == (f.topic, f.partition)
-    inside = any((also["topic"], also["partition"]) == (f.topic, f.partition) for also in before.evidence.get("also", ()))
+    explained = before.evidence.get("also", ())
+    inside = any((also["topic"], also["partition"]) == (f.topic, f.partition) for also in explained)
     of_id = f.transactional_id is not None and f.transactional_id == before.transactional_id
     return (same or inside or of_id) and SEVERITIES.index(before.severity) <= SEVERITIES.index(f.severity)
 
