@@ -18,6 +18,7 @@ from tests.forge import Batch, Producer, producers, snapshot
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
 TIME = struct.Struct(">qi")  # of a time index
 UNFINISHED = (1, 2, 3)  # states of a transaction: Ongoing, PrepareCommit, PrepareAbort
+PAUSE_MS = 20  # at least, between two records of a coordinator
 SNAPSHOT_HEADER = 3  # a type of control records
 Clock = Callable[[int, int], int]  # broker and time: the time as that broker would have had it
 
@@ -50,11 +51,11 @@ def settable(root: Path, broker: int, by: int) -> int | None:
     nearest to the middle at which none of its transactions is open, None where there is none."""
     writers = Writers(root)
     unfinished: dict[bytes, bool] = {}
-    found, states = [], sorted(_states(writers, broker))
+    found, before, states = [], 0, sorted(_states(writers, broker))
     for time, key, is_unfinished in states:
-        if by < 0 or not any(unfinished.values()):
-            found.append(time)
-        unfinished[key] = is_unfinished
+        if time - before > PAUSE_MS and (by < 0 or not any(unfinished.values())):
+            found.append(time - PAUSE_MS // 2)  # a value's times are of before its record is written
+        unfinished[key], before = is_unfinished, time
     middle = (states[0][0] + states[-1][0]) // 2 if states else 0
     return min(found, key=lambda time: abs(time - middle)) if found else None
 
