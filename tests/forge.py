@@ -147,7 +147,7 @@ class Forged:
         self.segments = {int(p.stem): _batches(p.read_bytes()) for p in sorted(self.folder.glob("*.log"))}
         self.tails = dict.fromkeys(self.segments, b"")
         self.aborted: list[tuple[int, int, int]] = []  # to index: producer id, first offset, marker's offset
-        self.snapshots = {int(p.stem): _producers(p.read_bytes()) for p in sorted(self.folder.glob("*.snapshot"))}
+        self.snapshots = {int(p.stem): producers(p.read_bytes()) for p in sorted(self.folder.glob("*.snapshot"))}
 
     def all(self) -> list[Batch]:
         return [b for batches in self.segments.values() for b in batches]
@@ -336,7 +336,8 @@ def _batches(data: bytes) -> list[Batch]:
     return found
 
 
-def _producers(data: bytes) -> list[Producer]:
+def producers(data: bytes) -> list[Producer]:
+    """The entries of a producer snapshot of version 1."""
     return [Producer(*row) for row in ENTRY.iter_unpack(data[10:])]
 
 

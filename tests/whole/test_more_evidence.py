@@ -20,6 +20,7 @@ from auditor.rules.finding import Finding
 from tests import corpora
 from tests.bare_broker import BEGAN
 from tests.conftest import NIGHTLY
+from tests.earlier_states import own
 from tests.facts import opened
 from tests.whole.test_copied_one_by_one import SPREAD_MS, batches, checkpointed_at, copied_until
 from tests.whole.test_files_that_are_absent import link
@@ -90,7 +91,7 @@ def _ends_earlier(name: Path, moment: int) -> Callable[[Path], None]:
         broker, partition = (copy / name).parent, copy / name
         (broker / MARK).unlink(missing_ok=True)
         if partition.is_dir():
-            _own(broker)
+            own(broker)
             copied_until(partition, moment)
 
     return take
@@ -101,7 +102,7 @@ def _is_older(name: str) -> Callable[[Path], None]:
 
     def take(copy: Path) -> None:
         (copy / name / MARK).unlink(missing_ok=True)
-        _own(copy / name)
+        own(copy / name)
         logs = sorted((copy / name).glob("*-[0-9]*/"))
         times = sorted(time for path in logs for file in path.glob("*.log") for *_, time in batches(file))
         moment = times[int(0.6 * len(times))]
@@ -110,13 +111,6 @@ def _is_older(name: str) -> Callable[[Path], None]:
             copied_until(path, moment)
 
     return take
-
-
-def _own(broker: Path) -> None:
-    """Files of its own, that may be written to, in place of second names of a corpus's."""
-    shutil.move(broker, broker.with_name("linked"))
-    shutil.copytree(broker.with_name("linked"), broker)
-    shutil.rmtree(broker.with_name("linked"))
 
 
 def audited(folder: Path, as_of: int) -> list[Finding]:

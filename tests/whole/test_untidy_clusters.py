@@ -1,0 +1,180 @@
+"""No healthy cluster is accused of what is only untidy: a clock that is off, directories of different moments, a folder
+that was not copied, some of the brokers.
+
+Each case alters a real cluster's directories in one way that leaves it sound. What may be said of it then is written
+down here, in :data:`MAY`: nothing else is above info that was not before. A run takes a few cases of each cluster;
+``UNTIDY=all`` takes all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from auditor.rules.finding import SEVERITIES, Finding
+from tests import corpora
+from tests.audited import above_info
+from tests.broker_clocks import settable, shift
+from tests.cluster_writers import Writers, partitions
+from tests.earlier_states import MARK, cut, moments, own
+from tests.facts import opened
+from tests.whole.test_corpus_findings import allowed, matches
+from tests.whole.test_files_that_are_absent import link
+
+ALL = os.environ.get("UNTIDY") == "all"
+OFF = {"5 s": 5_000, "40 s": 40_000, "2 h": 7_200_000}
+
+# What may be said above info of each kind of case that was not said of the cluster as it was.
+MAY: dict[str, frozenset[str]] = {
+    # Two hours behind its clients a broker has data from its future, and would refuse it from 3.6 on: may be said.
+    "a clock is off": frozenset({"clock-skew", "timestamp-out-of-range", "producer-timestamp-skew"}),
+    "a clock is set": frozenset({"clock-skew", "timestamp-out-of-range", "producer-timestamp-skew"}),
+    "a directory is older": frozenset(),
+    "a directory is older, clean": frozenset(),
+    # Without it, or with another broker's copy alone, the coordinator's log may begin late; an absent folder is named.
+    "a folder is gone": frozenset({"coordinator-log-starts-late", "replica-absent"}),
+    "a folder is gone everywhere": frozenset({"coordinator-log-starts-late", "replica-absent"}),
+    "some brokers": frozenset({"coordinator-log-starts-late"}),
+}
+NO_CLOCKS = {
+    "legacy-0102": "messages of magic 0 and 1",
+    "altered-41": "damaged batches",
+    "aiven-43": "segments in remote storage",
+    "tiered-43": "segments in remote storage",
+    "tiered-moved-43": "segments in remote storage",
+}
+NO_MOMENTS = NO_CLOCKS | {
+    "clock-step5-43": "its clock went back: no moment divides it",
+    "old-stamps-36": "data has the times of events, which tell nothing of when it was written",
+    "backfill-hourly-43": "the same",
+}
+
+
+class Case(NamedTuple):
+    """A way in which a cluster is untidy; ``make`` alters a copy of its directories."""
+
+    kind: str
+    name: str
+    make: Callable[[Path], None]
+
+
+def cases(corpus: str) -> Iterator[Case]:
+    """All of a cluster."""
+    root = corpora.unpack(corpus)
+    if corpus not in NO_CLOCKS:
+        yield from _clocks(root)
+    if corpus not in NO_MOMENTS:
+        yield from _moments(root)
+    yield from _folders(root)
+    directories = sorted(path.name for path in root.glob("broker-*/"))
+    for count in range(1, min(len(directories), 3)):
+        for kept in combinations(directories, count):
+            yield Case("some brokers", " ".join(kept), partial(_only, kept))
+
+
+def _clocks(root: Path) -> Iterator[Case]:
+    for broker in sorted(set(Writers(root).ids.values())):
+        for words, by in OFF.items():
+            for signed, sign in ((by, "+"), (-by, "-")):
+                yield Case("a clock is off", f"{broker} {sign}{words}", partial(shift, broker=broker, by=signed))
+                if (since := settable(root, broker, signed)) is not None:
+                    make = partial(shift, broker=broker, by=signed, since=since)
+                    yield Case("a clock is set", f"{broker} {sign}{words}", make)
+
+
+def _moments(root: Path) -> Iterator[Case]:
+    for directory in sorted(root.glob("broker-*/")):
+        for number, moment in enumerate(moments(directory, 3)):
+            for clean in (True, False) if (directory / MARK).exists() else (False,):
+                kind = "a directory is older" + (", clean" if clean else "")
+                yield Case(kind, f"{directory.name} {number}", partial(_older, directory.name, moment, clean))
+
+
+def _older(name: str, moment: int, clean: bool, root: Path) -> None:
+    own(root / name)
+    cut(root / name, moment, clean=clean)
+
+
+def _folders(root: Path) -> Iterator[Case]:
+    directories = sorted(root.glob("broker-*/"))
+    for name in sorted({path.name for directory in directories for path in partitions(directory)}):
+        having = tuple(directory.name for directory in directories if (directory / name).is_dir())
+        yield Case("a folder is gone everywhere", name, partial(_without, having, name))
+        for directory in having if len(having) > 1 else ():
+            yield Case("a folder is gone", f"{directory} {name}", partial(_without, (directory,), name))
+
+
+def _without(directories: tuple[str, ...], name: str, root: Path) -> None:
+    for directory in directories:
+        shutil.rmtree(root / directory / name)
+
+
+def _only(kept: tuple[str, ...], root: Path) -> None:
+    for directory in root.glob("broker-*/"):
+        if directory.name not in kept:
+            shutil.rmtree(directory)
+
+
+# What is new
+
+
+def known(corpus: str) -> list[Finding]:
+    """What is truly there above info, of the cluster as it was; where nothing is, it need not be looked for."""
+    manifest = corpora.manifest(corpus)
+    if not manifest["expect"] and not corpora.true_too(corpus):
+        return []
+    found = above_info(audited(corpus, corpora.unpack(corpus)))
+    return [f for f in found if allowed(manifest, f) or any(matches(e, f) for e in manifest["expect"])]
+
+
+def audited(corpus: str, root: Path, *, when_is_given: bool = True) -> list[Finding]:
+    manifest = corpora.manifest(corpus)
+    return opened(root, as_of=manifest.get("as_of", manifest["copied_at"]) if when_is_given else None).findings
+
+
+def fresh(case: Case, root: Path, before: list[Finding], corpus: str) -> list[Finding]:
+    """What is above info of the altered cluster, and neither may be nor was said before, as grave, of the same."""
+    # Which clock a user's --as-of would be of, where clocks differ, nobody knows.
+    found = above_info(audited(corpus, root, when_is_given=not case.kind.startswith("a clock")))
+    return [f for f in found if f.rule not in MAY[case.kind] and not any(_covers(b, f) for b in before)]
+
+
+def _covers(before: Finding, f: Finding) -> bool:
+    same = before.rule == f.rule if f.partition is None else (before.topic, before.partition) == (f.topic, f.partition)
+    explained = before.evidence.get("also", ())
+    inside = any((also["topic"], also["partition"]) == (f.topic, f.partition) for also in explained)
+    of_id = f.transactional_id is not None and f.transactional_id == before.transactional_id
+    return (same or inside or of_id) and SEVERITIES.index(before.severity) <= SEVERITIES.index(f.severity)
+
+
+def chosen(corpus: str) -> list[Case]:
+    """One case of each cluster, of another kind each time: all kinds come in a run."""
+    every, chance = list(cases(corpus)), random.Random(corpus)
+    if ALL:
+        return every
+    kinds = sorted({case.kind for case in every})
+    kind = kinds[CORPORA.index(corpus) % len(kinds)]
+    return [chance.choice([case for case in every if case.kind == kind])]
+
+
+CORPORA = [*corpora.judged(), *corpora.campaigns()]
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_nothing_is_said_of_what_is_only_untidy(corpus: str, tmp_path: Path) -> None:
+    before, wrong = known(corpus), []
+    for case in chosen(corpus):
+        shutil.copytree(corpora.unpack(corpus), tmp_path / "untidy", copy_function=link)
+        case.make(tmp_path / "untidy")
+        said = fresh(case, tmp_path / "untidy", before, corpus)
+        wrong += [f"{case.kind}, {case.name}: {f.severity} {f.rule}: {f.message}" for f in said]
+        shutil.rmtree(tmp_path / "untidy")
+    assert not wrong, "\n".join(wrong)
