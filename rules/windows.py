@@ -14,7 +14,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.rules.named import COMMIT, NONE, SKEW_MS, Named, Window
-from auditor.rules.view import LogView
+from auditor.rules.view import TRANSACTION_STATE, LogView
 
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
@@ -189,6 +189,8 @@ def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: in
         stamps, *others = (column[span] for column in given)
         found, ends, taken = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(here), np.bool_)
         for allowed in (0, slack):
+            if allowed:
+                _pair_repeats(here, stamps - ahead, *others, allowed, found)
             _pair(here, stamps - ahead, *others, allowed, found, ends, taken)
             _pair_repeats(here, stamps - ahead, *others, allowed, found)
             taken[found[found >= 0]] = True
@@ -244,7 +246,7 @@ def _by_order(
     """
     stamps, epochs, commits, firsts = given
     whole = _one_each(windows, given) if _is_whole(log, producer_id) else None
-    if whole is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time)):
+    if whole is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or _is_there(log, windows)):
         return whole
     numbers, enough = by_time, 2 * exact + 1
     for ahead in _differences(windows, given):
@@ -254,7 +256,7 @@ def _by_order(
     taken = np.zeros(len(windows), np.bool_)
     taken[numbers[numbers >= 0]] = True
     filled = numbers.copy()
-    _fill(windows, epochs, commits, filled, np.empty(len(stamps), np.int64), taken)
+    _fill(windows, epochs, commits, firsts, filled, np.empty(len(stamps), np.int64), taken)
     for k in np.flatnonzero(filled[:-1] < 0)[:MOST_BETWEEN].tolist():  # the marker behind it is the same, sent again
         n = filled[k + 1]
         again = n >= 0 and firsts[k + 1] < 0 and _same_end(windows[n], epochs[k], commits[k])
@@ -304,6 +306,14 @@ def _is_whole(log: LogView, producer_id: int) -> bool:
     return owner_complete(log, producer_id) and log.leader.own_start == 0 and log.intact_from() <= 0
 
 
+def _is_there(log: LogView, windows: np.ndarray) -> bool:
+    """Whether neither a decision nor a marker can be missing only because its file was copied too early."""
+    partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
+    logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
+    bounds = [log.cluster.bounds.get(at) for at in logs]
+    return log.cluster.at_once or all(each is not None and each.clean_shutdown for each in bounds)
+
+
 def _is_shifted(windows: np.ndarray, numbers: np.ndarray) -> bool:
     """Whether what clocks leave over are markers at one end and windows at the other one: all pairs are off by some."""
     free = windows["decision"] != NONE
@@ -331,7 +341,7 @@ def _in_order(windows, epochs, commits, numbers):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _fill(windows, epochs, commits, numbers, ends, taken):  # type: ignore[no-untyped-def]
+def _fill(windows, epochs, commits, firsts, numbers, ends, taken):  # type: ignore[no-untyped-def]
     """Pairs what is left, between the pairs that are there, in the order of both. ``ends`` is room as for ``_pair``."""
     limit = len(windows)
     for k in range(len(numbers) - 1, -1, -1):
@@ -345,7 +355,9 @@ def _fill(windows, epochs, commits, numbers, ends, taken):  # type: ignore[no-un
             at = n
             while at < until and (taken[at] or not _same_end(windows[at], epochs[k], commits[k])):
                 at += 1
-            if at < until:
+            if firsts[k] < 0 and k > 0 and epochs[k] == epochs[k - 1] and commits[k] == commits[k - 1]:
+                numbers[k] = numbers[k - 1]  # sent again, first of all
+            elif at < until:
                 numbers[k] = at
                 taken[at] = True
         n = max(n, numbers[k] + 1)

@@ -160,7 +160,10 @@ def build(
     ``copying``: how long, in ms, copying a log directory may have taken; ``at_once``: all is of one moment.
     """
     newest = max([b.broker_time for b in briefs], default=-1)
-    clock = as_of if as_of is not None else (newest if newest >= 0 else max([b.any_time for b in briefs], default=0))
+    since_set = newest - max(
+        [b.went_back for b in briefs], default=0
+    )  # what is newest may be of before a clock was set
+    clock = as_of if as_of is not None else (since_set if newest >= 0 else max([b.any_time for b in briefs], default=0))
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         mine = [b for b in briefs if b.join_key == key]
