@@ -1,0 +1,85 @@
+"""Histories in which work or data changes hands: pools of producers whose group commits by whichever is free, a zombie
+beside them, and replicas of compacted topics that are fetched anew."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
+from tests.broker.jars import numbers
+
+MEMBER = "session.timeout.ms=6000 heartbeat.interval.ms=1000"
+
+
+def pooled(version: str, scratch: Path, target: Path, *, zombie: bool = False) -> Made:
+    """Groups of both protocols whose members have three producers each, as Spring-Kafka's cache gives them out; a
+    second member comes and goes, transactions are aborted and their input is read again by the next free producer.
+
+    ``zombie``: the first member stalls in a transaction until another one has its partitions, and commits then,
+    without the group's metadata that would have fenced it.
+    """
+    with Cluster(version, scratch) as cluster, Driver(cluster) as run:
+        run("topic pool.in 2 1")
+        run("topic pool.out 1 1")
+        run("load t1 pool.in 26000 parts=2 n=2 size=8 pause=40")
+        modern = numbers(version) >= (4, 0)
+        for protocol in ("classic", "consumer") if modern else ("classic",):
+            how = f"producers=3 abort=11 {_protocol(protocol) if modern else MEMBER}"
+            group = f"pool-{protocol}"
+            late = "unnamed=1 stall=20 nap=9000 max.poll.interval.ms=3000 abort=1000000" if zombie else ""
+            run(f"copy {group} pool.in pool.out 26000 id={group}-a {how} {late}")
+        time.sleep(6)
+        for protocol in ("classic", "consumer") if modern else ("classic",):
+            how = f"producers=3 abort=11 {_protocol(protocol) if modern else MEMBER}"
+            run(f"copy pool-{protocol} pool.in pool.out 10000 id=pool-{protocol}-b {how}")
+        run("wait")
+        expect = [_zombie(*said.split()) for said in run("answers").split("; ") if said]
+        assert bool(expect) == zombie
+        cluster.stop()
+        return Made(cluster.copy(target), expect)
+
+
+def _zombie(name: str, topic: str, partition: str, offset: str) -> dict[str, Any]:
+    return {"finding": "zombie_offset_commit", "topic": topic, "partition": int(partition), "transactionalId": name,
+            "baseOffset": int(offset)}  # fmt: skip
+
+
+def _protocol(name: str) -> str:
+    return f"group.protocol={name}" if name == "consumer" else f"group.protocol={name} {MEMBER}"
+
+
+def fetched_anew(version: str, scratch: Path, target: Path) -> Made:
+    """Three healthy brokers. Two compacted topics, cleaned by the first one, move to the others and in part back: who
+    gets a partition fetches it with its holes, leads, and has not cleaned it itself. One of the topics then lies in one
+    segment, where nobody ever cleans."""
+    with Cluster(version, scratch, 3, log_cleaner_backoff_ms="200") as cluster:
+        time.sleep(6)  # until a controller leads
+        with Driver(cluster) as run:
+            cleaned = f"cleanup.policy=compact min.cleanable.dirty.ratio=0.01 {segment_bytes(version, 4096)}"
+            for topic in FETCHED:
+                run(f"topic {topic} 3 1 on=1 {cleaned} delete.retention.ms=500")
+            _written(run, 9000)
+            for topic in FETCHED:
+                run(f"config topic {topic} min.compaction.lag.ms=3600000")
+            run(f"config topic {FETCHED[1]} {segment_bytes(version, 1 << 20)}")
+            for brokers in (("2", "2,3", "3"), ("2,1", "3", "1")):
+                for topic in FETCHED:
+                    for partition, those in enumerate(brokers):
+                        run(f"reassign {topic} {partition} {those}")
+                _written(run, 3000)
+        cluster.stop()
+        return Made(cluster.copy(target), [])
+
+
+FETCHED = ("move.kv", "move.one")
+
+
+def _written(run: Driver, ms: int) -> None:
+    for topic in FETCHED:
+        run(f"load {topic}1 {topic} {ms} parts=3 n=3 size=8 keys=9 pause=30 abort=6 dead=2")
+        run(f"load {topic}2 {topic} {ms} parts=3 n=2 size=8 keys=5 pause=45 abort=7")
+        run(f"load - {topic} {ms} parts=3 n=3 size=8 keys=5 pause=60 dead=3")
+    run("wait")
+    time.sleep(3)  # until it is cleaned, or fetched
