@@ -10,6 +10,7 @@ from auditor.base.words import plural
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Turns, since
 from auditor.model.offsets import GroupPartition
+from auditor.rules.cleaning import whole_from
 from auditor.rules import blocking, commands, safety
 from auditor.rules.blocking import Standing
 from auditor.rules.finding import Finding, lowered
@@ -177,7 +178,7 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
 
 def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
     first, other, c = turns
-    severity = "error" if first.record_offset >= log.intact_from() else lowered("error")
+    severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     more = f" (and {times - 1} times more in this group)" if times > 1 else ""
     why = "both process the same input" if turns.grave else f"two owners, or one with a pool of producers{more}"
     return at_commit(
@@ -253,9 +254,7 @@ def _regression_severity(c: Commit) -> str:
     return "error" if empty is False else "warning"
 
 
-@rule(
-    "offset-skips-aborted-input", family=FAMILY, severity="warning by a plain commit; info by another producer"
-)
+@rule("offset-skips-aborted-input", family=FAMILY, severity="warning by a plain commit; info by another producer")
 def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     """A group's offset passes over input whose transaction was aborted
 
@@ -281,7 +280,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 
 
 def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int = 1) -> Finding:
-    severity = "warning" if start.record_offset >= log.intact_from() else lowered("warning")
+    severity = "warning" if start.record_offset >= whole_from(log) else lowered("warning")
     more = f" (and {times - 1} times more in this group)" if times > 1 else ""
     why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{more}"
     return at_commit(

@@ -8,6 +8,7 @@ from typing import Any
 from auditor.model.group_members import Member
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Zombie
+from auditor.rules.cleaning import whole_from
 from auditor.rules.committed_offsets import FAMILY, at_commit, place_of, writer
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.group_offsets import watched
@@ -133,7 +134,7 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
         said = (
             f"of a transaction that is older than the generation in which {writer(log, rival)} took the partition over"
         )
-    severity = "error" if first.record_offset >= log.intact_from() else lowered("error")
+    severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     return at_commit(
         log,
         "zombie-offset-commit",

@@ -20,7 +20,7 @@ COMPACT, DELETE = {"cleanup.policy": "compact"}, {"cleanup.policy": "delete"}
     (COMPACT, 1, (48, 52), Missing.LIKELY),  # across the active segment's beginning
     (COMPACT, 2, (60, 62), Missing.UNDECIDABLE),  # a follower stores its leader's holes
     (COMPACT, 2, (10, 12), Missing.UNDECIDABLE),
-    (COMPACT, None, (60, 62), Missing.LIKELY),
+    (COMPACT, None, (60, 62), Missing.UNDECIDABLE),  # of a ZooKeeper cluster's follower nobody can tell
     ({}, 1, (60, 62), Missing.PROVED),
     ({}, 1, (10, 12), Missing.LIKELY),  # nobody knows the policy
 ])  # fmt: skip
