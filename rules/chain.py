@@ -9,8 +9,8 @@ import numpy as np
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
-from auditor.rules.cleaning import whole_from
 from auditor.rules import index_entries, repairs
+from auditor.rules.cleaning import whole_from
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import summed

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.facts.events import Event, Kind
+from auditor.facts.events import HOLES, Event, hole_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.view import LogView, is_compacted
 
-HOLES = (Kind.OFFSET_HOLE, Kind.COUNT_BELOW_SPAN)  # whole batches, and some of a batch's records
 LEADERS_LOG = "what the cleaner took of the log of the broker that led then"
 
 
@@ -75,18 +74,12 @@ def _cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
         return own
     if any(replica.dropped_events.get(int(kind)) for kind in HOLES):
         return Cleaned(replica.log_end, max(replica.broker_time, replica.any_time))
-    return Cleaned(max(own.end, int(left["base_offset"])), int(left["time"]))
+    return Cleaned(max(own.end, hole_of(left)[1]), int(left["time"]))
 
 
 def hole(log: LogView, replica: ReplicaFacts, e: Event) -> Missing:
     """What a hole before a batch shows, or one among its records."""
-    return missing(log, replica, *_range(e))
-
-
-def _range(e: Event) -> tuple[int, int]:
-    if e["kind"] == Kind.COUNT_BELOW_SPAN:
-        return int(e["base_offset"]), int(e["last_offset"]) + 1
-    return int(e["first_missing_offset"]), int(e["base_offset"])
+    return missing(log, replica, *hole_of(e))
 
 
 def between(log: LogView, e: Event) -> Missing:
@@ -94,7 +87,7 @@ def between(log: LogView, e: Event) -> Missing:
     this broker has been: sure where all offsets between them are there."""
     first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
     if "holes" not in log.cache:
-        log.cache["holes"] = sorted(_range(e) for e in log.events(*HOLES))
+        log.cache["holes"] = sorted(hole_of(e) for e in log.events(*HOLES))
     holes: list[tuple[int, int]] = log.cache["holes"]
     at = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
     if adjoin(log, e) or (not log.leader.dropped_events and (at == len(holes) or holes[at][0] >= end)):

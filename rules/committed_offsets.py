@@ -10,9 +10,9 @@ from auditor.base.words import plural
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Turns, since
 from auditor.model.offsets import GroupPartition
-from auditor.rules.cleaning import whole_from
 from auditor.rules import blocking, commands, safety
 from auditor.rules.blocking import Standing
+from auditor.rules.cleaning import whole_from
 from auditor.rules.finding import Finding, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
@@ -303,7 +303,7 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
         remedy=f"{commands.reset_offset(c.place.group, c.topic, c.partition, start.value)} ; stop the group before "
         "it is run with --execute: what it has processed since is processed again"
         if c.plain
-        else "None, if the application reads the input of an aborted transaction again and takes any producer of a pool",
+        else "None, if the application reads the input of an aborted transaction again, with any producer of a pool",
     )
 
 

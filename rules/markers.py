@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from auditor.base.words import plural
-from auditor.rules.cleaning import cleaned, whole_from
 from auditor.rules import commands, safety
+from auditor.rules.cleaning import cleaned, whole_from
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of

@@ -14,8 +14,8 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.cleaning import whole_from
 from auditor.rules import index_entries
+from auditor.rules.cleaning import whole_from
 from auditor.rules.headers_again import Allowance, Columns, Unknown
 from auditor.rules.replica_batches import COMPARED, ReplicaBatches
 from auditor.rules.stretches import Lineage, apart, overlaps

@@ -148,7 +148,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
         if left := [e for e in run if _place(e) not in explained]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
             count, span = left[0]["record_count"], left[0]["span"]
-            numbers = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
+            numbers: dict[str, Any] = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=True, **numbers)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
     for replica in log.replicas:  # each is damaged by itself

@@ -279,7 +279,7 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
         "4.3.1", "Connect's exactly-once source, its worker killed twice", lambda s, t: connect("4.3.1", s, t),
     ),
     "fetched-anew-43": (
-        "4.3.1", "Replicas of a compacted topic that were fetched anew", lambda s, t: fetched_anew("4.3.1", s, t),
+        "4.3.1", "Replicas of compacted topics that were fetched anew", lambda s, t: fetched_anew("4.3.1", s, t),
     ),
     "many-43": ("4.3.1", "1 307 partitions on one broker", lambda s, t: many("4.3.1", s, t)),
     "moved-43": (

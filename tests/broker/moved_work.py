@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
 from tests.broker.jars import numbers
+from tests.broker.newer_kafka import working
 
 MEMBER = "session.timeout.ms=6000 heartbeat.interval.ms=1000"
 
@@ -51,29 +52,40 @@ def _protocol(name: str) -> str:
 
 
 def fetched_anew(version: str, scratch: Path, target: Path) -> Made:
-    """Three healthy brokers. Two compacted topics, cleaned by the first one, move to the others and in part back: who
-    gets a partition fetches it with its holes, leads, and has not cleaned it itself. One of the topics then lies in one
-    segment, where nobody ever cleans."""
+    """Three healthy brokers. Two compacted topics, and those of the coordinators, cleaned by the first broker, move to
+    the others and in part back: who gets a partition fetches it with its holes, leads, and has not cleaned it itself.
+    One of either then lies in one segment, where nobody ever cleans."""
     with Cluster(version, scratch, 3, log_cleaner_backoff_ms="200") as cluster:
         time.sleep(6)  # until a controller leads
         with Driver(cluster) as run:
-            cleaned = f"cleanup.policy=compact min.cleanable.dirty.ratio=0.01 {segment_bytes(version, 4096)}"
+            cleaned = f"min.cleanable.dirty.ratio=0.01 {segment_bytes(version, 4096)} delete.retention.ms=500"
             for topic in FETCHED:
-                run(f"topic {topic} 3 1 on=1 {cleaned} delete.retention.ms=500")
+                run(f"topic {topic} 3 1 on=1 cleanup.policy=compact {cleaned}")
+            run("topic move.out 1 1")
+            working(run, FETCHED[0])
+            for topic in COORDINATORS:
+                run(f"config topic {topic} {cleaned}")
+                _reassigned(run, topic, ("1", "1", "1"))
             _written(run, 9000)
-            for topic in FETCHED:
+            for topic in (*FETCHED, *COORDINATORS):
                 run(f"config topic {topic} min.compaction.lag.ms=3600000")
-            run(f"config topic {FETCHED[1]} {segment_bytes(version, 1 << 20)}")
+            for topic in (FETCHED[1], COORDINATORS[0]):
+                run(f"config topic {topic} {segment_bytes(version, 1 << 20)}")
             for brokers in (("2", "2,3", "3"), ("2,1", "3", "1")):
-                for topic in FETCHED:
-                    for partition, those in enumerate(brokers):
-                        run(f"reassign {topic} {partition} {those}")
+                for topic in (*FETCHED, *COORDINATORS):
+                    _reassigned(run, topic, brokers)
                 _written(run, 3000)
         cluster.stop()
         return Made(cluster.copy(target), [])
 
 
 FETCHED = ("move.kv", "move.one")
+COORDINATORS = ("__transaction_state", "__consumer_offsets")
+
+
+def _reassigned(run: Driver, topic: str, brokers: tuple[str, ...]) -> None:
+    for partition, those in enumerate(brokers):
+        run(f"reassign {topic} {partition} {those}")
 
 
 def _written(run: Driver, ms: int) -> None:
@@ -81,5 +93,6 @@ def _written(run: Driver, ms: int) -> None:
         run(f"load {topic}1 {topic} {ms} parts=3 n=3 size=8 keys=9 pause=30 abort=6 dead=2")
         run(f"load {topic}2 {topic} {ms} parts=3 n=2 size=8 keys=5 pause=45 abort=7")
         run(f"load - {topic} {ms} parts=3 n=3 size=8 keys=5 pause=60 dead=3")
+    run(f"copy copier {FETCHED[0]} move.out {ms}")
     run("wait")
     time.sleep(3)  # until it is cleaned, or fetched
