@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -91,7 +93,7 @@ def test_who_led_is_not_known_of_a_broker_without_a_name() -> None:
     ({"cleaner_offset": 0}, Missing.UNDECIDABLE),  # a cleaner has a checkpoint of it
     ({"partial": True}, Missing.UNDECIDABLE),  # batches lack some of their records: only cleaners leave such
 ])  # fmt: skip
-def test_what_shows_that_a_topic_is_compacted(given: dict[str, int], expected: Missing) -> None:
+def test_what_shows_that_a_topic_is_compacted(given: dict[str, Any], expected: Missing) -> None:
     events = holes({"first_missing_offset": 10, "base_offset": 12}, {"base_offset": 20, "last_offset": 25})
     events[1]["kind"] = Kind.COUNT_BELOW_SPAN
     events = events if given.pop("partial", None) else events[:1]
