@@ -406,14 +406,16 @@ def _span(several: list[Committer]) -> tuple[Commit, Commit]:
 def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], threads: list[Committer]) -> Finding:
     (task, *_), (thread, *_) = tasks[0], threads[0]
     (a, _), (b, _) = _span(tasks), _span(threads)
-    over = " (one kind is alone since: an upgrade)" if severity == "info" else ""
+    which = f"as {task} (exactly_once) and as {thread} (exactly_once_v2)"
+    said = f"commits offsets {which} at the same time: neither kind fences the other"
+    if severity == "info":
+        said = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
     return at_commit(
         log,
         "mixed-processing-guarantees",
         severity,
         max(a, b, key=lambda c: c.record_offset),
-        f"Group {group} commits offsets as {task} (exactly_once) and as {thread} (exactly_once_v2) at the same time: "
-        f"neither kind fences the other{over}",
+        f"Group {group} {said}",
         evidence={
             "task_ids": [name for name, *_ in tasks][:SHOWN],
             "thread_ids": [name for name, *_ in threads][:SHOWN],

@@ -20,7 +20,7 @@ from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
 from tests.broker.follower_stops import failed_appends, failed_then_loaded
 from tests.broker.jars import numbers
 from tests.broker.left_open import IDLE, NAP, UNVERIFIED, first_transaction, late_writes
-from tests.broker.moved_work import fetched_anew, pooled
+from tests.broker.moved_work import fetched_anew, pooled, upgraded
 from tests.broker.newer_kafka import connect, many, moved, regrouped, streams, tiered_moved
 from tests.broker.raw_requests import Wire
 
@@ -299,6 +299,9 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     ),
     "tiered-moved-43": (
         "4.3.1", "Tiered topics moved between brokers", lambda s, t: tiered_moved("4.3.1", s, t),
+    ),
+    "upgraded-39": (
+        "3.9.1", "Streams brought from exactly_once to exactly_once_v2", lambda s, t: upgraded("3.9.1", s, t),
     ),
     "lively-42": ("4.2.1", "A busy 4.2.1 broker, killed in its work", lambda s, t: lively("4.2.1", s, t, "killed")),
     "lively-43": ("4.3.1", "A busy 4.3.1 broker, copied slowly", lambda s, t: lively("4.3.1", s, t)),

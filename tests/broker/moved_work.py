@@ -1,15 +1,16 @@
 """Histories in which work or data changes hands: pools of producers whose group commits by whichever is free, a zombie
-beside them, and replicas of compacted topics that are fetched anew."""
+beside them, Streams brought to another guarantee, and replicas of compacted topics that are fetched anew."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
-from tests.broker.jars import numbers
-from tests.broker.newer_kafka import working
+from tests.broker.cluster import Cluster, Driver, Jvm, Made, segment_bytes
+from tests.broker.jars import BUILD, HERE, classpath, compiled, numbers
+from tests.broker.newer_kafka import PATIENT, until_written, working
 
 MEMBER = "session.timeout.ms=6000 heartbeat.interval.ms=1000"
 
@@ -49,6 +50,35 @@ def _zombie(name: str, topic: str, partition: str, offset: str) -> dict[str, Any
 
 def _protocol(name: str) -> str:
     return f"group.protocol={name}" if name == "consumer" else f"group.protocol={name} {MEMBER}"
+
+
+def upgraded(version: str, scratch: Path, target: Path) -> Made:
+    """Streams with two instances goes from exactly_once to exactly_once_v2, one instance after the other (KIP-447)."""
+    jars = compiled(HERE / "StreamsApp.java", BUILD / version, classpath(version, "kafka-streams"))
+    with Cluster(version, scratch, **PATIENT) as cluster, Driver(cluster) as run, contextlib.ExitStack() as stack:
+        run("topic words.in 4 1")
+        run("topic words.out 4 1")
+        working(run, "words.in")
+        run("load w1 words.in 400000 parts=4 n=3 size=6 pause=120 abort=9")
+
+        def started(number: int, guarantee: str) -> Jvm:
+            state = scratch / f"state-{number}"
+            args = [cluster.servers, "app", "classic", str(state), "words.in", "words.out", guarantee]
+            app = Jvm(jars, "StreamsApp", args, scratch / f"app-{number}.out", heap="128m")
+            stack.callback(app.end)
+            until_written(run, "words.out")
+            return app
+
+        apps = [started(number, "exactly_once") for number in (1, 2)]
+        until_written(run, "words.out", 150)
+        for number, app in enumerate(apps, 1):
+            app.end()
+            started(number, "exactly_once_v2")
+            until_written(run, "words.out", 150)
+        stack.close()
+        run("stop")
+        cluster.stop()
+        return Made(cluster.copy(target), [])
 
 
 def fetched_anew(version: str, scratch: Path, target: Path) -> Made:
