@@ -90,8 +90,10 @@ def brief(facts: ReplicaFacts) -> Brief:
 
 
 def _behind_holes(facts: ReplicaFacts) -> int:
-    """Where the last hole of a log ends, -1 without any: no history is whole across one, whoever left it. A replica
-    that was fetched anew has those of its leader's cleaner."""
+    """Where the last hole of a coordinator's log ends, -1 without any: no history is whole across one, whoever left it.
+    A replica that was fetched anew has those of its leader's cleaner."""
+    if facts.topic != TRANSACTION_STATE or not len(facts.events):
+        return -1
     if any(facts.dropped_events.get(int(kind)) for kind in HOLES):
         return facts.log_end
     return max((hole_of(e)[1] for e in events_of(facts.events, *HOLES)), default=-1)
