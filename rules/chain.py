@@ -10,6 +10,7 @@ from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
 from auditor.rules import index_entries, repairs
+from auditor.rules.cleaning import whole_from
 from auditor.rules.expiry import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
 from auditor.rules.finding import SEVERITIES, Finding
 from auditor.rules.floods import summed
@@ -404,7 +405,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     Source: TransactionIndex; semantics 1.10
     """
     for replica in log.replicas:
-        wrong = index_entries.faults(replica, log.intact_from(replica))
+        wrong = index_entries.faults(replica, whole_from(log, replica))
         if not len(wrong.entry):
             continue
         listed, others = wrong.gravest(log.most, replica.aborted["first_offset"][wrong.entry])

@@ -11,7 +11,7 @@ import numpy as np
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import AFTER_UNREADABLE, Event, Kind
 from auditor.rules import safety
-from auditor.rules.cleaning import LEADERS_LOG, both_intact
+from auditor.rules.cleaning import LEADERS_LOG, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
 from auditor.rules.hanging import FAMILY
 from auditor.rules.open_transactions import open_transactions, unreadable_behind
@@ -198,7 +198,7 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
     for producer_id in dict.fromkeys(lone["producer_id"].tolist()):
         mine = lone[lone["producer_id"] == producer_id]
-        counted = mine[(mine["repeated"] == 0) & (mine["marker_offset"] >= log.intact_from())]
+        counted = mine[(mine["repeated"] == 0) & (mine["marker_offset"] >= whole_from(log))]
         habit = markers[producer_id] >= 100 and len(counted) * 10 > markers[producer_id]
         yield _lone_markers(log, mine, habit, markers[producer_id])
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from auditor.base.words import plural
 from auditor.model.offset_commits import Commit
+from auditor.model.offset_watch import Turns, since
 from auditor.model.offsets import GroupPartition
 from auditor.rules import blocking, commands, safety
 from auditor.rules.blocking import Standing
+from auditor.rules.cleaning import whole_from
 from auditor.rules.finding import Finding, lowered
 from auditor.rules.group_offsets import watched
 from auditor.rules.hanging import who
@@ -147,42 +149,65 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[Commit], severity: 
 @rule(
     "interleaved-offset-producers",
     family=FAMILY,
-    severity="warning",
+    severity="error where the offset does not rise; else info",
     prevented_by=(GROUP_METADATA,),
 )
 def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     """Two producers take turns in committing one partition of a group
 
     Checks: transactional commits of one group partition by producers p, q and p again, with no new generation of the
-    group between the first and the last. Aborted transactions do not count.
+    group between the first and the last, and without records of the group that tell who owned the partition. An error
+    where p's second offset is not above q's; else one info a group. Aborted transactions do not count. One owner with
+    many producers is a pool, as Spring-Kafka and Klife keep them; who commits for two owners is a zombie.
     Why it matters: one partition has one owner in a generation. Two of them process the same records.
-    Can be wrong: consumers that assign partitions by hand; groups that are shared on purpose.
+    Can be wrong: consumers that assign partitions by hand; groups that are shared on purpose; an application that
+    commits where it stands although nothing has come.
     What to do: find both instances by their transactional ids; see that each sends its group metadata with its offsets.
     Source: KIP-447
     """
     seen = watched(log)
-    for first, other, c in seen.interleaved if seen is not None else ():
-        yield at_commit(
-            log,
-            "interleaved-offset-producers",
-            "warning" if first.record_offset >= log.intact_from() else lowered("warning"),
-            c,
-            f"{writer(log, c)} and {writer(log, other)} take turns in committing {place_of(c)} within one generation: "
-            f"{first.value}, {other.value}, {c.value}",
-            evidence={
-                "other_producer_id": other.producer_id,
-                "offsets": [first.value, other.value, c.value],
-                "record_offsets": [first.record_offset, other.record_offset, c.record_offset],
-                "confidence": "likely",
-            },
-        )
+    harmless: dict[str, list[Turns]] = {}
+    for turns in seen.interleaved if seen is not None else ():
+        if turns.grave:
+            yield _in_turn(log, turns)
+        else:
+            harmless.setdefault(turns.again.place.group, []).append(turns)
+    for several in harmless.values():
+        yield _in_turn(log, several[0], len(several))
+
+
+def _in_turn(log: LogView, turns: Turns, times: int = 1) -> Finding:
+    first, other, c = turns
+    severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
+    more = f" (and {times - 1} times more in this group)" if times > 1 else ""
+    why = "both process the same input" if turns.grave else f"two owners, or one with a pool of producers{more}"
+    return at_commit(
+        log,
+        "interleaved-offset-producers",
+        severity if turns.grave else "info",
+        c,
+        f"{writer(log, c)} and {writer(log, other)} take turns in committing {place_of(c)} within one generation: "
+        f"{first.value}, {other.value}, {c.value}: {why}",
+        if_true=None if turns.grave else severity,
+        evidence={
+            "other_producer_id": other.producer_id,
+            "offsets": [first.value, other.value, c.value],
+            "record_offsets": [first.record_offset, other.record_offset, c.record_offset],
+            "confidence": "likely",
+            **({} if turns.grave else {"confidence": "undecidable", "missing": "who owned the partition"}),
+            "times": times,
+        },
+    )
 
 
 @rule(
     "offset-regression",
     family=FAMILY,
     severity="error by a transaction in a living group, else warning; info for resets",
-    absorbed_by=(By("zombie-offset-commit", of_the_same_commit),),
+    absorbed_by=(
+        By("zombie-offset-commit", of_the_same_commit),
+        By("interleaved-offset-producers", of_the_same_commit),
+    ),
     prevented_by=(GROUP_METADATA,),
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:
@@ -229,12 +254,14 @@ def _regression_severity(c: Commit) -> str:
     return "error" if empty is False else "warning"
 
 
-@rule("offset-skips-aborted-input", family=FAMILY, severity="warning")
+@rule("offset-skips-aborted-input", family=FAMILY, severity="warning by a plain commit; info by another producer")
 def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     """A group's offset passes over input whose transaction was aborted
 
     Checks: after the ABORT of a transaction that had committed [a, b) of a group partition, the next offset in force is
-    b or more, by a plain commit or another producer, with no rebalance since that would have made its owner begin at a.
+    b or more, by a plain commit, with no rebalance since that would have made its owner begin at a. By another
+    producer, where the group's records do not tell who owned the partition, it is one info a group; where they tell,
+    the owner has taken the next free producer of its pool, or a new one began at a.
     Why it matters: the output of that input was aborted; if nobody processes it again, it is lost.
     Can be wrong: the partition was processed again by a member without transactions; bad data was skipped by hand.
     What to do: if in doubt reset the group to the first of these offsets and process them again; turn
@@ -242,30 +269,42 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     Source: KIP-447
     """
     seen = watched(log)
+    others: dict[str, list[tuple[Commit, Commit, Commit]]] = {}
     for start, aborted, c in seen.skips if seen is not None else ():
-        if (
-            not c.plain
-            and log.owner(c.producer_id) is not None
-            and log.owner(c.producer_id) == log.owner(aborted.producer_id)
-        ):
-            continue
-        yield at_commit(
-            log,
-            "offset-skips-aborted-input",
-            "warning" if start.record_offset >= log.intact_from() else lowered("warning"),
-            c,
-            f"The offset of {place_of(c)} moves to {c.value} by {writer(log, c)}, over offsets {start.value} to "
-            f"{aborted.value - 1}, whose transaction ({writer(log, aborted)}) was aborted: they may be unprocessed",
-            evidence={
-                "from_offset": start.value,
-                "aborted_offset": aborted.value,
-                "aborted_producer_id": aborted.producer_id,
-                "aborted_record_offset": aborted.record_offset,
-                "confidence": "likely",
-            },
-            remedy=f"{commands.reset_offset(c.place.group, c.topic, c.partition, start.value)} ; stop the group before "
-            "it is run with --execute: what it has processed since is processed again",
-        )
+        if c.plain:
+            yield _skips(log, start, aborted, c)
+        elif log.owner(c.producer_id) is None or log.owner(c.producer_id) != log.owner(aborted.producer_id):
+            others.setdefault(c.place.group, []).append((start, aborted, c))
+    for several in others.values():
+        yield _skips(log, *several[0], len(several))
+
+
+def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int = 1) -> Finding:
+    severity = "warning" if start.record_offset >= whole_from(log) else lowered("warning")
+    more = f" (and {times - 1} times more in this group)" if times > 1 else ""
+    why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{more}"
+    return at_commit(
+        log,
+        "offset-skips-aborted-input",
+        severity if c.plain else "info",
+        c,
+        f"The offset of {place_of(c)} moves to {c.value} by {writer(log, c)}, over offsets {start.value} to "
+        f"{aborted.value - 1}, whose transaction ({writer(log, aborted)}) was aborted: {why}",
+        if_true=None if c.plain else severity,
+        evidence={
+            "from_offset": start.value,
+            "aborted_offset": aborted.value,
+            "aborted_producer_id": aborted.producer_id,
+            "aborted_record_offset": aborted.record_offset,
+            "confidence": "likely",
+            **({} if c.plain else {"confidence": "undecidable", "missing": "who owned the partition"}),
+            "times": times,
+        },
+        remedy=f"{commands.reset_offset(c.place.group, c.topic, c.partition, start.value)} ; stop the group before "
+        "it is run with --execute: what it has processed since is processed again"
+        if c.plain
+        else "None, if the application reads the input of an aborted transaction again, with any producer of a pool",
+    )
 
 
 @rule("committed-offset-out-of-range", family=FAMILY, severity="error above the log's end, warning below its start")
@@ -315,41 +354,75 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("mixed-processing-guarantees", family=FAMILY, severity="warning", prevented_by=(GROUP_METADATA,))
+@rule(
+    "mixed-processing-guarantees",
+    family=FAMILY,
+    severity="warning; info where an upgrade is over",
+    prevented_by=(GROUP_METADATA,),
+)
 def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
-    """A group commits with both kinds of exactly-once ids
+    """A group commits with both kinds of exactly-once ids at the same time
 
     Checks: in one group, offset commits in transactions by ids of a Streams task (<app>-<n>_<n>, exactly_once) and by
-    ids of a Streams thread (<app>-<uuid>-<n>, exactly_once_v2).
+    ids of a Streams thread (<app>-<uuid>-<n>, exactly_once_v2), both in the last generation that commits, or, where the
+    log has no generations, each before the last of the other. Where one kind is alone in a later generation, the group
+    has been brought from one to the other, instance by instance: info; where they never met, nothing.
     Why it matters: the older kind is fenced by its id, the newer by the group's generation. Neither fences the other: a
     task that moves from one to the other can be processed by both, its records written twice.
-    Can be wrong: an upgrade from one to the other that is over, as far as the log still shows both; ids of other
-    applications that look alike.
+    Can be wrong: an upgrade that is under way; ids of other applications that look alike.
     What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide.
     Source: KIP-447, Upgrade path
     """
     seen = watched(log)
-    for group, first in sorted(seen.committers.items()) if seen is not None else ():
-        named = [(log.owner(producer_id) or "", commit) for producer_id, commit in first.items()]
-        tasks = [(name, c) for name, c in named if TASK_ID.fullmatch(name)]
-        threads = [(name, c) for name, c in named if THREAD_ID.fullmatch(name)]
-        if not tasks or not threads:
-            continue
-        (task, a), (thread, b) = tasks[0], threads[0]
-        yield at_commit(
-            log,
-            "mixed-processing-guarantees",
-            "warning",
-            max(a, b, key=lambda c: c.record_offset),
-            f"Group {group} commits offsets as {task} (exactly_once) and as {thread} (exactly_once_v2): neither kind "
-            "fences the other",
-            evidence={
-                "task_ids": [name for name, _ in tasks][:SHOWN],
-                "thread_ids": [name for name, _ in threads][:SHOWN],
-                "first_by_a_task": a.record_offset,
-                "first_by_a_thread": b.record_offset,
-            },
-        )
+    for group, producers in sorted(seen.committers.items()) if seen is not None else ():
+        named = [(log.owner(producer_id) or "", *ends) for producer_id, ends in producers.items()]
+        tasks = [each for each in named if TASK_ID.fullmatch(each[0])]
+        threads = [each for each in named if THREAD_ID.fullmatch(each[0])]
+        severity = _both_kinds(tasks, threads) if tasks and threads else None
+        if severity is not None:
+            yield _mixed(log, group, severity, tasks, threads)
+
+
+Committer = tuple[str, Commit, Commit]  # a transactional id with its producer's first and last commit
+
+
+def _both_kinds(tasks: list[Committer], threads: list[Committer]) -> str | None:
+    """How grave it is that a group has both, None where one came after the other."""
+    begun, ended = zip(*(_span(each) for each in (tasks, threads)), strict=True)
+    generations = [since(last.generation) for last in ended]
+    if generations[0] == generations[1] >= 0:
+        return "warning"
+    if max(each.record_offset for each in begun) > min(each.record_offset for each in ended):
+        return None
+    return "info" if generations[0] != generations[1] else "warning"
+
+
+def _span(several: list[Committer]) -> tuple[Commit, Commit]:
+    """The first and the last commit of several producers."""
+    first = min((begun for _, begun, _ in several), key=lambda c: c.record_offset)
+    return first, max((ended for _, _, ended in several), key=lambda c: c.record_offset)
+
+
+def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], threads: list[Committer]) -> Finding:
+    (task, *_), (thread, *_) = tasks[0], threads[0]
+    (a, _), (b, _) = _span(tasks), _span(threads)
+    which = f"as {task} (exactly_once) and as {thread} (exactly_once_v2)"
+    said = f"commits offsets {which} at the same time: neither kind fences the other"
+    if severity == "info":
+        said = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
+    return at_commit(
+        log,
+        "mixed-processing-guarantees",
+        severity,
+        max(a, b, key=lambda c: c.record_offset),
+        f"Group {group} {said}",
+        evidence={
+            "task_ids": [name for name, *_ in tasks][:SHOWN],
+            "thread_ids": [name for name, *_ in threads][:SHOWN],
+            "first_by_a_task": a.record_offset,
+            "first_by_a_thread": b.record_offset,
+        },
+    )
 
 
 def _reset(log: LogView, c: Commit, offset: int, doubt: bool) -> str:

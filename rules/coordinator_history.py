@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auditor.facts.coordinator_log import ONGOING, PAIR, CoordinatorLog, Entry
+from auditor.facts.coordinator_log import EMPTY, ONGOING, PAIR, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
 from auditor.rules.named import Named, Source, naming
 
@@ -162,6 +162,17 @@ class CoordinatorHistory:
                 if len(rows):
                     return next(log.entries(columns, rows[-1:] + span.start))
         return None
+
+    def initialised(self, producer_id: int, lowest: int, highest: int) -> bool:
+        """Whether a producer id was given out with an epoch from ``lowest`` to ``highest`` (InitProducerId), as far as
+        records of it are left."""
+        for owner in self.owners(producer_id):
+            for columns, span in self.sources[owner["source"]][0].rows_of(int(owner["id"])):
+                epochs = columns["producer_epoch"][span]
+                mine = (columns["producer_id"][span] == producer_id) & (columns["state"][span] == EMPTY)
+                if (mine & (lowest <= epochs) & (epochs <= highest)).any():
+                    return True
+        return False
 
     def last_of_owner(self, producer_id: int) -> Entry | None:
         """The last record of the id that had this producer id last."""

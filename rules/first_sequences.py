@@ -14,7 +14,7 @@ from auditor.facts.events import (
     Event,
     Kind,
 )
-from auditor.rules.cleaning import both_intact
+from auditor.rules.cleaning import Missing, between, both_intact, whole_from
 from auditor.rules.finding import Finding, iso
 from auditor.rules.producer_sequences import FAMILY, OF_A_HANGING_BATCH, OF_A_WRONG_BATCH, dump_at
 from auditor.rules.registry import rule
@@ -52,7 +52,7 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """
     shown, more = 0, 0
     for e in log.events(Kind.FIRST_NONZERO):
-        if e["context"] & AFTER_UNREADABLE or e["base_offset"] < log.intact_from():
+        if e["context"] & AFTER_UNREADABLE or e["base_offset"] < whole_from(log):
             continue
         inherited = _inherited(log, e)
         if inherited and shown >= INHERITED_SHOWN:
@@ -75,7 +75,7 @@ def _inherited(log: LogView, e: Event) -> bool:
     late never knew whom its leader did."""
     flags, replica = e["context"], log.leader
     if replica.log_start_known and replica.log_start <= 0:
-        cleaned = log.intact_from() > 0  # what was before the batch may have been cleaned away
+        cleaned = whole_from(log) > 0  # what was before the batch may have been cleaned away
         return cleaned and not flags & SNAPSHOT_DENIES
     if flags & (KNOWN_BELOW | KNOWN_IN_SNAPSHOT):
         return True
@@ -159,7 +159,7 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     Source: KIP-360, KIP-467
     """
     for e in log.events(Kind.BUMP_NONZERO):
-        if not both_intact(log, e) or e["context"] & AFTER_UNREADABLE:
+        if not both_intact(log, e) or e["context"] & AFTER_UNREADABLE or between(log, e) == Missing.UNDECIDABLE:
             continue
         changed = bool(e["context"] & STATE_MAY_BE_LOST)
         yield log.at_event(

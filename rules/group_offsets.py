@@ -27,13 +27,13 @@ def watched(log: LogView) -> WatchedOffsets | None:
         return None
     if log.leader.watched_offsets is None:
         assignments = Assignments()
-        committers, rivals, values = Committers(), Rivals(assignments), Values()
+        committers, rivals, values = Committers(), Rivals(assignments), Values(assignments)
         story = story_of(log, committers, rivals, values, assignments=assignments)
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
         groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
         log.leader.watched_offsets = WatchedOffsets(
-            rivals.zombies, rivals.interleaved, rivals.handed_over, values.falls(), values.skips, committers.first,
+            rivals.zombies, rivals.interleaved, rivals.handed_over, values.falls(), values.skips, committers.seen,
             pending, in_force_of(story.in_force()),
             [group for group in dict.fromkeys(groups) if group is not None],
         )  # fmt: skip

@@ -10,7 +10,7 @@ from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
-from auditor.rules.cleaning import LEADERS_LOG, Missing, missing
+from auditor.rules.cleaning import LEADERS_LOG, Missing, hole
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -178,37 +178,50 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
     Why it matters: a log that was never cleaned has no holes: the records were lost. Brokers accept the hole at
     recovery and consumers skip it without a word.
     Can be wrong: segments moved to remote storage, or segment files that were not copied (then the range is named). In
-    a compacted topic only the active segment is proof, where this broker led: a follower stores its leader's holes
-    (info), and a pass of the cleaner that was ended early moved no checkpoint (likely; also where cleanup.policy is not
-    known).
+    a compacted topic only the active segment is proof, where this broker has led since: a follower stores its leader's
+    holes, and so does who has lost its replica and fetched it anew (one info a replica); a pass of the cleaner that was
+    ended early moved no checkpoint (likely; also where cleanup.policy is not known).
     What to do: compare with the other replicas from the missing offset on.
     Source: UnknownProducerId and OutOfOrderSequence page
     """
     for replica in log.replicas:
+        leaders = []
         for e in log.events(Kind.OFFSET_HOLE, replica=replica):
-            count = e["base_offset"] - e["first_missing_offset"]
-            at_start = _first_in_segment(replica, e)
-            proof = missing(log, replica, e["first_missing_offset"], e["base_offset"])
-            leaders = proof == Missing.UNDECIDABLE
-            lost = "perhaps a segment file that was not copied" if at_start else LEADERS_LOG if leaders else None
-            why = ": a segment file may be missing" if at_start else ": its leader may have cleaned" if leaders else ""
-            yield log.at_event(
-                "offset-hole",
-                "info" if leaders else "error",
-                f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({count}) are missing "
-                f"before the batch at {e['base_offset']}{why}",
-                e,
-                replica=replica,
-                if_true="error" if leaders else None,
-                evidence={
-                    "expected": e["first_missing_offset"],
-                    "found": e["base_offset"],
-                    "missing_offsets": count,
-                    "missing_range": [e["first_missing_offset"], e["base_offset"] - 1],
-                    "confidence": "undecidable" if at_start else proof,
-                    "missing": lost,
-                },
-            )
+            proof = hole(log, replica, e)
+            if proof == Missing.UNDECIDABLE and not _first_in_segment(replica, e):
+                leaders.append(e)
+            else:
+                yield _hole(log, replica, [e], proof)
+        if leaders:
+            yield _hole(log, replica, leaders, Missing.UNDECIDABLE)
+
+
+def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missing) -> Finding:
+    """One hole, or all that other brokers' cleaners may have left in a replica."""
+    e, leaders = holes[0], proof == Missing.UNDECIDABLE
+    counts = [one["base_offset"] - one["first_missing_offset"] for one in holes]
+    at_start = _first_in_segment(replica, e)
+    lost = "perhaps a segment file that was not copied" if at_start else LEADERS_LOG if leaders else None
+    why = ": a segment file may be missing" if at_start else ": its leader may have cleaned" if leaders else ""
+    more = f", and {plural(sum(counts[1:]), 'offset')} in {plural(len(holes) - 1, 'more hole')}" if holes[1:] else ""
+    return log.at_event(
+        "offset-hole",
+        "info" if leaders else "error",
+        f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({counts[0]}) are missing "
+        f"before the batch at {e['base_offset']}{more}{why}",
+        e,
+        replica=replica,
+        if_true="error" if leaders else None,
+        evidence={
+            "expected": e["first_missing_offset"],
+            "found": e["base_offset"],
+            "missing_offsets": sum(counts),
+            "missing_range": [e["first_missing_offset"], holes[-1]["base_offset"] - 1],
+            "holes": len(holes) if leaders else None,
+            "confidence": "undecidable" if at_start else proof,
+            "missing": lost,
+        },
+    )
 
 
 def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:

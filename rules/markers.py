@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.base.words import plural
 from auditor.rules import commands, safety
+from auditor.rules.cleaning import cleaned, whole_from
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.open_transactions import open_of
@@ -158,11 +159,11 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     first_time = _began(log)
     if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
         return False
-    if log.intact_from() <= replica.log_start:
+    end, newest = cleaned(log, replica)
+    if end <= replica.log_start:
         return True
-    cleaned = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False)
-               if base <= log.intact_from()]  # fmt: skip
-    return begin > max(cleaned, default=-1) + SKEW_MS
+    times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
+    return begin > max(newest, *times, -1) + SKEW_MS
 
 
 def _began(log: LogView) -> int:
@@ -349,7 +350,7 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
     replica = log.leader
     whole = (
         replica.log_start <= 0
-        and replica.intact_from <= 0
+        and whole_from(log) <= 0
         and not (replica.starts_late or replica.unreadable or replica.absent)
     )
     return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
@@ -357,7 +358,7 @@ def _only_it_can_be(log: LogView, window: Window, t: np.void) -> bool:
 
 def _own_marker_gone(log: LogView, window: Window, t: np.void) -> bool:
     """Whether the cleaner may have taken the window's own marker before this data, which is of a later transaction."""
-    return bool(t["prev_marker_offset"] < log.intact_from()) and _may_be_of_a_later_one(log, window, t)
+    return bool(t["prev_marker_offset"] < whole_from(log)) and _may_be_of_a_later_one(log, window, t)
 
 
 @rule(

@@ -15,6 +15,7 @@ import numpy as np
 from auditor.base.errors import DecodeError
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import index_entries
+from auditor.rules.cleaning import whole_from
 from auditor.rules.headers_again import Allowance, Columns, Unknown
 from auditor.rules.replica_batches import COMPARED, ReplicaBatches
 from auditor.rules.stretches import Lineage, apart, overlaps
@@ -150,7 +151,7 @@ def unread_again(log: LogView, replica: ReplicaFacts) -> list[DecodeError]:
 
 def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
     leader = log.leader
-    low = max(leader.log_start, replica.log_start, log.intact_from(leader), log.intact_from(replica))
+    low = max(leader.log_start, replica.log_start, whole_from(log, leader), whole_from(log, replica))
     pair = Pair(replica, leader, low, min(watermark(leader), watermark(replica)))
     lineage = Lineage(_lineage(leader, batches_of(log, leader)), low)
     try:

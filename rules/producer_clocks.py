@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from auditor.base.words import duration
 from auditor.facts.events import Kind
+from auditor.rules.cleaning import whole_from
 from auditor.rules.expiry import EXPLAINED, built_without, verdict
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.producer_sequences import FAMILY
@@ -52,7 +53,7 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         e, limit = run[0], log.cluster.expiration_ms(log.leader.broker_id)
         old = e["base_offset"] in behind
         by_a_clock = e["broker_time"] >= 0 and not old
-        severity = "warning" if e["base_offset"] >= log.intact_from() and by_a_clock else lowered("warning")
+        severity = "warning" if e["base_offset"] >= whole_from(log) and by_a_clock else lowered("warning")
         yield log.at_event(
             "producer-expired-while-active",
             severity,

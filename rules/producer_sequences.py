@@ -17,7 +17,7 @@ from auditor.facts.events import (
 )
 from auditor.model.policies import POLICIES
 from auditor.rules import commands
-from auditor.rules.cleaning import LEADERS_LOG, Missing, adjoin, both_intact, missing
+from auditor.rules.cleaning import LEADERS_LOG, Missing, between, both_intact
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -116,10 +116,8 @@ def certainty(log: LogView, e: Event) -> dict[str, str]:
     """For the evidence of a gap: how sure it is that the log had what is missing, and what would decide it."""
     if any(e["previous_last_offset"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
         return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
-    if e["previous_last_offset"] + 1 < e["base_offset"] and not adjoin(log, e):
-        said = missing(log, log.leader, e["previous_last_offset"] + 1, e["base_offset"])
-        return {"confidence": said, **({"missing": LEADERS_LOG} if said == Missing.UNDECIDABLE else {})}
-    return {"confidence": Missing.PROVED}
+    said = between(log, e)
+    return {"confidence": said, **({"missing": LEADERS_LOG} if said == Missing.UNDECIDABLE else {})}
 
 
 def _between_committed(log: LogView, e: Event) -> bool:
@@ -353,7 +351,8 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         may_be_evicted = below and any(
             POLICIES[r.policy].evicts_below_log_start for r in log.cluster.release(log.leader.broker_id).rows
         )
-        sure = both_intact(log, e) and log.leader.log_start_known and not may_be_evicted
+        intact = both_intact(log, e) and between(log, e) != Missing.UNDECIDABLE
+        sure = intact and log.leader.log_start_known and not may_be_evicted
         goes_on = gone_on(log, e)
         severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(

@@ -14,6 +14,7 @@ import numpy as np
 
 from auditor.facts.events import Kind
 from auditor.model import releases
+from auditor.rules.cleaning import whole_from
 from auditor.rules.finding import iso
 from auditor.rules.named import SKEW_MS, Window
 from auditor.rules.view import LogView
@@ -147,7 +148,7 @@ def _is_its(log: LogView, window: Window, t: np.void, by: Window | None) -> bool
         below = by is None or by.prepare is None or prepare.producer_epoch < by.prepare.producer_epoch
         return below and bool(t["producer_epoch"] < prepare.producer_epoch <= t["last_epoch"] + 1)
     own = own_window(log, t)
-    if own is None or own.prepare is None or key(own) != key(window) or t["first_offset"] < log.intact_from():
+    if own is None or own.prepare is None or key(own) != key(window) or t["first_offset"] < whole_from(log):
         return False
     began = log.time(t["first_time"])
     return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + SAME_CLOCK_MS)

@@ -13,6 +13,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import releases
 from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
 from auditor.rules import commands, repairs
+from auditor.rules.cleaning import Missing, hole
 from auditor.rules.culprits import Place, blamed
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
@@ -116,7 +117,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     breaks consumers and followers when they read it.
     Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
     lies behind. The auditor looks for the next sound batch and goes on from it.
-    Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
+    Can be wrong: fewer records than offsets are legal where a log was cleaned, by whichever broker (nothing is said
+    there). Where a search
     began in the middle of a record, a whole batch kept in its value with offsets that fit may be taken for the log's.
     What to do: find the client by its producer id; kafka-dump-log.sh with --deep-iteration shows the batch. For bytes
     that are no batch, take the offsets named from another replica, before this broker is restarted or becomes leader.
@@ -141,11 +143,13 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             in_doubt = bool(left[0]["flaws"] & ~col.FLAW_CODEC_UNKNOWN) or None
             what = words(left[0]["flaws"], BATCH_FLAWS)
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=in_doubt)
-    for run in runs(log.events(Kind.COUNT_BELOW_SPAN), "record_count", "producer_id"):
+    short = [e for e in log.events(Kind.COUNT_BELOW_SPAN) if hole(log, log.leader, e) != Missing.UNDECIDABLE]
+    for run in runs(short, "record_count", "producer_id"):
         if left := [e for e in run if _place(e) not in explained]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
             count, span = left[0]["record_count"], left[0]["span"]
-            yield _invalid(log, left, what, "record-structure-invalid", declared=count, span=span, span_in_doubt=True)
+            numbers: dict[str, Any] = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
+            yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=True, **numbers)
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
     for replica in log.replicas:  # each is damaged by itself
         yield from _gaps(log, replica)

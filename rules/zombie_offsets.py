@@ -8,6 +8,7 @@ from typing import Any
 from auditor.model.group_members import Member
 from auditor.model.offset_commits import Commit
 from auditor.model.offset_watch import Zombie
+from auditor.rules.cleaning import whole_from
 from auditor.rules.committed_offsets import FAMILY, at_commit, place_of, writer
 from auditor.rules.finding import Finding, iso, lowered
 from auditor.rules.group_offsets import watched
@@ -21,46 +22,68 @@ from auditor.rules.windows import naming, skew
 @rule(
     "zombie-offset-commit",
     family=FAMILY,
-    severity="error",
+    severity="error; info where the producers may be a pool",
     prevented_by=(GROUP_METADATA,),
 )
 def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     """A producer commits offsets of a partition that a rebalance gave to another
 
-    Checks: in a classic group, a transactional commit by a producer that had committed in an older generation, behind
-    a commit of the same partition by another producer in the newer one; or two producers commit a partition in one
-    generation, and the transaction of one of them had begun before that generation, by the coordinator's log. In a
-    group of KIP-848, a transactional commit by a producer that had committed for the member which had the partition
-    then, behind one by another producer for the member that has it now; what a member has still to give up is its own.
-    Aborted transactions do not count. The evidence has the five steps of the KIP, with the members that owned the
-    partition before and then by the group's records, and the group.instance.id of static ones.
+    Checks: a transactional commit behind one by another producer for the member that has the partition now, by a
+    producer that has only committed for other members before; or two producers commit a partition in one generation,
+    and the transaction of one of them had begun before that generation, by the coordinator's log. The group's records
+    tell who had it: in a classic group by generation, in one of KIP-848 by assignment, where what a member has still to
+    give up is its own. One owner with many producers is a pool, of which nothing is said. Where the records do not
+    tell, or both producers have worked for the same other member, a zombie is one whose offset does not rise; else it
+    is an info, one a group. Aborted transactions do not count, nor what the producer wrote before its id was
+    initialised again. The evidence has the five steps of the KIP, with the members that owned the partition before and
+    then, and the group.instance.id of static ones.
     Why it matters: two instances processed the same input; their output is in the log twice, and the offset may have
     gone back. KIP-447 fences this, but only for clients that send their group metadata; in a group of KIP-848 brokers
     look at the member's epoch alone, since 4.3 at any from that on in which the partition came to it (KIP-1251).
-    Can be wrong: the producer kept the partition, and the other one committed it by mistake. With static members the
-    same group.instance.id in both generations is two processes with one id. Of KIP-848: members of one application
-    that take any free producer of a pool. A group that consumed more than one topic is left out there, since its
-    records name topics by their ids alone.
+    Can be wrong: the producer kept the partition, and the other one committed it by mistake; members of one application
+    that share a pool, one of which had never been seen before. With static members the same group.instance.id in both
+    generations is two processes with one id. A group of KIP-848 that consumed more than one topic has owners that are
+    not known, since its records name topics by their ids alone.
     What to do: call sendOffsetsToTransaction(offsets, groupMetadata) with clients of 2.5 or newer (Streams:
     exactly_once_v2); deduplicate what the zombie wrote after the other's commit; give each process a
     group.instance.id of its own.
     Source: KIP-447, KIP-345, KIP-848, KIP-1251; ConsumerGroup.validateOffsetCommit
     """
+    harmless: dict[str, list[tuple[Zombie, str]]] = {}
+    for zombie, since in _zombies(log):
+        if zombie.grave:
+            yield _finding(log, zombie, since)
+        else:
+            harmless.setdefault(zombie.late.place.group, []).append((zombie, since))
+    for several in harmless.values():
+        yield _finding(log, *several[0], len(several))
+
+
+def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
+    """Each with the first of its steps."""
     seen = watched(log)
-    if seen is None:
-        return
-    for zombie in seen.zombies:
+    for zombie in seen.zombies if seen is not None else ():
         older = zombie.older
-        assert older is not None
-        since = f"{writer(log, zombie.late)} committed {older.value} (record {older.record_offset})"
-        yield _finding(log, zombie, since, older)
-    for pair in seen.handed_over:
+        if older is not None and not _initialised_between(log, older, zombie.late):
+            yield zombie, f"{writer(log, zombie.late)} committed {older.value} (record {older.record_offset})"
+    for pair in seen.handed_over if seen is not None else ():
         for zombie in (pair, pair._replace(rival=pair.late, late=pair.rival)):
             window = _transaction(log, zombie.late)
             if window is not None and _begun_before(log, zombie.late, window):
-                since = f"{writer(log, zombie.late)} began its transaction at {iso(window.start_time)}"
-                yield _finding(log, zombie, since, None)
+                yield zombie, f"{writer(log, zombie.late)} began its transaction at {iso(window.start_time)}"
                 break
+
+
+def _initialised_between(log: LogView, older: Commit, late: Commit) -> bool:
+    """Whether another instance had taken the producer's id by its later commit: its epoch is higher by more than what
+    transactions themselves raise it by (version 2), so that the instance which wrote the older one was fenced."""
+    history = log.cluster.coordinator
+    last = None if history is None else history.last_of_producer(late.producer_id)
+    if history is None or last is None or late.producer_epoch <= older.producer_epoch:
+        return False
+    if last.client_version < 2:
+        return True
+    return history.initialised(late.producer_id, older.producer_epoch + 1, late.producer_epoch)
 
 
 def _transaction(log: LogView, c: Commit) -> Window | None:
@@ -85,8 +108,8 @@ def _begun_before(log: LogView, c: Commit, window: Window) -> bool:
     return window.start_time + skew(log, entry.partition) < c.generation.time
 
 
-def _finding(log: LogView, zombie: Zombie, since: str, older: Commit | None) -> Finding:
-    c, rival = zombie.late, zombie.rival
+def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Finding:
+    c, rival, older = zombie.late, zombie.rival, zombie.older
     first = min(c, rival, key=lambda commit: commit.record_offset)
     evidence: dict[str, Any] = {
         "older_generation": None if older is None or older.generation is None else older.generation.number,
@@ -103,19 +126,28 @@ def _finding(log: LogView, zombie: Zombie, since: str, older: Commit | None) -> 
     why = "a zombie of an older generation was not fenced"
     if generation is None or not generation.classic:
         why = f"member {zombie.owner_before} had given the partition up to {zombie.owner}"
+    if not zombie.grave:
+        why = f"a zombie, or two producers of one pool, which the group's records do not tell{_times(times)}"
+        evidence |= {"confidence": "undecidable", "missing": "who owned the partition", "times": times}
     said = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
     if not behind:
         said = (
             f"of a transaction that is older than the generation in which {writer(log, rival)} took the partition over"
         )
+    severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     return at_commit(
         log,
         "zombie-offset-commit",
-        "error" if first.record_offset >= log.intact_from() else lowered("error"),
+        severity if zombie.grave else "info",
         c,
         f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: {why}{_statically(zombie)}",
+        if_true=None if zombie.grave else severity,
         evidence=evidence,
     )
+
+
+def _times(times: int) -> str:
+    return f" (and {times - 1} times more in this group)" if times > 1 else ""
 
 
 def _member(member: Member | None) -> dict[str, str | None] | None:

@@ -160,6 +160,7 @@ KNOWN_BELOW = 8  # a batch of it lies below the log start
 KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
 SNAPSHOT_DENIES = 32  # a snapshot between the log's first offset and the batch does not know the producer
 TOLERANCE_MS = 300_000  # by which the clock that judged a record's time may have been off those that are in the log
+HOLES = (Kind.OFFSET_HOLE, Kind.COUNT_BELOW_SPAN)  # whole batches, and some of a batch's records
 INDEX_FAULTS = (
     "no batch starts at its position", "its offset is not in the batches from its position on",
     "entries do not increase", "an earlier record has a larger timestamp",
@@ -193,6 +194,13 @@ BLANK = _blank_row()
 def blank_events(rows: int) -> np.ndarray:
     """EVENT rows of which nothing is known: all is -1."""
     return np.repeat(BLANK, rows)
+
+
+def hole_of(e: Event) -> tuple[int, int]:
+    """The offsets [first, end) in which an event of :data:`HOLES` found records missing."""
+    if e["kind"] == Kind.COUNT_BELOW_SPAN:
+        return int(e["base_offset"]), int(e["last_offset"]) + 1
+    return int(e["first_missing_offset"]), int(e["base_offset"])
 
 
 def events_of(table: np.ndarray, *kinds: Kind) -> Iterator[Event]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.facts.packed import Compressed, compressed, decompressed
 from auditor.model.offset_commits import Commit, Generation
-from auditor.model.offset_watch import Zombie
+from auditor.model.offset_watch import Turns, Zombie
 from auditor.model.offsets import GroupPartition
 
 COLUMNS = (
@@ -64,16 +64,16 @@ class InForce:
 class WatchedOffsets:
     """See :class:`auditor.model.offset_watch.Rivals` and :class:`auditor.model.offset_watch.Values` for the first five.
 
-    ``committers``: of each group every producer's first commit in a transaction.
+    ``committers``: of each group every producer's first and last commit in a transaction.
     ``pending``: values that wait for the end of a producer's transaction. ``groups``: all that have a record.
     """
 
     zombies: list[Zombie]
-    interleaved: list[tuple[Commit, Commit, Commit]]
+    interleaved: list[Turns]
     handed_over: list[Zombie]
     falls: list[tuple[Commit, Commit, int]]
     skips: list[tuple[Commit, Commit, Commit]]
-    committers: dict[str, dict[int, Commit]]
+    committers: dict[str, dict[int, tuple[Commit, Commit]]]
     pending: dict[int, list[Commit]]
     in_force: InForce
     groups: list[str] = field(default_factory=list)

@@ -53,14 +53,19 @@ class Holders:
     def holder(self, group: str, partition: int, offset: int) -> str | None:
         """The one member that held a partition when the record at an offset was written; None where none or several
         did, or the topic cannot be told."""
+        held = self.held(group, partition, offset)
+        return None if held is None else held[0]
+
+    def held(self, group: str, partition: int, offset: int) -> tuple[str, int] | None:
+        """The same, with the record offset from which on it held it."""
         known = self.groups.get(group)
         if known is None or len(known.topics) != 1:
             return None
         (topic,) = known.topics
         changes = known.changes.get((topic, partition), [])
         at = bisect_right(changes, offset, key=lambda change: change[0])
-        holders = changes[at - 1][1] if at else frozenset()
-        return next(iter(holders)) if len(holders) == 1 else None
+        began, holders = changes[at - 1] if at else (-1, frozenset[str]())
+        return (next(iter(holders)), began) if len(holders) == 1 else None
 
 
 def _places(value: str | None) -> frozenset[Place]:

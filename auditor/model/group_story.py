@@ -15,7 +15,10 @@ from auditor.model.offset_commits import MOST_BEHIND, Commit, Generation, Waitin
 from auditor.model.offsets import CommittedOffset, GroupOffsets, GroupPartition
 
 CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT = 2, 3, 5, 8
-GROUP_RECORDS = (CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT)  # key types that a story looks at
+STREAMS_EPOCH, STREAMS_MEMBER = 17, 19  # KIP-1071: who has which task is not followed
+MEMBERS = (KIP_848_MEMBER, STREAMS_MEMBER)
+# Key types that a story looks at.
+GROUP_RECORDS = (CLASSIC, KIP_848_EPOCH, STREAMS_EPOCH, *MEMBERS, KIP_848_ASSIGNMENT)
 
 
 class Watcher(Protocol):
@@ -58,18 +61,18 @@ class Story:
         return [c for c in found if c is not None]  # two damaged records can have one offset
 
     def group_record(self, offset: int, row: tuple[Any, ...]) -> None:
-        """A classic group's generation, or a KIP-848 group's epoch, member or what a member is assigned; its value as
-        JSON, its time in ms."""
+        """A classic group's generation, or a KIP-848 or Streams group's epoch, member or what a member is assigned; its
+        value as JSON, its time in ms."""
         group, key_type, tombstone, number, members, value, time = row
         if key_type == KIP_848_ASSIGNMENT:
             for member in members or ():
                 self.assignments.holders.note(group, member, offset, None if tombstone else value)
             return
-        if key_type == KIP_848_MEMBER:
+        if key_type in MEMBERS:
             known = self.members.setdefault(group, set())
             (known.difference_update if tombstone else known.update)(members or ())
             number = self.generations[group].number if group in self.generations else None
-        if number is None or (tombstone and key_type != KIP_848_MEMBER):
+        if number is None or (tombstone and key_type not in MEMBERS):
             return
         last = self.generations.get(group)
         same = last is not None and last.number == number

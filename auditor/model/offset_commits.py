@@ -157,15 +157,20 @@ def telling(run: list[Waits]) -> list[Waits]:
     """Of commits of one place, generation and member that all count or all do not: which tell as much as all.
 
     A producer's first, with the one right before it, may be odd by what came before the run, and a producer's last by
-    what comes behind it. The first return to a producer, with the one right before it, is the first thing that may be
-    odd within the run, and one thing is said of a place and generation. Only which of its earlier commits a zombie of
-    KIP-848 is shown with may be another one.
+    what comes behind it. Within the run may be odd that it comes back behind another producer, and that it does so with
+    no higher offset: the first of each, with the one right before it. One thing is said of a place and generation.
     """
-    kept, last, returned = set(), {}, False
+    kept, last, seen = set(), {}, set[tuple[int, str]]()
     for at, (c, _) in enumerate(run):
-        known, turn = c.producer_id in last, at > 0 and run[at - 1][0].producer_id != c.producer_id
-        if not known or (turn and not returned):
+        producer_id, before = c.producer_id, run[at - 1][0]
+        turn = at > 0 and before.producer_id != producer_id
+        here = {(producer_id, "first")}
+        if turn and producer_id in last:
+            here.add((producer_id, "back"))
+        if turn and c.value <= before.value:
+            here.add((producer_id, "no higher"))
+        if here - seen:
             kept |= {at, max(at - 1, 0)}
-            returned = returned or known
-        last[c.producer_id] = at
+            seen |= here
+        last[producer_id] = at
     return [run[at] for at in sorted(kept.union(last.values()))]

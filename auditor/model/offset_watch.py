@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from auditor.model.group_members import Assignments, Member
+from auditor.model.group_members import Assignments, Member, Tenure
 from auditor.model.offset_commits import Commit, Generation
 from auditor.model.offsets import GroupPartition
 
 HANDED_OVER = 1_000  # changes of the producer within a generation that are looked at
+MEMBERS = 16  # that one producer has worked for
 
 
 def since(generation: Generation | None) -> int:
@@ -18,11 +19,12 @@ def since(generation: Generation | None) -> int:
 
 
 class Zombie(NamedTuple):
-    """A commit by a producer that a rebalance had taken the partition from, beside its new owner's (KIP-447).
+    """A commit by a producer that a rebalance may have taken the partition from, beside its new owner's (KIP-447).
 
-    ``older``: what the producer had committed in an older generation; None where it has not, and only the times of its
-    transaction can show that it is one. ``owner_before`` and ``owner``: the members that had the partition then and in
-    the generation of both commits, where the group's records tell.
+    ``older``: what the producer had committed before; None where it has not, and only the times of its transaction can
+    show that it is one. ``owner_before`` and ``owner``: the members that had the partition then and at both commits,
+    where the group's records tell. ``known``: they tell that it was taken from the producer's member; else producer and
+    rival may be of one pool, whose producers commit for whoever takes them.
     """
 
     older: Commit | None
@@ -30,109 +32,136 @@ class Zombie(NamedTuple):
     late: Commit
     owner_before: Member | None
     owner: Member | None
+    known: bool
+
+    @property
+    def grave(self) -> bool:
+        """Whether it is one: by the group's records, or since both have processed the same input."""
+        return self.known or falls(self.rival, self.late)
+
+
+class Turns(NamedTuple):
+    """Commits of one partition by a producer, another one, and the first again, for members that are not known."""
+
+    first: Commit
+    other: Commit
+    again: Commit
+
+    @property
+    def grave(self) -> bool:
+        """Whether both have processed the same input; an application that takes any producer of a pool goes on."""
+        return falls(self.other, self.again)
+
+
+def falls(before: Commit, after: Commit) -> bool:
+    """Whether an offset goes back or stays where it is from one producer's commit to another's."""
+    return after.value <= before.value
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """The commits of one place in one generation: the first of each producer, and who has come back behind another."""
+
+    began: int
+    first: dict[int, Commit] = field(default_factory=dict)
+    returned: set[int] = field(default_factory=set)
+    said: set[bool] = field(default_factory=set)  # what was found: harmless, grave
 
 
 @dataclass(slots=True)
 class Rivals:
     """Watches for two producers that both believe to own a partition: zombies and interleaved ones.
 
-    ``zombies``: who committed in an older generation and came back behind the new owner; ``interleaved`` holds (p, q, p
-    again); one each for a producer, partition and generation. What a zombie explains is not reported as interleaved
-    too. ``handed_over``: the first two producers of a place in one generation of a classic group, of which neither is
-    known for a zombie by its commits; the first :data:`HANDED_OVER` of these. Of a group of KIP-848 a zombie is known
-    by who held the partition, and several producers of one holder are a pool.
+    Several producers of one owner are a pool, of which nothing is kept; the owner is told by the group's records.
+    ``zombies``: who has committed for another owner and comes back behind the new one's producer; ``interleaved``: p,
+    q, p again, where the owner is not known. One each for a partition and generation, and one more that is grave where
+    the first was not. ``handed_over``: the first two producers of a place in one generation of a classic group, of
+    which neither is known for a zombie by its commits; the first :data:`HANDED_OVER` of these.
     """
 
     assignments: Assignments = field(default_factory=Assignments)
     zombies: list[Zombie] = field(default_factory=list)
-    interleaved: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
+    interleaved: list[Turns] = field(default_factory=list)
     handed_over: list[Zombie] = field(default_factory=list)
-    _turns: dict[GroupPartition, dict[int, Commit]] = field(default_factory=dict)  # this generation's last of each
+    _stretches: dict[GroupPartition, _Stretch] = field(default_factory=dict)
     _last: dict[GroupPartition, Commit] = field(default_factory=dict)
     _first: dict[tuple[str | GroupPartition, int], Commit] = field(default_factory=dict)  # in a group, at a place
-    _reported: dict[GroupPartition, int] = field(default_factory=dict)  # the last generation that was reported
-    _held: dict[tuple[GroupPartition, int], tuple[str, str, Commit]] = field(default_factory=dict)
-    """Of a place of a group of KIP-848 and a producer: who held it at its first commit, and at its last, with that."""
+    _worked: dict[tuple[str, int], dict[str, Tenure]] = field(default_factory=dict)
+    """Of a group and a producer: the members that it has committed for, each with the first tenure in which it did."""
 
     def live(self, commit: Commit) -> None:
         """Looks at a commit that took effect or may."""
-        last, began = self._last.get(commit.place), since(commit.generation)
-        classic = commit.generation is not None and commit.generation.classic
-        same = last is not None and since(last.generation) == began
-        if not same:
-            self._turns[commit.place] = {}
-        if last is not None and last.producer_id != commit.producer_id and self._reported.get(commit.place) != began:
-            if not classic:
-                self._judge_held(commit, last)
-            elif same:
-                self._judge(commit, last)
-        self._turns[commit.place][commit.producer_id] = self._last[commit.place] = commit
-        if classic:
-            self._first.setdefault((commit.place.group, commit.producer_id), commit)
-            self._first.setdefault((commit.place, commit.producer_id), commit)
-        else:
-            self._note_holder(commit)
+        place, producer_id, last = commit.place, commit.producer_id, self._last.get(commit.place)
+        stretch = self._stretches.get(place)
+        if stretch is None or stretch.began != since(commit.generation):
+            stretch = self._stretches[place] = _Stretch(since(commit.generation))
+        new, classic = producer_id not in stretch.first, commit.generation is not None and commit.generation.classic
+        turn = last is not None and last.producer_id != producer_id
+        asked = turn and (new or producer_id not in stretch.returned or (last is not None and falls(last, commit)))
+        tenure = self.assignments.tenure(commit) if new or asked or not classic else None
+        if asked and last is not None and True not in stretch.said:
+            self._judge(commit, last, tenure, stretch)
+        if turn and not new:
+            stretch.returned.add(producer_id)
+        stretch.first.setdefault(producer_id, commit)
+        self._last[place] = commit
+        self._first.setdefault((place.group, producer_id), commit)
+        self._first.setdefault((place, producer_id), commit)
+        if tenure is not None:
+            self._note_worked(commit, tenure)
 
-    def _note_holder(self, c: Commit) -> None:
-        """Notes who held the place when it was committed; what a zombie was known by stays as it was."""
-        at = (c.place, c.producer_id)
-        holder = self.assignments.holders.holder(c.place.group, c.partition, c.record_offset)
-        if holder is None:
-            self._held.pop(at, None)
-        elif self._reported.get(c.place) != since(c.generation):
-            self._held[at] = (self._held[at][0] if at in self._held else holder, holder, c)
+    def _note_worked(self, c: Commit, tenure: Tenure) -> None:
+        """The newest :data:`MEMBERS` of a producer are kept."""
+        worked = self._worked.setdefault((c.place.group, c.producer_id), {})
+        worked.setdefault(tenure.member.member_id, tenure)
+        if len(worked) > MEMBERS:
+            del worked[next(iter(worked))]
 
-    def _taken_from(self, c: Commit, last: Commit) -> Zombie | None:
-        """Of a group of KIP-848: a producer whose holder had to give the place up to another, whose own producer has
-        committed it since; it has never committed for the one before, or they might be of one pool."""
-        holder = self.assignments.holders.holder(c.place.group, c.partition, c.record_offset)
-        mine, other = (self._held.get((c.place, one.producer_id)) for one in (c, last))
-        if mine is None or other is None or holder is None or mine[1] == holder or other[:2] != (holder, holder):
-            return None
-        return Zombie(mine[2], last, c, Member(mine[1], None, None), Member(holder, None, None))
+    def _judge(self, c: Commit, last: Commit, tenure: Tenure | None, stretch: _Stretch) -> None:
+        same = since(last.generation) == stretch.began
+        if (zombie := self._taken_from(c, last, tenure, same)) is not None:
+            if zombie.grave not in stretch.said:
+                self.zombies.append(zombie)
+                stretch.said.add(zombie.grave)
+        elif same and (turns := self._in_turn(c, last, tenure, stretch)) is not None:
+            if turns.grave not in stretch.said:
+                self.interleaved.append(turns)
+                stretch.said.add(turns.grave)
+        elif same and len(stretch.first) == 1 and c.producer_id not in stretch.first:
+            self._note_hand_over(last, c, tenure)
 
-    def _judge(self, c: Commit, last: Commit) -> None:
+    def _taken_from(self, c: Commit, last: Commit, tenure: Tenure | None, same: bool) -> Zombie | None:
+        """A producer that has committed for another member, behind a commit for the one that has the partition now."""
+        if tenure is not None:
+            mine, rivals = (self._worked.get((c.place.group, one.producer_id), {}) for one in (c, last))
+            before = [one for one in mine.values() if one.began < tenure.began]
+            if last.record_offset < tenure.began or tenure.member.member_id in (one.member.member_id for one in before):
+                return None
+            if before:
+                pool = any(one.member.member_id in rivals for one in before)  # whoever took a free one
+                known = self._first.get((c.place, c.producer_id)) or self._first[c.place.group, c.producer_id]
+                return Zombie(known, last, c, before[-1].member, tenure.member, known=not pool)
+        classic = c.generation is not None and c.generation.classic
         here, elsewhere = self._older(c.place, c), self._older(c.place.group, c)
         older = here or (None if self._older(last.place, last) else elsewhere)
-        earlier = self._turns[c.place].get(c.producer_id)
-        if older is not None:
-            self.zombies.append(self._zombie(older, last, c))
-        elif earlier is not None:
-            self.interleaved.append((earlier, last, c))
-        else:
-            self._note_hand_over(last, c)
-            return
-        self._reported[c.place] = since(c.generation)
-
-    def _judge_held(self, c: Commit, last: Commit) -> None:
-        """The same in a group of KIP-848, or one without any record."""
-        earlier = self._turns[c.place].get(c.producer_id)
-        holders = {
-            self.assignments.holders.holder(one.place.group, one.partition, one.record_offset)
-            for one in (earlier, last, c) if one is not None
-        }  # fmt: skip
-        if (zombie := self._taken_from(c, last)) is not None:
-            self.zombies.append(zombie)
-        elif earlier is not None and (len(holders) > 1 or None in holders):
-            self.interleaved.append((earlier, last, c))
-        else:
-            return
-        self._reported[c.place] = since(c.generation)
-
-    def _note_hand_over(self, last: Commit, c: Commit) -> None:
-        """Either of the two may be the one that the partition was taken from."""
-        first = len(self._turns[c.place]) == 1 and len(self.handed_over) < HANDED_OVER
-        if first and c.generation is not None and c.generation.classic:
-            self.handed_over.append(self._zombie(None, last, c))
-
-    def _zombie(self, older: Commit | None, rival: Commit, late: Commit) -> Zombie:
-        return Zombie(older, rival, late, self._owner(late, before=True), self._owner(late))
-
-    def _owner(self, c: Commit, *, before: bool = False) -> Member | None:
-        if c.generation is None:
+        if older is None or not classic or not same:
             return None
-        place = (c.place.group, c.generation.number, c.topic, c.partition)
-        return self.assignments.owner(*place, before=before)
+        return Zombie(older, last, c, self.assignments.before(c), None if tenure is None else tenure.member, False)
+
+    def _in_turn(self, c: Commit, last: Commit, tenure: Tenure | None, stretch: _Stretch) -> Turns | None:
+        """A producer that comes back behind another one, where it is not known that one member had the partition."""
+        first = stretch.first.get(c.producer_id)
+        if first is None or (tenure is not None and None not in map(self.assignments.tenure, (first, last))):
+            return None
+        return Turns(first, last, c)
+
+    def _note_hand_over(self, last: Commit, c: Commit, tenure: Tenure | None) -> None:
+        """Either of the two may be the one that the partition was taken from, if it was taken from anybody."""
+        if c.generation is None or not c.generation.classic or len(self.handed_over) >= HANDED_OVER:
+            return
+        before, owner = self.assignments.before(c), None if tenure is None else tenure.member
+        if before is None or owner is None or before.member_id != owner.member_id:
+            self.handed_over.append(Zombie(None, last, c, before, owner, None not in (before, owner)))
 
     def _older(self, where: str | GroupPartition, c: Commit) -> Commit | None:
         """What the producer of ``c`` committed there in an older generation of a classic group."""
@@ -147,8 +176,11 @@ class Rivals:
 class Values:
     """Watches the values in force: where they fall, and ``skips`` where they pass over what was aborted.
 
-    ``skips`` holds (value in force at the abort, aborted commit, next one in force).
+    ``skips`` holds (value in force at the abort, aborted commit, next one in force); in a transaction only where the
+    group's records do not tell for whom both were.
     """
+
+    assignments: Assignments = field(default_factory=Assignments)
 
     _back: dict[tuple[GroupPartition, int, bool | None], tuple[Commit, Commit, int]] = field(default_factory=dict)
     skips: list[tuple[Commit, Commit, Commit]] = field(default_factory=list)
@@ -177,32 +209,35 @@ class Values:
         if before is not None and commit.value < before.value:
             self.fall(before, commit)
         start = self._aborted.pop(commit.place, None)
-        if start is not None and commit.value >= start[1].value and _passes_over(start[1], commit):
+        if start is not None and commit.value >= start[1].value and self._passes_over(start[1], commit):
             self.skips.append((*start, commit))
 
+    def _passes_over(self, aborted: Commit, c: Commit) -> bool:
+        """Whether this commit need not have begun again at the offset before the aborted one.
 
-def _passes_over(aborted: Commit, c: Commit) -> bool:
-    """Whether this commit cannot have begun again at the offset before the aborted one.
-
-    A new owner begins at the committed offset, which a rebalance between the two commits shows; the same producer may
-    have gone back itself. A plain commit shows no output that belongs to it, and so does one by another producer.
-    """
-    same_generation = since(aborted.generation) == since(c.generation)
-    if c.plain:
-        return same_generation or bool(c.generation and c.generation.empty)
-    return c.producer_id != aborted.producer_id and same_generation and c.generation is not None
+        A new owner begins at the committed offset, which a rebalance between the two commits shows; the same producer
+        may have gone back itself, and so may a member that takes the next free producer of its pool. A plain commit
+        shows no output that belongs to it.
+        """
+        same_generation = since(aborted.generation) == since(c.generation)
+        if c.plain:
+            return same_generation or bool(c.generation and c.generation.empty)
+        if c.producer_id == aborted.producer_id or not same_generation or c.generation is None:
+            return False
+        return None in map(self.assignments.tenure, (aborted, c))
 
 
 @dataclass(slots=True)
 class Committers:
-    """Watches who commits in transactions: ``first`` holds each producer's first commit, by group."""
+    """Watches who commits in transactions: ``seen`` holds each producer's first and last commit, by group."""
 
-    first: dict[str, dict[int, Commit]] = field(default_factory=dict)
+    seen: dict[str, dict[int, tuple[Commit, Commit]]] = field(default_factory=dict)
 
     def live(self, commit: Commit) -> None:
-        """Takes note of a producer that is new to the group."""
+        """Takes note of a producer's commit."""
         if not commit.plain:
-            self.first.setdefault(commit.place.group, {}).setdefault(commit.producer_id, commit)
+            known = self.seen.setdefault(commit.place.group, {})
+            known[commit.producer_id] = known.get(commit.producer_id, (commit,))[0], commit
 
     def decided(self, commit: Commit, outcome: str, before: Commit | None) -> None:
         """Nothing to see here: who wrote matters, not when it was decided."""

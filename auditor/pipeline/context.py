@@ -13,6 +13,7 @@ from auditor.connectors.codec.cluster_metadata import ClusterMetadata, Partition
 from auditor.facts.at_rest import without_defaults
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, Entry
 from auditor.facts.coordinator_packing import pack
+from auditor.facts.events import HOLES, events_of, hole_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline import moments
@@ -80,7 +81,7 @@ def brief(facts: ReplicaFacts) -> Brief:
     started = facts.leader_epochs[-1][1] if facts.leader_epochs else -1
     return Brief(
         facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
-        facts.broker_time, facts.any_time, max(facts.intact_from, lost),
+        facts.broker_time, facts.any_time, max(facts.intact_from, lost, _behind_holes(facts)),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.lacks_end, started, facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None),
@@ -88,6 +89,16 @@ def brief(facts: ReplicaFacts) -> Brief:
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
         _went_back(facts.transactions),
     )  # fmt: skip
+
+
+def _behind_holes(facts: ReplicaFacts) -> int:
+    """Where the last hole of a coordinator's log ends, -1 without any: no history is whole across one, whoever left it.
+    A replica that was fetched anew has those of its leader's cleaner."""
+    if facts.topic != TRANSACTION_STATE or not len(facts.events):
+        return -1
+    if any(facts.dropped_events.get(int(kind)) for kind in HOLES):
+        return facts.log_end
+    return max((hole_of(e)[1] for e in events_of(facts.events, *HOLES)), default=-1)
 
 
 def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:

@@ -162,7 +162,7 @@ class OffsetsReader(RecordProblems):
         self.known_generations: list[Generation] = []
         self.names: dict[int, str] = {}  # of groups that the story knows
         assignments = Assignments()
-        self.committers, self.rivals, self.watch = Committers(), Rivals(assignments), Values()
+        self.committers, self.rivals, self.watch = Committers(), Rivals(assignments), Values(assignments)
         self.story = Story(
             (self.committers, self.rivals, self.watch), assignments=assignments, most_waiting=most_waiting
         )
@@ -381,7 +381,7 @@ class OffsetsReader(RecordProblems):
         pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
         return WatchedOffsets(
             self.rivals.zombies, self.rivals.interleaved, self.rivals.handed_over, self.watch.falls(), self.watch.skips,
-            self.committers.first, pending, in_force(table, groups, topics, self.files, self.known_generations), groups,
+            self.committers.seen, pending, in_force(table, groups, topics, self.files, self.known_generations), groups,
         )  # fmt: skip
 
     def _in_story(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:

@@ -393,22 +393,43 @@ public final class Driver {
         producer.close(o.containsKey("leave") ? Duration.ZERO : Duration.ofSeconds(5));
     }
 
-    /** copy group from to ms: read_committed from one topic, written to partition 0 of another with its offsets. */
+    /**
+     * copy group from to ms: read_committed from one topic, written to partition 0 of another with its offsets.
+     *
+     * <p>producers=N: a pool of as many, the next one for each transaction, as Spring-Kafka has them. abort=every: then
+     * the next one gets the same input. stall=K: the K-th transaction waits nap=ms before it sends its offsets,
+     * and "answers" tells what it has committed.
+     * unnamed=1: without the group's metadata, as before KIP-447. Ways of the consumer as options with a dot.
+     */
     private void copy(String group, String from, String to, int ms, Map<String, String> o) throws Exception {
         Map<String, String> own = new HashMap<>(Map.of("group.id", group, "isolation.level", "read_committed",
             "enable.auto.commit", "false", "auto.offset.reset", "earliest", "max.poll.records", "20"));
+        o.forEach((k, v) -> {
+            if (k.contains(".")) {
+                own.put(k, v);
+            }
+        });
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(own), new ByteArrayDeserializer(),
             new ByteArrayDeserializer());
         consumer.subscribe(Collections.singleton(from));
-        KafkaProducer<byte[], byte[]> producer = make(Map.of("transactional.id", o.getOrDefault("id", group)));
-        producer.initTransactions();
+        List<String> ids = new ArrayList<>(List.of(o.getOrDefault("id", group)));
+        for (int k = 1; k < Integer.parseInt(o.getOrDefault("producers", "1")); k++) {
+            ids.add(ids.get(0) + "-" + k);
+        }
+        List<KafkaProducer<byte[], byte[]>> pool = new ArrayList<>();
+        for (String id : ids) {
+            pool.add(ready(id));
+        }
         int abort = Integer.parseInt(o.getOrDefault("abort", "9"));
+        int stall = Integer.parseInt(o.getOrDefault("stall", "-1"));
         long end = System.currentTimeMillis() + ms;
         for (int k = 1; goesOn(end); k++) {
             ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(200));
             if (records.isEmpty()) {
                 continue;
             }
+            int free = k % pool.size();
+            KafkaProducer<byte[], byte[]> producer = pool.get(free);
             try {
                 producer.beginTransaction();
                 Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
@@ -417,18 +438,25 @@ public final class Driver {
                     next.put(new TopicPartition(r.topic(), r.partition()),
                         new OffsetAndMetadata(r.offset() + 1, Optional.empty(), ""));
                 }
+                boolean stalls = --stall == 0;
+                if (stalls) {
+                    Thread.sleep(Long.parseLong(o.get("nap")));
+                }
                 producer.sendOffsetsToTransaction(next,
                     o.containsKey("unnamed") ? new ConsumerGroupMetadata(group) : consumer.groupMetadata());
                 if (k % abort != 0) {
                     producer.commitTransaction();
+                    if (stalls) {
+                        next.forEach((tp, at) ->
+                            said.add(ids.get(free) + " " + tp.topic() + " " + tp.partition() + " " + at.offset()));
+                    }
                     continue;
                 }
                 producer.abortTransaction();
             } catch (Exception e) {  // as applications do: give up the transaction, and begin again as the same id
                 System.err.println(group + ": " + e);
                 producer.close(Duration.ZERO);
-                producer = make(Map.of("transactional.id", o.getOrDefault("id", group)));
-                producer.initTransactions();
+                pool.set(free, ready(ids.get(free)));
             }
             for (TopicPartition tp : consumer.assignment()) {
                 OffsetAndMetadata committed = consumer.committed(Collections.singleton(tp)).get(tp);
@@ -436,7 +464,13 @@ public final class Driver {
             }
         }
         consumer.close();
-        producer.close();
+        pool.forEach(KafkaProducer::close);
+    }
+
+    private KafkaProducer<byte[], byte[]> ready(String id) {
+        KafkaProducer<byte[], byte[]> producer = make(Map.of("transactional.id", id));
+        producer.initTransactions();
+        return producer;
     }
 
     /** share group topic ms: takes records as a member of a share group (KIP-932). */

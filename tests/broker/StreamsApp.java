@@ -11,7 +11,8 @@ import org.apache.kafka.streams.kstream.Produced;
 
 /**
  * A Streams application with a store and a repartition topic, exactly once, until it is killed or sent SIGTERM:
- * servers, application id, group protocol (classic or streams), state folder, input topic, output topic.
+ * servers, application id, group protocol (classic or streams), state folder, input topic, output topic, and the
+ * guarantee if it is not exactly_once_v2.
  */
 public class StreamsApp {
     public static void main(String[] a) {
@@ -20,7 +21,7 @@ public class StreamsApp {
         p.put(StreamsConfig.APPLICATION_ID_CONFIG, a[1]);
         p.put("group.protocol", a[2]);
         p.put(StreamsConfig.STATE_DIR_CONFIG, a[3]);
-        p.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        p.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, a.length > 6 ? a[6] : StreamsConfig.EXACTLY_ONCE_V2);
         p.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, "200");
         p.put("consumer.auto.offset.reset", "earliest");
         if (a[2].equals("classic")) { // of the other protocol the group's settings say so

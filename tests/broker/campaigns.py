@@ -20,6 +20,7 @@ from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
 from tests.broker.follower_stops import failed_appends, failed_then_loaded
 from tests.broker.jars import numbers
 from tests.broker.left_open import IDLE, NAP, UNVERIFIED, first_transaction, late_writes
+from tests.broker.moved_work import fetched_anew, pooled, upgraded
 from tests.broker.newer_kafka import connect, many, moved, regrouped, streams, tiered_moved
 from tests.broker.raw_requests import Wire
 
@@ -277,9 +278,18 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "connect-43": (
         "4.3.1", "Connect's exactly-once source, its worker killed twice", lambda s, t: connect("4.3.1", s, t),
     ),
+    "fetched-anew-43": (
+        "4.3.1", "Replicas of compacted topics that were fetched anew", lambda s, t: fetched_anew("4.3.1", s, t),
+    ),
     "many-43": ("4.3.1", "1 307 partitions on one broker", lambda s, t: many("4.3.1", s, t)),
     "moved-43": (
         "4.3.1", "Replicas moved between disks and brokers, and a rolling restart", lambda s, t: moved("4.3.1", s, t),
+    ),
+    "pooled-28": ("2.8.2", "A group whose member has a pool of producers", lambda s, t: pooled("2.8.2", s, t)),
+    "pooled-43": ("4.3.1", "Groups whose members have pools of producers", lambda s, t: pooled("4.3.1", s, t)),
+    "pooled-zombie-43": (
+        "4.3.1", "A member with a pool of producers that commits what it has lost",
+        lambda s, t: pooled("4.3.1", s, t, zombie=True),
     ),
     "regrouped-43": (
         "4.3.1", "Groups that turn, end, are deleted, or lose what they read", lambda s, t: regrouped("4.3.1", s, t),
@@ -289,6 +299,9 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     ),
     "tiered-moved-43": (
         "4.3.1", "Tiered topics moved between brokers", lambda s, t: tiered_moved("4.3.1", s, t),
+    ),
+    "upgraded-39": (
+        "3.9.1", "Streams brought from exactly_once to exactly_once_v2", lambda s, t: upgraded("3.9.1", s, t),
     ),
     "lively-42": ("4.2.1", "A busy 4.2.1 broker, killed in its work", lambda s, t: lively("4.2.1", s, t, "killed")),
     "lively-43": ("4.3.1", "A busy 4.3.1 broker, copied slowly", lambda s, t: lively("4.3.1", s, t)),

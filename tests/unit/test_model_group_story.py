@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from auditor.model.group_story import CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, Story
+import pytest
+
+from auditor.model.group_story import (
+    CLASSIC,
+    KIP_848_EPOCH,
+    KIP_848_MEMBER,
+    STREAMS_EPOCH,
+    STREAMS_MEMBER,
+    Story,
+)
 from auditor.model.offset_commits import Commit, Generation
 
 GROUP = "g"
@@ -33,17 +42,18 @@ class Seen:
         pass
 
 
-def test_members_of_a_kip_848_group_come_and_go_within_its_epoch() -> None:
+@pytest.mark.parametrize(("epoch", "member"), [(KIP_848_EPOCH, KIP_848_MEMBER), (STREAMS_EPOCH, STREAMS_MEMBER)])
+def test_members_of_a_group_with_epochs_come_and_go_within_one(epoch: int, member: int) -> None:
     story = Story()
-    story.group_record(1, record(KIP_848_MEMBER, False, None, ["a"]))
+    story.group_record(1, record(member, False, None, ["a"]))
     assert story.generations == {}  # no epoch is known yet
-    story.group_record(2, record(KIP_848_EPOCH, False, 4, None))
+    story.group_record(2, record(epoch, False, 4, None))
     assert story.generations == {GROUP: Generation(2, 4, False, False, 1000)}
-    story.group_record(3, record(KIP_848_MEMBER, True, None, ["a"]))
+    story.group_record(3, record(member, True, None, ["a"]))
     assert story.generations == {GROUP: Generation(2, 4, False, True, 1000)}
-    story.group_record(4, record(KIP_848_MEMBER, False, None, ["b"]))
+    story.group_record(4, record(member, False, None, ["b"]))
     assert story.generations == {GROUP: Generation(2, 4, False, False, 1000)}
-    story.group_record(5, record(KIP_848_EPOCH, False, 5, None))
+    story.group_record(5, record(epoch, False, 5, None))
     assert story.generations == {GROUP: Generation(5, 5, False, False, 1000)}
 
 

@@ -53,9 +53,10 @@ class Told:
         self.story = Story((self.committers, self.rivals), assignments=assignments, most_waiting=most)
         self.offset = -1
 
-    def commit(self, producer_id: int, group: str = "g", partition: int = 0) -> None:
+    def commit(self, producer_id: int, group: str = "g", partition: int = 0, value: int | None = None) -> None:
         self.offset += 1
-        row = (group, "t", partition, False, self.offset, 1000 + self.offset, producer_id, 0, "0.log", self.offset)
+        value = self.offset if value is None else value
+        row = (group, "t", partition, False, value, 1000 + self.offset, producer_id, 0, "0.log", self.offset)
         self.story.offset_record(self.offset, row)
 
     def marker(self, producer_id: int, commit: bool = True) -> None:
@@ -76,18 +77,24 @@ class Told:
         """All that was seen. Which of a zombie's commits for the member before is shown, is not told apart."""
         self.story.end()
         zombies = [z._replace(older=z.older and _kind(z.older)) for z in self.rivals.zombies]
-        return zombies, self.rivals.interleaved, self.rivals.handed_over, self.committers.first
+        return zombies, self.rivals.interleaved, self.rivals.handed_over, self.committers.seen
 
 
 def _kind(c: Commit) -> Any:
     return c.producer_id, c.generation
 
 
+def assigned(member: str) -> str:
+    """The value of a classic generation in which one member has both partitions."""
+    owned = {"assignedPartitions": [{"topic": "t", "partitions": [0, 1]}]}
+    return json.dumps({"members": [{"memberId": member, "assignment": owned}]})
+
+
 def _anything(told: Told, chance: random.Random, open_now: set[int]) -> None:
     """A step of two groups, one classic and one of KIP-848, whose producers are few and turn up anywhere."""
     match chance.randrange(20):
         case 0:
-            told.group(CLASSIC, told.offset, value=None)
+            told.group(CLASSIC, told.offset, value=chance.choice([None, assigned("a"), assigned("b")]))
         case 1:
             told.group(KIP_848_EPOCH, told.offset, "h")
         case 2:
@@ -99,7 +106,8 @@ def _anything(told: Told, chance: random.Random, open_now: set[int]) -> None:
                 open_now.discard(producer_id)
         case _:
             producer_id = HUNG if chance.random() < 0.05 else chance.randrange(4)
-            told.commit(producer_id, chance.choice("gh"), chance.randrange(2))
+            fallen = chance.randrange(3) * chance.randrange(100)  # most go on
+            told.commit(producer_id, chance.choice("gh"), chance.randrange(2), told.offset - fallen)
             open_now.add(producer_id)
 
 

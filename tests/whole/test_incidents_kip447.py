@@ -214,9 +214,11 @@ def test_a_rebalance_with_commits_in_turn_is_healthy(group: Group) -> None:
 
 @pytest.mark.parametrize(("other", "found"), [(THREAD, ["mixed-processing-guarantees"]), ("app-0_2", [])])
 def test_both_kinds_of_exactly_once_ids(group: Group, other: str, found: list[str]) -> None:
-    """An id of a task beside one of a thread, and beside one of another task."""
+    """An id of a task beside one of a thread, and beside one of another task; an upgrade is each kind in its time."""
     group.commits(TASK, 901, 10, at(90), at(100))
     group.commits(other, 902, 20, at(190), at(200))
+    assert group.findings() == []
+    group.commits(TASK, 901, 30, at(290), at(300))
     assert [f.rule for f in group.findings()] == found
 
 
