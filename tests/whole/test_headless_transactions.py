@@ -1,5 +1,5 @@
-"""A transaction whose head retention took while it was open: a snapshot has it from below the log start, the log from
-its first batch above. The corpus is a real broker's; in its log producer 1 wrote 0 to 3, 124 to 127 and ended at 143."""
+"""A transaction whose head retention took while it was open: a snapshot has it from below the log start, the log
+from its first batch above. In the corpus, a real broker's, producer 1 wrote 0 to 3, 124 to 127 and ended at 143."""
 
 from __future__ import annotations
 
