@@ -61,6 +61,11 @@ class Controller:
         """Another level of a feature (FeatureLevelRecord, version 0)."""
         self._append(FEATURE_LEVEL, bytes([len(name) + 1]) + name.encode() + struct.pack(">h", level) + b"\0")
 
+    def vendors(self, key: int, body: bytes) -> None:
+        """A record of a type that Kafka does not have."""
+        varint = bytes([key & 0x7F | 0x80, key >> 7 & 0x7F | 0x80, key >> 14])
+        self._add(segments.record(0, None, bytes([1]) + varint + b"\0" + body))
+
     def kraft_version(self, level: int) -> None:
         """Another kraft.version, in a control batch (KRaftVersionRecord, version 0)."""
         self._add(segments.record(0, struct.pack(">hh", 0, KRAFT_VERSION), struct.pack(">hhb", 0, level, 0)), CONTROL)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from auditor.base.errors import RECORD_AT, DecodeError
+from auditor.base.errors import RECORD_AT, VENDOR, DecodeError
 from auditor.connectors.codec.metadata_records import (
     MetadataRecord,
     decode_control_record,
@@ -414,8 +414,8 @@ def fold_metadata(
 
     ``snapshots``: (end offset, records), the newest first; those without their footer are passed over. ``log`` in order
     of offsets; ``earlier``, the state before its first record, follows all of it, for who listens to its changes.
-    Cost: every record once, no-ops too. Of records that could not be read :data:`MOST_NAMED` are named. Source: Kafka's
-    MetadataImage and its deltas.
+    Cost: every record once, no-ops too. Of records that could not be read :data:`MOST_NAMED` are named, and as many of
+    a vendor's. Source: Kafka's MetadataImage and its deltas.
     """
     problems = _Problems()
     metadata = ClusterMetadata()
@@ -430,27 +430,29 @@ def fold_metadata(
         if earlier is not None:
             earlier.log_entry(entry)
         problems.note(metadata.log_entry(entry), entry)
-    return metadata, problems.errors
+    return metadata, problems.errors + problems.of_vendors
 
 
 class _Problems:
-    """Records that could not be read. One error stands for all beyond :data:`MOST_NAMED`."""
+    """Records that could not be read, and those of vendors. Of both one stands for all beyond :data:`MOST_NAMED`."""
 
     def __init__(self) -> None:
         self.errors: list[DecodeError] = []
-        self.more = 0
+        self.of_vendors: list[DecodeError] = []
+        self.more = {"limit": 0, VENDOR: 0}
 
     def note(self, problem: Problem | None, entry: MetadataEntry) -> None:
         """Adds one, if there is one."""
         if problem is None:
             return
         reason, detail = problem.reason, f"{RECORD_AT} {entry.offset}: {problem.detail}"
-        if len(self.errors) >= MOST_NAMED:
-            self.more += 1
-            reason = "limit"
-            detail = f"{self.more} more such records, the last at offset {entry.offset}, are not named one by one"
-            del self.errors[MOST_NAMED:]
-        self.errors.append(DecodeError(entry.file, entry.position, entry.size, reason, detail))
+        named, beyond = (self.of_vendors, VENDOR) if reason == VENDOR else (self.errors, "limit")
+        if len(named) >= MOST_NAMED:
+            self.more[beyond] += 1
+            reason, more = beyond, self.more[beyond]
+            detail = f"{more} more such records, the last at offset {entry.offset}, are not named one by one"
+            del named[MOST_NAMED:]
+        named.append(DecodeError(entry.file, entry.position, entry.size, reason, detail))
 
 
 def _put(configs: dict[str, dict[str, Any]], entity: str, name: str, value: str | None) -> None:
