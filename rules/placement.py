@@ -11,10 +11,9 @@ from auditor.rules import repairs
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.view import LogView
+from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
-METADATA_TOPIC = "__cluster_metadata"
 
 
 @rule(
@@ -132,7 +131,9 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
                 "ends": {c.log_dir: {"leader_epoch": c.rank[0], "log_end": c.log_end} for c in (one, other)},
                 "missing": None if known else "directory.id in meta.properties",
             },
-            remedy=f"Keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
+            remedy=f"Keep both. {repairs.VOTE}; a broker reads the one in metadata.log.dir. {repairs.LOOK}"
+            if log.topic == METADATA_TOPIC
+            else f"Keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
             f"directory, since {ahead.log_dir}/{ahead.folder} goes as far or further. {repairs.LOOK}",
         )
 

@@ -29,6 +29,7 @@ from auditor.rules.named import SKEW_MS
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"
+METADATA_TOPIC = "__cluster_metadata"
 
 
 class Bounds(NamedTuple):
@@ -95,6 +96,7 @@ class Cluster:
     its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
+    ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
     brokers (``--whole``).
     """
@@ -116,6 +118,7 @@ class Cluster:
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
+    metadata_committed: dict[str, int] = field(default_factory=dict)
     clock_given: bool = True
     away: frozenset[str] = frozenset()
     offline: dict[tuple[str, int], Offline] = field(default_factory=dict)

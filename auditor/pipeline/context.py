@@ -169,7 +169,7 @@ def _cluster(
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
             cluster.in_sync[(state.topic, state.partition)] = state.isr
-        cluster.made_anew = dict(metadata.made_anew)
+        cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
         cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
         # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
         if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
