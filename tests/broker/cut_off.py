@@ -1,4 +1,4 @@
-"""A KRaft voter that leads and is cut off: what it appends from then on is committed by nobody, and stays in its log."""
+"""A KRaft voter that leads and is cut off: what it appends from then on nobody commits, and it stays in its log."""
 
 from __future__ import annotations
 
