@@ -1,4 +1,4 @@
-"""The rules on where partitions are: without a leader, without a folder, and twice in one broker."""
+"""The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from auditor.rules.registry import rule
 from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
+OF_REMOVED = "replica-of-removed-topic"
+STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
 
 
 @rule(
@@ -100,6 +102,46 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
         )
         finding.broker_id = a.broker_id
         yield finding
+
+
+@rule(OF_REMOVED, family=FAMILY, severity="info; warning where it is in sync and nothing shows that it was removed")
+def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
+    """A broker has a folder of a topic that was removed
+
+    Checks: folders whose topic id (partition.metadata) is not that of the topic of that name by __cluster_metadata,
+    where that shows the removal, or another broker has a -delete folder of that id; without that, copies of one
+    partition with different topic ids. Such a folder is no replica of the topic that there is: it is compared with
+    none, and nothing else is said of it.
+    Why it matters: the broker was down when the topic was removed. Its start sets the folder aside as -stray (seen with
+    3.7, 3.9, 4.3); brokers before 3.7 delete it (seen with 3.5, 3.6).
+    Can be wrong: a partition.metadata that was damaged, or came from elsewhere: a warning where the metadata has that
+    broker in sync, since its start sets aside what it has.
+    What to do: nothing. If somebody misses the removed topic's records, copy the folder before the broker starts.
+    Source: KIP-516; LogManager.isStrayKraftReplica, BrokerMetadataPublisher.findStrayPartitions
+    """
+    for c in log.of_another:
+        sure, now = c.topic_id in log.cluster.removed, log.cluster.topic_ids[log.topic]
+        in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
+        stray = log.cluster.release(c.broker_id).least >= STRAY
+        yield log.finding(
+            OF_REMOVED,
+            "warning" if in_sync and not sure else "info",
+            f"Broker {c.broker_id} has {c.folder} of {'a topic' if sure else 'another topic'} {log.topic}"
+            + (", which was removed" if sure else ", which is not the one that there is")
+            + (" and made again" if sure and now else "")
+            + f": its start {'renames it -stray' if stray else 'renames it -stray, or before 3.7 deletes it'}"
+            + (", though it is in sync by the metadata" if in_sync and not sure else ""),
+            replica=c,
+            evidence={
+                "topic_id": c.topic_id,
+                "topic_id_now": now or None,
+                "log_end": c.log_end,
+                "confidence": "proved" if sure else "undecidable",
+                "missing": None if sure else "the removal of its topic in __cluster_metadata",
+            },
+            remedy=f"Copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its records "
+            f"are missed. {repairs.LOOK}",
+        )
 
 
 @rule("partition-in-two-log-dirs", family=FAMILY, severity="error; info where the directories cannot be told apart")

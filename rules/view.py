@@ -96,7 +96,9 @@ class Cluster:
     its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
-    ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed.
+    ``topic_ids``: of topics of which some copies are of another one (made anew, or removed) the id of those that are
+    not, "" for none; ``removed``: ids of topics that are gone. ``metadata_committed``: by log directory the offset
+    below which its ``__cluster_metadata`` is known to be committed.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
     brokers (``--whole``).
     """
@@ -118,6 +120,8 @@ class Cluster:
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
     metadata_committed: dict[str, int] = field(default_factory=dict)
     clock_given: bool = True
     away: frozenset[str] = frozenset()
@@ -139,6 +143,10 @@ class Cluster:
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
+
+    def is_of_another(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a copy is of another topic than the one that has the name: removed, and perhaps made again."""
+        return topic_id is not None and self.topic_ids.get(topic, topic_id) != topic_id
 
     def is_tiered(self, topic: str) -> bool:
         """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
@@ -234,11 +242,14 @@ class LogView:
     """One log: its replicas in the order of broker id and log directory, the leader replica, the cluster around it.
 
     ``most``: so many findings of a rule are listed; a rule that may have millions makes no more, and sums the others.
+    ``of_another``: copies of another topic of that name, which are no replicas of it; ``is_gone``: all are.
     """
 
     replicas: list[ReplicaFacts]
     cluster: Cluster
     leader: ReplicaFacts = field(init=False)
+    of_another: list[ReplicaFacts] = field(init=False)
+    is_gone: bool = field(init=False)
     topic: str = field(init=False)
     partition: int = field(init=False)
     most: int = OF_A_RULE
@@ -246,6 +257,13 @@ class LogView:
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
     def __post_init__(self) -> None:
+        strange = [self.cluster.is_of_another(c.topic, c.topic_id) for c in self.replicas]
+        self.of_another, self.is_gone = (
+            [c for c, is_one in zip(self.replicas, strange, strict=True) if is_one],
+            all(strange),
+        )
+        if not self.is_gone:
+            self.replicas = [c for c, is_one in zip(self.replicas, strange, strict=True) if not is_one]
         first, *others = self.replicas
         self.topic, self.partition = first.topic, first.partition
         if not others:
@@ -256,6 +274,11 @@ class LogView:
         best = max(c.rank for c in self.replicas)
         ties = [c for c in self.replicas if c.rank == best]
         self.leader = next((c for c in ties if c.broker_id == named), ties[0])
+
+    @property
+    def copies(self) -> list[ReplicaFacts]:
+        """All of them, of whatever topic."""
+        return self.replicas if self.is_gone else [*self.replicas, *self.of_another]
 
     @property
     def name(self) -> str:

@@ -62,7 +62,7 @@ class ClusterSettings:
     broker's own metadata log ends, of those that could be read whole, as far as it is one with that. ``committed``: by
     log directory below which offset its metadata log is known to be committed. ``directory_ids``: of the log
     directories that have one, by name. ``assigned``: by broker the partitions, with their topic ids, that its own
-    metadata gives it, and when that says they were made.
+    metadata gives it, and when that says they were made. ``removed``: ids of topics that are gone.
     """
 
     metadata: ClusterMetadata | None = None
@@ -80,6 +80,7 @@ class ClusterSettings:
     directory_ids: dict[str, str] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     assigned: dict[int, Made] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
     stopped: Stopped = field(default_factory=dict)
 
     @property
@@ -169,6 +170,8 @@ def read_settings(
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
         _take(clusters[join_key], some)
+    for log_dir in inventory.log_dirs:
+        _note_deleted(clusters[log_dir.join_key], log_dir)
     for cluster in clusters.values():
         _who_stopped_before(cluster)
         errors += leave_out_refused(cluster)
@@ -216,7 +219,7 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
             mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
             cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
-    cluster.stopped = read.stopped
+    cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     topics = read.metadata.topics  # one that was recreated under its name has another past
     of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
     cluster.elections = {at: some for at, some in of_now.items() if some}
@@ -227,6 +230,13 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
     cluster.broker_configs = {
         entity: {k: v for k, v in settings.items() if v is not None} for entity, settings in of_brokers.items()
     }
+
+
+def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
+    """Takes note of topics that a log directory has deleted folders of, and the metadata does not know (any more)."""
+    if cluster.metadata is not None:
+        ids = {c.topic_id for c in log_dir.aside if c.kind == "deleted" and c.topic_id is not None}
+        cluster.removed |= ids - set(cluster.metadata.topics.values())
 
 
 def _who_stopped_before(cluster: ClusterSettings) -> None:

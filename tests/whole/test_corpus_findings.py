@@ -31,7 +31,6 @@ BINARY = [*corpora.judged(), *corpora.campaigns()]
 ACCUSED = {
     "clock-step5-43": "issue 32, 1: epochs before clocks",
     "rolling-cold-copies-43": "issue 32, 2: directories of different moments",
-    "two-incarnations-43-down": "issue 32, 7: topic ids",
     "txnstate-made-again-43": "issue 32, 3: a coordinator's log that begins after the data",
 }
 
