@@ -120,7 +120,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     Source: KIP-516; LogManager.isStrayKraftReplica, BrokerMetadataPublisher.findStrayPartitions
     """
     for c in log.of_another:
-        sure, now = c.topic_id in log.cluster.removed, log.cluster.topic_ids[log.topic]
+        sure, now = c.topic_id in log.cluster.incarnations.removed, log.cluster.incarnations.now[log.topic]
         in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
         stray = log.cluster.release(c.broker_id).least >= STRAY
         yield log.finding(

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
@@ -25,6 +24,7 @@ from auditor.rules.coordinator_history import (
 )
 from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline
 from auditor.rules.finding import Finding, iso
+from auditor.rules.incarnations import Incarnations
 from auditor.rules.named import SKEW_MS
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -96,9 +96,7 @@ class Cluster:
     its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
-    ``topic_ids``: of topics of which some copies are of another one (made anew, or removed) the id of those that are
-    not, "" for none; ``removed``: ids of topics that are gone. ``metadata_committed``: by log directory the offset
-    below which its ``__cluster_metadata`` is known to be committed.
+    ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
     brokers (``--whole``).
     """
@@ -120,8 +118,7 @@ class Cluster:
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
-    topic_ids: dict[str, str] = field(default_factory=dict)
-    removed: frozenset[str] = frozenset()
+    incarnations: Incarnations = Incarnations()  # noqa: RUF009 (a tuple)
     metadata_committed: dict[str, int] = field(default_factory=dict)
     clock_given: bool = True
     away: frozenset[str] = frozenset()
@@ -143,10 +140,6 @@ class Cluster:
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
-
-    def is_of_another(self, topic: str, topic_id: str | None) -> bool:
-        """Whether a copy is of another topic than the one that has the name: removed, and perhaps made again."""
-        return topic_id is not None and self.topic_ids.get(topic, topic_id) != topic_id
 
     def is_tiered(self, topic: str) -> bool:
         """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
@@ -257,13 +250,8 @@ class LogView:
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
     def __post_init__(self) -> None:
-        strange = [self.cluster.is_of_another(c.topic, c.topic_id) for c in self.replicas]
-        self.of_another, self.is_gone = (
-            [c for c, is_one in zip(self.replicas, strange, strict=True) if is_one],
-            all(strange),
-        )
-        if not self.is_gone:
-            self.replicas = [c for c, is_one in zip(self.replicas, strange, strict=True) if not is_one]
+        own, self.of_another = self.cluster.incarnations.parted(self.replicas)
+        self.replicas, self.is_gone = own or self.replicas, not own
         first, *others = self.replicas
         self.topic, self.partition = first.topic, first.partition
         if not others:
@@ -426,29 +414,6 @@ class LogView:
         return self.finding(
             rule, severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
         )
-
-
-TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
-
-
-def tails(replica: ReplicaFacts) -> dict[str, list[DecodeError]]:
-    """By segment file, the bytes that go on to its end without being whole batches, piece by piece.
-
-    A single whole batch of an unknown magic is no tail: brokers step over it too.
-    """
-    sizes = {replica.segments[k]: scan.size for k, scan in enumerate(replica.scans)}
-    out: dict[str, list[DecodeError]] = {}
-    for e in sorted(replica.errors, key=lambda e: -e.position):
-        begun = out.get(e.file)
-        end = begun[-1].position if begun else sizes.get(e.file)
-        if e.reason in TAIL_REASONS and end == e.position + e.length:
-            out.setdefault(e.file, []).append(e)
-    return {file: pieces[::-1] for file, pieces in out.items() if len(pieces) > 1 or not is_whole(pieces[0])}
-
-
-def is_whole(error: DecodeError) -> bool:
-    """Whether the bytes are one whole batch, of a magic that does not exist."""
-    return error.reason == "bad_magic" and not error.detail.endswith(BREAKS_OFF)
 
 
 def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool:

@@ -15,10 +15,11 @@ from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from auditor.facts.coordinator_packing import pack
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
-from auditor.pipeline import incarnations, moments
+from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
+from auditor.rules.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import Bounds, Cluster, OpenHere
 from auditor.rules.windows import SAME_CLOCK_MS
@@ -164,11 +165,11 @@ def _cluster(
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings = settings.unknown
     metadata = settings.metadata
-    copies = [incarnations.Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
+    copies = [Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
     current = {} if metadata is None else metadata.topics
-    cluster.topic_ids = incarnations.topic_ids(copies, current, settings.removed, settings.newest_time)
-    cluster.removed = settings.removed
-    briefs = [b for b in briefs if not cluster.is_of_another(b.topic, b.bounds.topic_id)]
+    ids = topic_ids(copies, current, settings.removed, settings.newest_time)
+    cluster.incarnations = Incarnations(ids, settings.removed)
+    briefs = [b for b in briefs if not cluster.incarnations.is_of_another(b.topic, b.bounds.topic_id)]
     if metadata is not None:
         cluster.has_metadata = settings.whole
         for state in metadata.partitions.values():

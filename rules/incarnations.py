@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from auditor.facts.replica_facts import ReplicaFacts
+
 
 class Known(NamedTuple):
     """A copy of a partition: its topic, with its id (None: not known), and the newest time (ms) that a broker wrote."""
@@ -19,6 +21,26 @@ class Known(NamedTuple):
 
 
 NOBODY = ""  # the id of a topic of which every copy is of a removed one
+
+
+class Incarnations(NamedTuple):
+    """``now``: of topics of which some copies are of another one the id of those that are not; ``removed``: the ids of
+    topics that are gone."""
+
+    now: Mapping[str, str] = {}
+    removed: frozenset[str] = frozenset()
+
+    def is_of_another(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a copy is of another topic than the one that has the name: removed, and perhaps made again."""
+        return topic_id is not None and self.now.get(topic, topic_id) != topic_id
+
+    def parted(self, copies: list[ReplicaFacts]) -> tuple[list[ReplicaFacts], list[ReplicaFacts]]:
+        """The copies of a partition that are replicas of it, and those of another topic."""
+        if not self.now:
+            return copies, []
+        strange = [self.is_of_another(c.topic, c.topic_id) for c in copies]
+        return ([c for c, one in zip(copies, strange, strict=True) if not one],
+                [c for c, one in zip(copies, strange, strict=True) if one])  # fmt: skip
 
 
 def topic_ids(
