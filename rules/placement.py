@@ -8,7 +8,7 @@ from itertools import pairwise
 from auditor.base.words import few
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs
-from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
+from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.view import METADATA_TOPIC, LogView
@@ -31,7 +31,8 @@ def partition_offline(log: LogView) -> Iterator[Finding]:
     Why it matters: nothing can be written to the partition or read from it. Of an internal topic, no transaction of its
     ids ends, and no group of it commits offsets.
     Can be wrong: the metadata is of the moment when it was copied; a broker that was just starting may lead by now. A
-    cluster that was stopped as a whole has no leader anywhere and is sound: nothing is said of it.
+    cluster that was stopped as a whole has no leader anywhere and is sound: nothing is said of it. In doubt where a
+    majority of the voters is in the input and has not the record that took the leader.
     What to do: bring back a broker that was in sync last, with the log directory that has the partition; never elect
     another one uncleanly, which drops what only the replicas in sync have.
     Source: KIP-631, KIP-966, ReplicationControlManager
@@ -49,25 +50,35 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     stopped = SHUTTING_DOWN in offline.in_sync.values()
     had_all = [f"broker {broker} ({_stands(how)})" for broker, how in offline.in_sync.items()]
     gaps = log.cluster.leaderless.get((topic, partition), ())
+    since = gaps[-1] if gaps and gaps[-1].until is None else None
     return log.finding(
         "partition-offline",
         "info" if stopped else "critical" if topic.startswith("__") else "error",
         f"Nobody leads {name}, while {'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
         + ("; it is led again once that broker starts" if stopped else ""),
-        doubt=not log.cluster.has_metadata,
+        doubt=_missing(log, since) is not None,
         topic=topic,
         partition=partition,
-        time_ms=gaps[-1].since if gaps and gaps[-1].until is None else None,
+        time_ms=since and since.since,
         evidence={
             "leader_epoch": offline.leader_epoch,
             "replicas": offline.replicas,
             "in_sync": list(offline.in_sync),
             "up": offline.up,
-            "missing": None if log.cluster.has_metadata else "a part of __cluster_metadata",
+            "missing": _missing(log, since),
         },
         remedy=None if stopped else f"B{repairs.leader_back(log.cluster, [name]).strip()[1:]} . {repairs.LOOK}",
     )
+
+
+def _missing(log: LogView, since: WithoutLeader | None) -> str | None:
+    """What there would have to be in the input to be sure."""
+    if not log.cluster.has_metadata:
+        return "a part of __cluster_metadata"
+    if since is not None and log.cluster.may_be_uncommitted(since.offset):
+        return "a majority of the voters with the record that took the leader"
+    return None
 
 
 def _stands(how: str) -> str:

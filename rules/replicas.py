@@ -95,7 +95,7 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
     which has not followed the new one yet, shows it. That the last leader had stopped is wrong where its metadata log
     was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
-    that log to the disk.
+    that log to the disk. In doubt where a majority of the voters is in the input and has not the record.
     What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
     (replica-divergence names the offsets) and produce again what is missed; set unclean.leader.election.enable=false.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
@@ -126,6 +126,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
         f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch} without having been "
         f"in sync ({_in_sync(election.isr_before)}): {meaning}",
         offset=begins,
+        doubt=severity != "info" and log.cluster.may_be_uncommitted(election.offset),
         time_ms=election.time,
         evidence={
             "metadata_offset": election.offset,

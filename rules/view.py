@@ -96,7 +96,9 @@ class Cluster:
     its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
-    ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed.
+    ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed;
+    ``not_committed_from``: the offset from which on a majority of the voters, which is in the input, has not what the
+    metadata says.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
     brokers (``--whole``).
     """
@@ -119,6 +121,7 @@ class Cluster:
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
     incarnations: Incarnations = Incarnations()  # noqa: RUF009 (a tuple)
+    not_committed_from: int | None = None
     metadata_committed: dict[str, int] = field(default_factory=dict)
     clock_given: bool = True
     away: frozenset[str] = frozenset()
@@ -178,6 +181,11 @@ class Cluster:
         values = [broker.get(name) for broker in self.broker_configs.values()]
         set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
+
+    def may_be_uncommitted(self, offset: int | None) -> bool:
+        """Whether a record of the metadata lies in what only a minority of the voters has: the others were copied
+        earlier, or it was never committed. Where no majority is in the input, nothing speaks against it."""
+        return offset is not None and self.not_committed_from is not None and offset >= self.not_committed_from
 
     def elected(self, topic: str, partition: int) -> list[Election]:
         """The elections of a partition that the metadata still shows, in order."""

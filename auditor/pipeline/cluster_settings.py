@@ -60,9 +60,11 @@ class ClusterSettings:
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
     read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
     broker's own metadata log ends, of those that could be read whole, as far as it is one with that. ``committed``: by
-    log directory below which offset its metadata log is known to be committed. ``directory_ids``: of the log
-    directories that have one, by name. ``assigned``: by broker the partitions, with their topic ids, that its own
-    metadata gives it, and when that says they were made. ``removed``: ids of topics that are gone.
+    log directory below which offset its metadata log is known to be committed. ``not_committed_from``: where a majority
+    of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
+    ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker the partitions, with their
+    topic ids, that its own metadata gives it, and when that says they were made. ``removed``: ids of topics that are
+    gone.
     """
 
     metadata: ClusterMetadata | None = None
@@ -79,6 +81,7 @@ class ClusterSettings:
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
     directory_ids: dict[str, str] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
+    not_committed_from: int | None = None
     assigned: dict[int, Made] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
     stopped: Stopped = field(default_factory=dict)
@@ -211,7 +214,10 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> quorum.Copy:
 def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
     """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
     furthest, log_dir, read = max(reads, key=lambda each: each.copy.rank)
-    cluster.committed = quorum.committed([each.copy for each in reads], read.voters)
+    copies = [each.copy for each in reads]
+    cluster.committed = quorum.committed(copies, read.voters)
+    if quorum.has_majority(copies, read.voters):
+        cluster.not_committed_from = cluster.committed[furthest.log_dir]
     for copy, own, said in reads:
         if said.whole and own.broker_id is not None:
             end = quorum.same_until(copy, furthest)
@@ -289,7 +295,7 @@ def deserted(change: Change, leaderless: Leaderless) -> None:
         return
     known = leaderless.setdefault((state.topic, state.partition), [])
     if state.leader < 0:
-        known.append(WithoutLeader(state.topic_id, change.timestamp))
+        known.append(WithoutLeader(state.topic_id, change.timestamp, offset=change.offset))
         del known[:-TIMES_WITHOUT_LEADER]
     elif known and known[-1].until is None:
         known[-1] = known[-1]._replace(until=change.timestamp)

@@ -176,6 +176,7 @@ def _cluster(
             cluster.leaders[(state.topic, state.partition)] = state.leader
             cluster.in_sync[(state.topic, state.partition)] = state.isr
         cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
+        cluster.not_committed_from = settings.not_committed_from
         cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
         # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
         if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):

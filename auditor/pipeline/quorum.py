@@ -48,6 +48,11 @@ def same_until(one: Copy, other: Copy) -> int:
     return end
 
 
+def has_majority(copies: Collection[Copy], voters: Collection[int]) -> bool:
+    """Whether a majority of the voters is among the copies."""
+    return len({copy.broker_id for copy in copies} & set(voters)) > len(set(voters)) // 2
+
+
 def committed(copies: Collection[Copy], voters: Collection[int]) -> dict[str, int]:
     """By log directory the offset below which what its copy has is known to be committed."""
     majority = len(set(voters)) // 2 + 1

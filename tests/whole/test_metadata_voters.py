@@ -54,6 +54,23 @@ def test_the_metadata_is_that_of_the_higher_epoch_though_another_copy_is_longer(
     assert settings.committed[f"broker-{CUT_OFF}"] == FORK
 
 
+@pytest.mark.parametrize("voters", [1, 2])
+def test_a_decision_that_a_majority_has_not_is_in_doubt(tmp_path: Path, voters: int) -> None:
+    """Broker 1, which was out of the in-sync set, is made leader by a record that one voter has, or two of three."""
+    root = some_of(tmp_path, 1, 2, 3)
+    leader = max(OTHERS, key=lambda b: Forged(root / f"broker-{b}", f"{METADATA}-0").last["leader_epoch"])
+    writing = Controller(root / f"broker-{leader}", AS_OF)
+    writing.partition("trio.log-0", isr=(CUT_OFF,), replicas=(1, 2, 3), leader=CUT_OFF)
+    writing.save()
+    if voters == 2:
+        other = root / f"broker-{next(b for b in OTHERS if b != leader)}" / f"{METADATA}-0"
+        shutil.rmtree(other)
+        shutil.copytree(root / f"broker-{leader}" / f"{METADATA}-0", other)
+    (f,) = [f for f in opened(root, as_of=AS_OF).findings if f.rule == "unclean-election"]
+    assert (f.topic, f.partition) == ("trio.log", 0)
+    assert (f.severity, f.if_true) == (("critical", None) if voters == 2 else ("info", "critical"))
+
+
 def test_another_record_of_the_same_epoch_is_a_divergence(tmp_path: Path) -> None:
     """By Raft there is none: below what a majority has, and above it."""
     root = some_of(tmp_path, 1, 2, 3)
