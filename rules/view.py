@@ -87,8 +87,9 @@ class Cluster:
     ``ended`` has the newest markers of those whose last transaction its coordinator has not completed, one a log: the
     broker that has the log, epoch and time of the marker, and the time of the one before it.
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
-    ``in_sync``: the in-sync replicas by the metadata, ``leaderless``: when nobody led a partition. ``clock_given``:
-    ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
+    ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
+    were not started again; ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not
+    the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
     leads by the metadata, or whose leader is fenced or shutting down while others are up; ``offline``: those of them
     without a leader. ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is
     in tiered storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.

@@ -174,7 +174,9 @@ def _cluster(
         cluster.has_metadata = settings.whole
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
-            cluster.in_sync[(state.topic, state.partition)] = state.isr
+            stopped = settings.stopped.get((state.topic_id, state.partition), ())
+            in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
+            cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
         cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
         cluster.not_committed_from = settings.not_committed_from
         cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
@@ -185,7 +187,7 @@ def _cluster(
             cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
-    for at in _out_of_sync(briefs, leading, cluster):
+    for at in _out_of_sync(briefs, leading, metadata):
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
     undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
@@ -224,16 +226,20 @@ def _is(b: Brief, leading: dict[tuple[str, int], Brief]) -> bool:
     return leading[b.topic, b.partition] is b
 
 
-def _out_of_sync(briefs: list[Brief], leading: dict[tuple[str, int], Brief], cluster: Cluster) -> list[tuple[str, int]]:
+def _out_of_sync(
+    briefs: list[Brief], leading: dict[tuple[str, int], Brief], metadata: ClusterMetadata | None
+) -> list[tuple[str, int]]:
     """The logs whose leader replica may lack what came later, though its broker was stopped cleanly: it is not among
-    those in sync by the metadata, and none that is got just as far in the input."""
+    those in sync or eligible by the metadata, and none that is got just as far in the input."""
+    states = () if metadata is None else metadata.partitions.values()
+    had_all = {(state.topic, state.partition): (*state.isr, *state.elr) for state in states}
     got_there: dict[tuple[str, int], set[int | None]] = {}
     for b in briefs:
         if b.rank == leading[b.topic, b.partition].rank:
             got_there.setdefault((b.topic, b.partition), set()).add(b.broker_id)
     return [
         at for at, brokers in got_there.items()
-        if (in_sync := cluster.in_sync.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
+        if (in_sync := had_all.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
     ]  # fmt: skip
 
 
