@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import CONTROL
+from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns
+from auditor.connectors.codec.checkpoint import decode_quorum_state
 from auditor.connectors.codec.cluster_metadata import MetadataEntry
 from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.files import DataFile, Replica
-from auditor.connectors.storage import Place, open_file
+from auditor.connectors.names import QUORUM_STATE
+from auditor.connectors.storage import Place, open_file, read_file
 
 
 class MetadataLog:
     """The files of a replica while they are read.
 
     ``newest`` is the newest time seen, in ms (-1: none); ``lost``: a part could not be read, as ``unopened`` says of
-    files; bytes that are no batch are reported when the replica itself is audited. Memory: a chunk of a segment.
+    files; bytes that are no batch are reported when the replica itself is audited. ``lineage``: the leader epochs of
+    the log with their first offsets, both rising. Memory: a chunk of a segment.
     """
 
     def __init__(self, place: Place, replica: Replica, limits: Limits) -> None:
@@ -27,6 +33,7 @@ class MetadataLog:
         self.limits = limits.counting()
         self.newest, self.lost = -1, not replica.segments
         self.unopened: list[DecodeError] = []
+        self.lineage: list[tuple[int, int]] = []
 
     def snapshots(self) -> list[DataFile]:
         """The snapshots, the newest first; ``offset``: the first one behind it. Complete is one with its footer."""
@@ -41,6 +48,20 @@ class MetadataLog:
         """The records of the log, in order."""
         return self._entries((segment.name, segment.size) for segment in self.replica.segments)
 
+    def voters(self) -> tuple[int, ...]:
+        """The voters by ``quorum-state``, whose version 0 names them. What is wrong with it is said elsewhere."""
+        file = next((file for file in self.replica.others if file.kind == QUORUM_STATE), None)
+        data = file and read_file(self.place, file.name, limit=self.limits.small_file(QUORUM_STATE))
+        state = decode_quorum_state(data)[0] if isinstance(data, bytes) else None
+        return () if state is None else state.voters
+
+    def _note_epochs(self, b: BatchColumns) -> None:
+        """Takes note of the leader epochs of sound batches."""
+        sound = np.flatnonzero(b.flaws & FLAW_CRC == 0)
+        epochs, known = b.partition_leader_epoch[sound], self.lineage[-1][0] if self.lineage else -1
+        rises = np.flatnonzero(epochs > np.maximum.accumulate(np.append(known, epochs))[:-1])
+        self.lineage += zip(epochs[rises].tolist(), b.base_offset[sound[rises]].tolist(), strict=True)
+
     def _entries(self, files: Iterable[tuple[str, int]]) -> Iterator[MetadataEntry]:
         for name, size in files:
             f = open_file(self.place, name)
@@ -54,6 +75,8 @@ class MetadataLog:
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):
                         self.newest = max(self.newest, int(b.max_timestamp.max()))
+                        if name.endswith(".log"):
+                            self._note_epochs(b)
                     for i, record in records_of(chunk.raw or [], b, file=name, limits=self.limits):
                         if not isinstance(record, DecodeError):
                             control = bool(b.attributes[i] & CONTROL)

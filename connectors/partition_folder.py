@@ -44,7 +44,9 @@ def folder_replica(place: Place, log_dir: str, folder: str, files: dict[str, int
     kept = startup.keep(found, lambda item: _end_offset(place, item, errors))
     dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
     metadata = next((item.name for item in kept.kept if item.says.kind == names.PARTITION_METADATA), None)
-    topic_id = _topic_id(place, metadata, errors) if metadata is not None and says.kind == "live" else None
+    # Of a deleted one it tells which topic is gone; nobody misses what cannot be read of it.
+    wanted = metadata is not None and says.kind in ("live", "deleted")
+    topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
     replica = _replica(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
     return BuiltReplica(replica, dropped, errors)
 

@@ -79,8 +79,9 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
 
     Checks: each snapshot against a replay of the log up to its offset, for producers with data in the log, from the
-    snapshot before it: epoch, last sequence and offset, coordinator epoch, start of an open transaction; entries that
-    only one of the two has.
+    snapshot before it: epoch, last sequence and offset, coordinator epoch, start of an open transaction (of one that
+    the snapshot has open from below the log start, whether the log may show the rest of it); entries that only one of
+    the two has.
     Why it matters: the broker starts from the snapshot: it will refuse good batches, accept duplicates, or hold back
     consumers for a transaction that does not exist.
     Can be wrong: a producer that the snapshot lacks may have expired. That is no finding unless a broker-written time

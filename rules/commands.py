@@ -46,6 +46,11 @@ def describe_topic(topic: str) -> str:
     return f"kafka-topics.sh --bootstrap-server B --describe --topic {quote(topic)}"
 
 
+def quorum() -> str:
+    """Shows how far each voter has the log of the metadata."""
+    return "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"
+
+
 def unavailable() -> str:
     """Lists the partitions that nobody leads."""
     return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"

@@ -50,11 +50,13 @@ class Election(NamedTuple):
 
 
 class WithoutLeader(NamedTuple):
-    """A time (ms) in which nobody led a partition; ``until`` is None while it lasts."""
+    """A time (ms) in which nobody led a partition, since ``offset`` in the metadata log; ``until`` is None while it
+    lasts."""
 
     topic_id: str
     since: int
     until: int | None = None
+    offset: int | None = None
 
 
 class Offline(NamedTuple):

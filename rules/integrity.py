@@ -27,7 +27,8 @@ from auditor.rules.relations import (
     same_record,
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
-from auditor.rules.view import LogView, is_ahead_of_all, runs, tails
+from auditor.rules.tails import tails
+from auditor.rules.view import LogView, is_ahead_of_all, runs
 
 FAMILY = "segment integrity"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)

@@ -19,7 +19,7 @@ from auditor.rules.cleaning import whole_from
 from auditor.rules.headers_again import Allowance, Columns, Unknown
 from auditor.rules.replica_batches import COMPARED, ReplicaBatches
 from auditor.rules.stretches import Lineage, apart, overlaps
-from auditor.rules.view import LogView
+from auditor.rules.view import METADATA_TOPIC, LogView
 
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
 INDEX_ENTRY = ["producer_id", "first_offset", "last_offset"]
@@ -160,6 +160,7 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
         pair.undecided = True
         return pair
     pair.undecided = unread or pair.until is not None
+    ours = _without_uncommitted(log, pair, ours, lineage)
     _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
     differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
     odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
@@ -186,6 +187,22 @@ def _differ(ours: Columns, theirs: Columns, at: np.ndarray, there: np.ndarray) -
         unequal = ours[name][at] != theirs[name][there]
         differ |= unequal & (ours["magic"][at] == 2) if name == "crc" else unequal
     return differ & (ours["crc_ok"][at] != 0) & (theirs["crc_ok"][there] != 0)
+
+
+def _without_uncommitted(log: LogView, pair: Pair, ours: Columns, lineage: Lineage) -> Columns:
+    """The replica's batches without what a KRaft voter keeps of an epoch in which it led and was cut off.
+
+    Nobody has promised that tail, and it cuts it when it follows again, unless a majority of the voters has it, or a
+    snapshot. Source: KIP-595
+    """
+    outside = lineage.outside(ours)
+    if log.topic != METADATA_TOPIC or not np.any(outside):
+        return ours
+    fork = int(ours["base_offset"][outside].min())
+    if fork < log.cluster.metadata_committed.get(pair.replica.log_dir, 0):
+        return ours
+    pair.high = min(pair.high, fork)
+    return {name: column[ours["base_offset"] < fork] for name, column in ours.items()}
 
 
 def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np.ndarray]:

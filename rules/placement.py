@@ -1,4 +1,4 @@
-"""The rules on where partitions are: without a leader, without a folder, and twice in one broker."""
+"""The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from itertools import pairwise
 from auditor.base.words import few
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs
-from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
+from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.view import LogView
+from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
-METADATA_TOPIC = "__cluster_metadata"
+OF_REMOVED = "replica-of-removed-topic"
+STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
 
 
 @rule(
@@ -30,7 +31,8 @@ def partition_offline(log: LogView) -> Iterator[Finding]:
     Why it matters: nothing can be written to the partition or read from it. Of an internal topic, no transaction of its
     ids ends, and no group of it commits offsets.
     Can be wrong: the metadata is of the moment when it was copied; a broker that was just starting may lead by now. A
-    cluster that was stopped as a whole has no leader anywhere and is sound: nothing is said of it.
+    cluster that was stopped as a whole has no leader anywhere and is sound: nothing is said of it. In doubt where a
+    majority of the voters is in the input and has not the record that took the leader.
     What to do: bring back a broker that was in sync last, with the log directory that has the partition; never elect
     another one uncleanly, which drops what only the replicas in sync have.
     Source: KIP-631, KIP-966, ReplicationControlManager
@@ -48,25 +50,35 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     stopped = SHUTTING_DOWN in offline.in_sync.values()
     had_all = [f"broker {broker} ({_stands(how)})" for broker, how in offline.in_sync.items()]
     gaps = log.cluster.leaderless.get((topic, partition), ())
+    since = gaps[-1] if gaps and gaps[-1].until is None else None
     return log.finding(
         "partition-offline",
         "info" if stopped else "critical" if topic.startswith("__") else "error",
         f"Nobody leads {name}, while {'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
         + ("; it is led again once that broker starts" if stopped else ""),
-        doubt=not log.cluster.has_metadata,
+        doubt=_missing(log, since) is not None,
         topic=topic,
         partition=partition,
-        time_ms=gaps[-1].since if gaps and gaps[-1].until is None else None,
+        time_ms=since and since.since,
         evidence={
             "leader_epoch": offline.leader_epoch,
             "replicas": offline.replicas,
             "in_sync": list(offline.in_sync),
             "up": offline.up,
-            "missing": None if log.cluster.has_metadata else "a part of __cluster_metadata",
+            "missing": _missing(log, since),
         },
         remedy=None if stopped else f"B{repairs.leader_back(log.cluster, [name]).strip()[1:]} . {repairs.LOOK}",
     )
+
+
+def _missing(log: LogView, since: WithoutLeader | None) -> str | None:
+    """What there would have to be in the input to be sure."""
+    if not log.cluster.has_metadata:
+        return "a part of __cluster_metadata"
+    if since is not None and log.cluster.may_be_uncommitted(since.offset):
+        return "a majority of the voters with the record that took the leader"
+    return None
 
 
 def _stands(how: str) -> str:
@@ -103,6 +115,46 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
         yield finding
 
 
+@rule(OF_REMOVED, family=FAMILY, severity="info; warning where it is in sync and nothing shows that it was removed")
+def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
+    """A broker has a folder of a topic that was removed
+
+    Checks: folders whose topic id (partition.metadata) is not that of the topic of that name by __cluster_metadata,
+    where that shows the removal, or another broker has a -delete folder of that id; without that, copies of one
+    partition with different topic ids. Such a folder is no replica of the topic that there is: it is compared with
+    none, and nothing else is said of it.
+    Why it matters: the broker was down when the topic was removed. Its start sets the folder aside as -stray (seen with
+    3.7, 3.9, 4.3); brokers before 3.7 delete it (seen with 3.5, 3.6).
+    Can be wrong: a partition.metadata that was damaged, or came from elsewhere: a warning where the metadata has that
+    broker in sync, since its start sets aside what it has.
+    What to do: nothing. If somebody misses the removed topic's records, copy the folder before the broker starts.
+    Source: KIP-516; LogManager.isStrayKraftReplica, BrokerMetadataPublisher.findStrayPartitions
+    """
+    for c in log.of_another:
+        sure, now = c.topic_id in log.cluster.incarnations.removed, log.cluster.incarnations.now[log.topic]
+        in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
+        stray = log.cluster.release(c.broker_id).least >= STRAY
+        yield log.finding(
+            OF_REMOVED,
+            "warning" if in_sync and not sure else "info",
+            f"Broker {c.broker_id} has {c.folder} of {'a topic' if sure else 'another topic'} {log.topic}"
+            + (", which was removed" if sure else ", which is not the one that there is")
+            + (" and made again" if sure and now else "")
+            + f": its start {'renames it -stray' if stray else 'renames it -stray, or before 3.7 deletes it'}"
+            + (", though it is in sync by the metadata" if in_sync and not sure else ""),
+            replica=c,
+            evidence={
+                "topic_id": c.topic_id,
+                "topic_id_now": now or None,
+                "log_end": c.log_end,
+                "confidence": "proved" if sure else "undecidable",
+                "missing": None if sure else "the removal of its topic in __cluster_metadata",
+            },
+            remedy=f"Copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its records "
+            f"are missed. {repairs.LOOK}",
+        )
+
+
 @rule("partition-in-two-log-dirs", family=FAMILY, severity="error; info where the directories cannot be told apart")
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     """One broker has a partition in two of its log directories
@@ -132,7 +184,9 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
                 "ends": {c.log_dir: {"leader_epoch": c.rank[0], "log_end": c.log_end} for c in (one, other)},
                 "missing": None if known else "directory.id in meta.properties",
             },
-            remedy=f"Keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
+            remedy=f"Keep both. {repairs.VOTE}; a broker reads the one in metadata.log.dir. {repairs.LOOK}"
+            if log.topic == METADATA_TOPIC
+            else f"Keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
             f"directory, since {ahead.log_dir}/{ahead.folder} goes as far or further. {repairs.LOOK}",
         )
 

@@ -7,9 +7,13 @@ from collections.abc import Collection
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands
 from auditor.rules.pairs import Pair, pairs
-from auditor.rules.view import Cluster, LogView
+from auditor.rules.view import METADATA_TOPIC, Cluster, LogView
 
 LOOK = "Nothing is lost by looking."
+VOTE = (
+    f"Do not move or delete a folder of {METADATA_TOPIC}: it holds quorum-state, the vote of its node, and one that "
+    "forgets how it voted may elect a second leader"
+)
 
 
 def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
@@ -64,6 +68,8 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
 
     ``holder``: a replica in the input that is known to have what this one lacks.
     """
+    if log.topic == METADATA_TOPIC:
+        return voter(replica)
     in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
     brokers = in_sync if holder is None else [holder.broker_id]
     if not brokers:
@@ -78,6 +84,15 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
         f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
         f"{replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched again. It "
         f"loses what only broker {replica.broker_id} has"
+    )
+
+
+def voter(replica: ReplicaFacts) -> str:
+    """What may be done about a node's log of the metadata: nothing that takes its vote from it."""
+    return (
+        f"{VOTE}. Copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts; see "
+        f"which voters follow: {commands.quorum()} ; a voter whose log is wrong is replaced by one with another "
+        "directory.id (KIP-853), never by an empty folder under its old one"
     )
 
 
@@ -97,6 +112,8 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int) -> str:
 
     Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
     """
+    if log.topic == METADATA_TOPIC:
+        return voter(replica)
     return (
         f"Keep {replica.folder} of broker {replica.broker_id} before that broker starts (it cuts the log at offset "
         f"{offset} then): copy the folder to a safe place, and read the copy: "

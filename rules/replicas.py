@@ -23,7 +23,7 @@ from auditor.rules.relations import (
 )
 from auditor.rules.replica_batches import COMPARED
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
-from auditor.rules.view import LogView
+from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence
@@ -57,7 +57,8 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
     the offset where the leader replica's lineage ends it (by its checkpoint where it has written nothing since),
     whatever the high-watermark checkpoints say (a killed leader's are seconds old); and below both high watermarks each
     batch against the leader's at the same offset: last offset, checksum, producer fields, leader epoch. Batches with a
-    wrong checksum are left out.
+    wrong checksum are left out. Of __cluster_metadata what a voter that led and was cut off keeps of its old epoch is
+    left out: only what a majority of the voters in the input has, or a snapshot of its own, was committed.
     Why it matters: records that a leader appended, and may have acknowledged, are no longer in the cluster; consumers
     saw one or the other.
     Can be wrong: cleaned regions differ legally and are not compared; the evidence says from which offset on. That
@@ -94,7 +95,7 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
     which has not followed the new one yet, shows it. That the last leader had stopped is wrong where its metadata log
     was copied from it before the incident, and its data after it, or where its machine lost power: brokers do not force
-    that log to the disk.
+    that log to the disk. In doubt where a majority of the voters is in the input and has not the record.
     What to do: before the old leader starts, keep its replica (its start cuts it), compare it with the new leader's
     (replica-divergence names the offsets) and produce again what is missed; set unclean.leader.election.enable=false.
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
@@ -125,6 +126,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
         f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch} without having been "
         f"in sync ({_in_sync(election.isr_before)}): {meaning}",
         offset=begins,
+        doubt=severity != "info" and log.cluster.may_be_uncommitted(election.offset),
         time_ms=election.time,
         evidence={
             "metadata_offset": election.offset,
@@ -259,7 +261,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "topic_ids": [replica.topic_id, leader.topic_id] if replica.topic_id != leader.topic_id else None,
         },
         remedy=repairs.rescue(log, replica, first)
-        if lost is not None
+        if lost is not None or log.topic == METADATA_TOPIC
         else f"Compare both at offset {first}: {commands.dump(None, '--print-data-log')} ; look at the leader "
         f"epochs in the evidence too; if broker {leader.broker_id} is right, {repairs.refetch(log, replica, leader)}",
     )
@@ -379,6 +381,8 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) ->
 
 def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> str:
     refetch = repairs.refetch(log, without, holder)
+    if log.topic == METADATA_TOPIC:
+        return refetch
     if without is log.leader:
         keep = f"Before anything else copy broker {holder.broker_id}'s folder {holder.folder} to a safe place"
         if why := repairs.keeps_out(log, holder):

@@ -19,7 +19,8 @@ from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_record, within_its_offsets
 from auditor.rules.safeguards import TIMESTAMP_LIMITS
-from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, is_whole, runs, tails
+from auditor.rules.tails import is_whole, tails
+from auditor.rules.view import LogView, at_ahead, is_ahead_of_all, runs
 
 FAMILY = "record validation"
 HOUR_MS = 3_600_000

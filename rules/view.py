@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.limits import OF_A_RULE
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs, RemotePartition
@@ -25,10 +24,12 @@ from auditor.rules.coordinator_history import (
 )
 from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline
 from auditor.rules.finding import Finding, iso
+from auditor.rules.incarnations import Incarnations
 from auditor.rules.named import SKEW_MS
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"
+METADATA_TOPIC = "__cluster_metadata"
 
 
 class Bounds(NamedTuple):
@@ -86,8 +87,9 @@ class Cluster:
     ``ended`` has the newest markers of those whose last transaction its coordinator has not completed, one a log: the
     broker that has the log, epoch and time of the marker, and the time of the one before it.
     ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
-    ``in_sync``: the in-sync replicas by the metadata, ``leaderless``: when nobody led a partition. ``clock_given``:
-    ``as_of`` is the user's, not the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
+    ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
+    were not started again; ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not
+    the newest time in the input. ``away``: partitions, as ``topic-partition``, that nobody
     leads by the metadata, or whose leader is fenced or shutting down while others are up; ``offline``: those of them
     without a leader. ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is
     in tiered storage, as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.
@@ -96,6 +98,9 @@ class Cluster:
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
     ``went_back``: by how much (ms) a clock was set back at most, so that the newest time may be older than it looks.
+    ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed;
+    ``not_committed_from``: the offset from which on a majority of the voters, which is in the input, has not what the
+    metadata says.
     ``at_once``: all is of one moment. ``absent``: replicas in sync without a folder, where the input has all of their
     brokers (``--whole``).
     """
@@ -117,6 +122,9 @@ class Cluster:
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
+    incarnations: Incarnations = Incarnations()  # noqa: RUF009 (a tuple)
+    not_committed_from: int | None = None
+    metadata_committed: dict[str, int] = field(default_factory=dict)
     clock_given: bool = True
     away: frozenset[str] = frozenset()
     offline: dict[tuple[str, int], Offline] = field(default_factory=dict)
@@ -177,6 +185,11 @@ class Cluster:
         set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
+    def may_be_uncommitted(self, offset: int | None) -> bool:
+        """Whether a record of the metadata lies in what only a minority of the voters has: the others were copied
+        earlier, or it was never committed. Where no majority is in the input, nothing speaks against it."""
+        return offset is not None and self.not_committed_from is not None and offset >= self.not_committed_from
+
     def elected(self, topic: str, partition: int) -> list[Election]:
         """The elections of a partition that the metadata still shows, in order."""
         return self.elections.get((topic, partition), [])
@@ -233,11 +246,14 @@ class LogView:
     """One log: its replicas in the order of broker id and log directory, the leader replica, the cluster around it.
 
     ``most``: so many findings of a rule are listed; a rule that may have millions makes no more, and sums the others.
+    ``of_another``: copies of another topic of that name, which are no replicas of it; ``is_gone``: all are.
     """
 
     replicas: list[ReplicaFacts]
     cluster: Cluster
     leader: ReplicaFacts = field(init=False)
+    of_another: list[ReplicaFacts] = field(init=False)
+    is_gone: bool = field(init=False)
     topic: str = field(init=False)
     partition: int = field(init=False)
     most: int = OF_A_RULE
@@ -245,6 +261,8 @@ class LogView:
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
     def __post_init__(self) -> None:
+        own, self.of_another = self.cluster.incarnations.parted(self.replicas)
+        self.replicas, self.is_gone = own or self.replicas, not own
         first, *others = self.replicas
         self.topic, self.partition = first.topic, first.partition
         if not others:
@@ -255,6 +273,11 @@ class LogView:
         best = max(c.rank for c in self.replicas)
         ties = [c for c in self.replicas if c.rank == best]
         self.leader = next((c for c in ties if c.broker_id == named), ties[0])
+
+    @property
+    def copies(self) -> list[ReplicaFacts]:
+        """All of them, of whatever topic."""
+        return self.replicas if self.is_gone else [*self.replicas, *self.of_another]
 
     @property
     def name(self) -> str:
@@ -402,29 +425,6 @@ class LogView:
         return self.finding(
             rule, severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
         )
-
-
-TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
-
-
-def tails(replica: ReplicaFacts) -> dict[str, list[DecodeError]]:
-    """By segment file, the bytes that go on to its end without being whole batches, piece by piece.
-
-    A single whole batch of an unknown magic is no tail: brokers step over it too.
-    """
-    sizes = {replica.segments[k]: scan.size for k, scan in enumerate(replica.scans)}
-    out: dict[str, list[DecodeError]] = {}
-    for e in sorted(replica.errors, key=lambda e: -e.position):
-        begun = out.get(e.file)
-        end = begun[-1].position if begun else sizes.get(e.file)
-        if e.reason in TAIL_REASONS and end == e.position + e.length:
-            out.setdefault(e.file, []).append(e)
-    return {file: pieces[::-1] for file, pieces in out.items() if len(pieces) > 1 or not is_whole(pieces[0])}
-
-
-def is_whole(error: DecodeError) -> bool:
-    """Whether the bytes are one whole batch, of a magic that does not exist."""
-    return error.reason == "bad_magic" and not error.detail.endswith(BREAKS_OFF)
 
 
 def is_ahead_of_all(log: LogView, ahead: Ahead, slack_ms: int = HOUR_MS) -> bool:

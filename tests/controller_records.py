@@ -11,7 +11,7 @@ from tests import segments
 from tests.forge import CONTROL, Batch, Forged
 
 REGISTER, PARTITION_CHANGE, FEATURE_LEVEL, BROKER_CHANGE = 0, 5, 12, 17  # keys of the messages
-KRAFT_VERSION = 5  # a type of control records
+SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION = 3, 4, 5  # types of control records
 ISR, LEADER, REPLICAS, FENCED = 0, 1, 2, 0  # their tags
 
 
@@ -61,9 +61,23 @@ class Controller:
         """Another level of a feature (FeatureLevelRecord, version 0)."""
         self._append(FEATURE_LEVEL, bytes([len(name) + 1]) + name.encode() + struct.pack(">h", level) + b"\0")
 
+    def vendors(self, key: int, body: bytes) -> None:
+        """A record of a type that Kafka does not have."""
+        varint = bytes([key & 0x7F | 0x80, key >> 7 & 0x7F | 0x80, key >> 14])
+        self._add(segments.record(0, None, bytes([1]) + varint + b"\0" + body))
+
     def kraft_version(self, level: int) -> None:
         """Another kraft.version, in a control batch (KRaftVersionRecord, version 0)."""
         self._add(segments.record(0, struct.pack(">hh", 0, KRAFT_VERSION), struct.pack(">hhb", 0, level, 0)), CONTROL)
+
+    def snapshot(self, end: int, epoch: int) -> None:
+        """A complete snapshot of nothing that ends at an offset, beside the log."""
+        header = segments.record(0, struct.pack(">hh", 0, SNAPSHOT_HEADER), struct.pack(">hqb", 0, self.time, 0))
+        footer = segments.record(0, struct.pack(">hh", 0, SNAPSHOT_FOOTER), struct.pack(">hb", 0, 0))
+        batches = [
+            segments.batch(body, 1, base_offset=k, attributes=CONTROL) for k, body in enumerate((header, footer))
+        ]
+        (self.log.folder / f"{end:020}-{epoch:010}.checkpoint").write_bytes(b"".join(batches))
 
     def save(self) -> None:
         self.log.save()

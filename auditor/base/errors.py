@@ -44,6 +44,7 @@ REASONS = {
     "bad_setting": "a setting that the audit goes by: a value that no broker takes, or a line that does not parse",
     "bad_length": "a file whose length no whole number of entries gives",
     "unknown_key_type": "a record of an internal topic with a key type this reader does not know",
+    "vendor": "a record of __cluster_metadata, or a feature, of a type or name that no Kafka has: a vendor's, left out",
     "not_text": "a text file that is not text",
     "bad_line": "a line that no known tool prints",
     "bad_manifest": "the manifest of a remote segment that does not say how it is stored",
@@ -58,6 +59,10 @@ BREAKS_OFF = "that breaks off"  # how the detail of a batch of an unknown magic 
 
 
 RECORD_AT = "record at offset"  # how the detail of an error about one record of an internal topic begins
+
+
+VENDOR = "vendor"
+"""The reason of what is skipped and nothing more: neither unreadable nor damaged."""
 
 
 UNREAD = frozenset({"bad_version", "unreadable", "limit", "bad_setting", "bad_manifest", "encrypted"})

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base.errors import RECORD_AT
+from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors.names import METADATA_TOPIC
@@ -239,9 +239,9 @@ def _inputs(audit: Audit) -> list[dict[str, Any]]:
 def _bytes(audit: Audit, totals: LogTotals) -> dict[str, int]:
     """Every byte found is decoded, skipped with a reason, or in error."""
     total = totals.bytes.copy()
-    for (_log_dir, file, _position), size in _metadata_not_understood(audit, totals).items():
+    for (_log_dir, file, _position), (size, of_vendor) in _metadata_not_understood(audit, totals).items():
         total["skipped" if file.endswith(".checkpoint") else "decoded"] -= size  # as which they were booked
-        total["error"] += size
+        total["skipped" if of_vendor else "error"] += size
     small = sum(f.size for d in audit.inventory.log_dirs for f in d.small_files)
     small += sum(s.size for s in audit.inventory.settings)
     skipped = sum(s.size for s in audit.inventory.skipped)
@@ -260,14 +260,15 @@ def _newer_small_files(audit: Audit) -> int:
     return sum(f.size for d in audit.inventory.log_dirs for f in d.small_files if (d.name, f.name) in newer)
 
 
-def _metadata_not_understood(audit: Audit, totals: LogTotals) -> dict[tuple[str, str, int], int]:
-    """The batches of ``__cluster_metadata`` with records that were not understood, by place, and their bytes."""
-    found = [(log_dir, error) for log_dir, error in audit.outside if error.detail.startswith(RECORD_AT)]
-    return {
-        (log_dir, error.file, error.position): error.length
-        for log_dir, error in found
-        if (log_dir, METADATA_TOPIC) in totals.topics
-    }
+def _metadata_not_understood(audit: Audit, totals: LogTotals) -> dict[tuple[str, str, int], tuple[int, bool]]:
+    """The batches of ``__cluster_metadata`` with records that were not understood, by place: their bytes, and whether
+    all of those are a vendor's."""
+    found: dict[tuple[str, str, int], tuple[int, bool]] = {}
+    for log_dir, error in audit.outside:
+        if error.detail.startswith(RECORD_AT) and (log_dir, METADATA_TOPIC) in totals.topics:
+            place = log_dir, error.file, error.position
+            found[place] = error.length, error.reason == VENDOR and found.get(place, (0, True))[1]
+    return found
 
 
 def _skipped(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
@@ -284,6 +285,16 @@ def _skipped(audit: Audit, totals: LogTotals) -> list[dict[str, Any]]:
             "reason": "zeros that indexes are preallocated with, and files of __cluster_metadata read apart",
             "files": totals.padded, "bytes": totals.bytes["skipped"], "example": totals.padded_example,
         })  # fmt: skip
+    of_vendors = {
+        place: size for place, (size, of_vendor) in _metadata_not_understood(audit, totals).items()
+        if of_vendor and not place[1].endswith(".checkpoint")
+    }  # fmt: skip
+    if of_vendors:
+        files = [f"{log_dir}/{file}" for log_dir, file, _ in of_vendors]
+        out.append({
+            "reason": "batches of __cluster_metadata with records that Kafka does not have, a vendor's",
+            "files": len(set(files)), "bytes": sum(of_vendors.values()), "example": files[0],
+        })  # fmt: skip
     return out
 
 
@@ -299,6 +310,8 @@ def _not_whole(history: CoordinatorHistory) -> str:
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     lacking = absent.counts(audit.inventory, audit.settings, audit.options)
     notes = [*totals.notes]
+    if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
+        notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
     for cluster in audit.clusters.values():
         if cluster.coordinator is None:

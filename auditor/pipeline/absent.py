@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from auditor.connectors.codec.cluster_metadata import PartitionState
 from auditor.connectors.files import Inventory, LogDir
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.elections import Absent
 
@@ -14,16 +14,29 @@ from auditor.rules.elections import Absent
 def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, options: AuditOptions) -> Iterator[Absent]:
     """The replicas in sync without a folder, of one cluster, in the order of broker, topic and partition.
 
-    Of a broker whose own metadata does not show the replica, or ends at another moment than its files, none is sure.
+    Of a broker whose own metadata does not show the replica, or ends at another moment than its files, none is sure;
+    nor one that its metadata may show in a tail that was never committed.
     """
     for broker, dirs in _brokers(inventory, join_key).items():
-        own = settings.assigned.get(broker, frozenset())
+        own = settings.assigned.get(broker, {})
+        until = _acted_on(dirs, own, settings)
         still = options.at_once or all(d.clean_shutdown for d in dirs)
         for p in _without_folder(broker, dirs, settings, options):
             at = (p.topic_id, p.partition)
             had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(at, ()))))
             if broker in had_all:
-                yield Absent(p.topic, p.partition, broker, had_all, still and at in own)
+                known = at in own and (own[at][0] <= until[0] or own[at][1] == until[1])
+                yield Absent(p.topic, p.partition, broker, had_all, still and known)
+
+
+def _acted_on(dirs: list[LogDir], own: Made, settings: ClusterSettings) -> tuple[int, int]:
+    """Offset and time (ms) of a record of its own metadata that a broker has seen committed, the last that is known: it
+    made a folder for it, or a majority of the voters has it."""
+    folders = [
+        own.get((c.topic_id, c.partition)) for d in dirs for c in d.replicas if c.topic_id and c.partition is not None
+    ]
+    voted = max((settings.committed.get(d.name, 0) for d in dirs), default=0) - 1
+    return max([made for made in folders if made is not None] + [(voted, -1)])
 
 
 def counts(

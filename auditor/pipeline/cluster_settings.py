@@ -1,7 +1,7 @@
 """What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
 
 A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
-where the driver runs but in a process apart, which it may kill; of a cluster the one that goes furthest counts.
+where the driver runs but in a process apart, which it may kill; of a cluster the one that a quorum would elect counts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from auditor.connectors.metadata_log import MetadataLog
 from auditor.connectors.storage import Place
 from auditor.model import releases
 from auditor.model.releases import Shown
+from auditor.pipeline import quorum
 from auditor.pipeline.isolation import Pool
 from auditor.rules.elections import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
@@ -33,6 +34,9 @@ METADATA_TOPIC = "__cluster_metadata"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
 Stopped = dict[tuple[str, int], tuple[int, ...]]  # by topic id and partition
 LeftSync = dict[tuple[str, int], dict[int, int | None]]
+Made = dict[
+    tuple[str, int], tuple[int, int]
+]  # offset and time (ms) of the record that made a partition, -1: a snapshot
 
 # Broker-level names of topic settings (formats 10.2); the rest have the same name at both levels.
 BROKER_NAMES = {
@@ -55,8 +59,12 @@ class ClusterSettings:
     ``unknown``: by broker, the settings of its file whose value cannot be known.
     ``releases``: what the input shows of each broker's release, by broker id. ``whole``: all of that metadata could be
     read. ``remote``: what ``__remote_log_metadata`` says of segments in tiered storage. ``metadata_ends``: where each
-    broker's own metadata log ends, of those that could be read whole. ``directory_ids``: of the log directories that
-    have one, by name. ``assigned``: by broker the partitions, with their topic ids, that its own metadata gives it.
+    broker's own metadata log ends, of those that could be read whole, as far as it is one with that. ``committed``: by
+    log directory below which offset its metadata log is known to be committed. ``not_committed_from``: where a majority
+    of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
+    ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker the partitions, with their
+    topic ids, that its own metadata gives it, and when that says they were made. ``removed``: ids of topics that are
+    gone.
     """
 
     metadata: ClusterMetadata | None = None
@@ -72,7 +80,10 @@ class ClusterSettings:
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     metadata_ends: dict[int | None, int] = field(default_factory=dict)
     directory_ids: dict[str, str] = field(default_factory=dict)
-    assigned: dict[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    committed: dict[str, int] = field(default_factory=dict)
+    not_committed_from: int | None = None
+    assigned: dict[int, Made] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
     stopped: Stopped = field(default_factory=dict)
 
     @property
@@ -128,6 +139,8 @@ class MetadataRead(NamedTuple):
 
     ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
     led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
+    ``made``: when each partition was. ``lineage``: the leader epochs of the log with their first offsets. ``voters``:
+    of the quorum, as far as it says.
     """
 
     metadata: ClusterMetadata
@@ -137,6 +150,9 @@ class MetadataRead(NamedTuple):
     elections: Elections
     leaderless: Leaderless
     stopped: Stopped
+    made: Made
+    lineage: tuple[tuple[int, int], ...]
+    voters: tuple[int, ...]
 
 
 def read_settings(
@@ -151,9 +167,14 @@ def read_settings(
     tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in found]
     errors: list[tuple[str, DecodeError]] = []
     reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
-    for (log_dir, _), read in zip(found, reads, strict=True):
-        _take(clusters[log_dir.join_key], log_dir, read)
+    copies: dict[str, list[_Read]] = {}
+    for (log_dir, replica), read in zip(found, reads, strict=True):
+        copies.setdefault(log_dir.join_key, []).append(_Read(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
+    for join_key, some in copies.items():
+        _take(clusters[join_key], some)
+    for log_dir in inventory.log_dirs:
+        _note_deleted(clusters[log_dir.join_key], log_dir)
     for cluster in clusters.values():
         _who_stopped_before(cluster)
         errors += leave_out_refused(cluster)
@@ -178,25 +199,50 @@ def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str
     return remote_log.joined(zip((join_key for join_key, _ in found), read, strict=True))
 
 
-def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None:
-    if read.whole and log_dir.broker_id is not None:
-        end = max(read.metadata.end_offset, cluster.metadata_ends.get(log_dir.broker_id, 0))
-        cluster.metadata_ends[log_dir.broker_id] = end
-        mine = (at for at, p in read.metadata.partitions.items() if log_dir.broker_id in p.replicas)
-        cluster.assigned[log_dir.broker_id] = frozenset(mine)
-    if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
-        cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
-        cluster.stopped = read.stopped
-        topics = read.metadata.topics  # one that was recreated under its name has another past
-        of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
-        cluster.elections = {at: some for at, some in of_now.items() if some}
-        gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
-        cluster.leaderless = {at: some for at, some in gaps.items() if some}
-        cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
-        of_brokers = read.metadata.broker_configs
-        cluster.broker_configs = {
-            entity: {k: v for k, v in settings.items() if v is not None} for entity, settings in of_brokers.items()
-        }
+class _Read(NamedTuple):
+    copy: quorum.Copy
+    log_dir: LogDir
+    read: MetadataRead
+
+
+def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> quorum.Copy:
+    begins = max(replica.segments[0].base_offset, 0) if replica.segments else read.metadata.snapshot_end
+    end = read.metadata.end_offset
+    return quorum.Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
+
+
+def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
+    """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
+    furthest, log_dir, read = max(reads, key=lambda each: each.copy.rank)
+    copies = [each.copy for each in reads]
+    cluster.committed = quorum.committed(copies, read.voters)
+    if quorum.has_majority(copies, read.voters):
+        cluster.not_committed_from = cluster.committed[furthest.log_dir]
+    for copy, own, said in reads:
+        if said.whole and own.broker_id is not None:
+            end = quorum.same_until(copy, furthest)
+            cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
+            mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
+            cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}
+    cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+    cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
+    topics = read.metadata.topics  # one that was recreated under its name has another past
+    of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
+    cluster.elections = {at: some for at, some in of_now.items() if some}
+    gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
+    cluster.leaderless = {at: some for at, some in gaps.items() if some}
+    cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
+    of_brokers = read.metadata.broker_configs
+    cluster.broker_configs = {
+        entity: {k: v for k, v in settings.items() if v is not None} for entity, settings in of_brokers.items()
+    }
+
+
+def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
+    """Takes note of topics that a log directory has deleted folders of, and the metadata does not know (any more)."""
+    if cluster.metadata is not None:
+        ids = {c.topic_id for c in log_dir.aside if c.kind == "deleted" and c.topic_id is not None}
+        cluster.removed |= ids - set(cluster.metadata.topics.values())
 
 
 def _who_stopped_before(cluster: ClusterSettings) -> None:
@@ -216,6 +262,7 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
     elections: Elections = {}
     leaderless: Leaderless = {}
+    made: Made = {}
 
     left: LeftSync = {}
     stopping: dict[int, int | None] = {}
@@ -225,6 +272,8 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
         shut_down(change, stopping)
         elected(change, elections, left)
         deserted(change, leaderless)
+        if change.partition is not None and change.before is None and change.offset is not None:
+            made[change.partition.topic_id, change.partition.partition] = change.offset, change.timestamp or -1
 
     earlier, changes = beginning(reading)
     for change in changes:
@@ -233,7 +282,10 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
     errors = reading.unopened + errors
     by_shutdown = left_by_shutdown(left, stopping)
-    return MetadataRead(metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown)
+    return MetadataRead(
+        metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown, made,
+        tuple(reading.lineage), metadata.voters or reading.voters(),
+    )  # fmt: skip
 
 
 def deserted(change: Change, leaderless: Leaderless) -> None:
@@ -243,7 +295,7 @@ def deserted(change: Change, leaderless: Leaderless) -> None:
         return
     known = leaderless.setdefault((state.topic, state.partition), [])
     if state.leader < 0:
-        known.append(WithoutLeader(state.topic_id, change.timestamp))
+        known.append(WithoutLeader(state.topic_id, change.timestamp, offset=change.offset))
         del known[:-TIMES_WITHOUT_LEADER]
     elif known and known[-1].until is None:
         known[-1] = known[-1]._replace(until=change.timestamp)

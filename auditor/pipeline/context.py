@@ -20,6 +20,7 @@ from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
+from auditor.rules.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import Bounds, Cluster, OpenHere
 from auditor.rules.windows import SAME_CLOCK_MS
@@ -87,7 +88,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         max((b for b in broken if b >= 0), default=None),
         opened, newest_markers(facts.transactions),
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
-        _went_back(facts.transactions),
+        _went_back(facts.transactions, coordinator_log),
     )  # fmt: skip
 
 
@@ -129,15 +130,21 @@ def newest_markers(transactions: np.ndarray) -> np.ndarray:
     return newest[np.argsort(newest["time"], kind="stable")[-MOST_ENDED:]]
 
 
-def _went_back(transactions: np.ndarray) -> int:
-    """By how much (ms) a marker's time lies below that of one before it, at most: a clock was set back, or the next
-    leader's is behind."""
+def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
+    """By how much (ms) a marker's time lies below that of one before it, at most, or the last record's of a coordinator:
+    a clock was set back, or the next leader's is behind."""
     rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
-    if not len(rows):
-        return 0
-    times = rows["marker_timestamp"][np.argsort(rows["marker_offset"], kind="stable")]
-    fell = int((np.maximum.accumulate(times) - times).max())
+    found = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
+    if coordinator_log is not None:
+        columns, there = coordinator_log.last_rows()
+        found.append((columns["offset"][there], columns["record_time"][there]))
+    fell = max((_fell(offsets, times) for offsets, times in found if len(offsets)), default=0)
     return fell if fell > SAME_CLOCK_MS else 0
+
+
+def _fell(offsets: np.ndarray, times: np.ndarray) -> int:
+    in_order = times[np.argsort(offsets, kind="stable")]
+    return int((np.maximum.accumulate(in_order) - in_order).max())
 
 
 def _undecided(log: CoordinatorLog) -> np.ndarray:
@@ -191,12 +198,20 @@ def _cluster(
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings = settings.unknown
     metadata = settings.metadata
+    copies = [Known(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
+    current = {} if metadata is None else metadata.topics
+    ids = topic_ids(copies, current, settings.removed, settings.newest_time)
+    cluster.incarnations = Incarnations(ids, settings.removed)
+    briefs = [b for b in briefs if not cluster.incarnations.is_of_another(b.topic, b.bounds.topic_id)]
     if metadata is not None:
         cluster.has_metadata = settings.whole
         for state in metadata.partitions.values():
             cluster.leaders[(state.topic, state.partition)] = state.leader
-            cluster.in_sync[(state.topic, state.partition)] = state.isr
-        cluster.made_anew = dict(metadata.made_anew)
+            stopped = settings.stopped.get((state.topic_id, state.partition), ())
+            in_sync = dict.fromkeys((*state.isr, *state.elr, *stopped))
+            cluster.in_sync[(state.topic, state.partition)] = tuple(in_sync)
+        cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
+        cluster.not_committed_from = settings.not_committed_from
         cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
         # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
         if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
@@ -205,7 +220,7 @@ def _cluster(
             cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
-    for at in _out_of_sync(briefs, leading, cluster):
+    for at in _out_of_sync(briefs, leading, metadata):
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
     undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
@@ -245,16 +260,20 @@ def _is(b: Brief, leading: dict[tuple[str, int], Brief]) -> bool:
     return leading[b.topic, b.partition] is b
 
 
-def _out_of_sync(briefs: list[Brief], leading: dict[tuple[str, int], Brief], cluster: Cluster) -> list[tuple[str, int]]:
+def _out_of_sync(
+    briefs: list[Brief], leading: dict[tuple[str, int], Brief], metadata: ClusterMetadata | None
+) -> list[tuple[str, int]]:
     """The logs whose leader replica may lack what came later, though its broker was stopped cleanly: it is not among
-    those in sync by the metadata, and none that is got just as far in the input."""
+    those in sync or eligible by the metadata, and none that is got just as far in the input."""
+    states = () if metadata is None else metadata.partitions.values()
+    had_all = {(state.topic, state.partition): (*state.isr, *state.elr) for state in states}
     got_there: dict[tuple[str, int], set[int | None]] = {}
     for b in briefs:
         if b.rank == leading[b.topic, b.partition].rank:
             got_there.setdefault((b.topic, b.partition), set()).add(b.broker_id)
     return [
         at for at, brokers in got_there.items()
-        if (in_sync := cluster.in_sync.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
+        if (in_sync := had_all.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
     ]  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     """The rows of a derived table about one log, whose replicas explain each other."""
     log = LogView(replicas, cluster)
     rows_of = {"producer_states": _states, "transactions": _transactions}[table]
-    for replica in log.replicas:
+    for replica in log.copies:
         yield rows_of(log, replica)
 
 

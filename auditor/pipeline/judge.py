@@ -18,6 +18,7 @@ from auditor.rules.finding import iso
 from auditor.rules.floods import judge_bounded
 from auditor.rules.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.pairs import unread_again
+from auditor.rules.placement import OF_REMOVED
 from auditor.rules.readers import readers
 from auditor.rules.view import Cluster, LogView
 
@@ -32,14 +33,17 @@ def judge_log(
     """Rows of kind finding, log, open, blocked, readers, timeline about one log; ``max_findings``: of a rule."""
     log = LogView(replicas, cluster)
     catalogue = registry.load()
-    for finding in judge_bounded(log, map(catalogue.__getitem__, rule_ids), max_findings):
+    asked = [catalogue[name] for name in rule_ids if name == OF_REMOVED or not log.is_gone]
+    for finding in judge_bounded(log, asked, max_findings):
         yield "finding", finding.to_dict()
-    opened = open_transactions(log)
-    for replica in log.replicas:
+    opened = [] if log.is_gone else open_transactions(log)
+    for replica in log.copies:
         yield "log", _log_row(log, replica, opened if replica is log.leader else [])
     for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
     by_offset = {int(t.row["first_offset"]): t for t in opened[:OPEN_TRANSACTIONS]}
+    if log.is_gone:
+        return
     for row in blocking.blocked(log, opened[:OPEN_TRANSACTIONS]):
         advice = _advice(log, row, by_offset)
         yield "blocked", row | {"advice": advice.row(), "remedy": advice.remedy}

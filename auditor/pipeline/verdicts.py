@@ -49,12 +49,12 @@ VERDICTS = declared("verdicts", LOG_KEY, """
 def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, dict[str, Any]]]:
     """What the policies make of one log: verdicts and findings by its leader replica, sizes by every replica."""
     log = LogView(replicas, cluster)
-    for facts in log.replicas:
+    for facts in log.copies:
         yield "log", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
     for facts in log.replicas:
         if facts.outcomes is not None:
             yield "replica", _replica_row(facts, facts.outcomes, facts is log.leader)
-    if log.leader.outcomes is None:
+    if log.leader.outcomes is None or log.is_gone:
         return
     verdicts = [*_stored(log.leader, log.leader.outcomes), *_unverified(log, tuple(log.leader.outcomes.by_policy))]
     verdicts.sort(key=lambda v: (v["policy"], v["base_offset"], v["producer_id"]))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base import uris
-from auditor.base.errors import AuditInputError, DecodeError, is_unread
+from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
@@ -373,7 +373,8 @@ class Audit:
 
     def unread(self) -> list[tuple[str, DecodeError]]:
         """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
-        found = [(u.log_dir, u.error) for u in self.inventory.errors] + self.outside
+        found = [(u.log_dir, u.error) for u in self.inventory.errors]
+        found += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
         found += self._errors_of_logs if "judged" in self.__dict__ else []
         return list(dict.fromkeys(found + self.fatal))
 

@@ -89,6 +89,7 @@ class Chain:
         self.compacted = compacted
         self.links: list[SnapshotLink] = []
         self.carried: Known | None = None
+        self.doubted: set[int] = set()  # whose open transaction is another one in what is carried than in the log
         self.base = log_start
         self.undated: list[SnapshotLink] = []
         self.forgotten: dict[int, tuple[SnapshotLink, int, int]] = {}
@@ -116,6 +117,7 @@ class Chain:
         if comparable:
             self._differences(link, replay, known)
         self.carried, self.base = known, stored.offset
+        self.doubted = {d.producer_id for d in link.differences if d.name == "open"}
 
     def finish(self, replay: Replay, readable_log: bool, log_end: int) -> None:
         """Compares what is left at the log's end; a snapshot beyond it says nothing about this log."""
@@ -224,8 +226,26 @@ class Chain:
             for name in FIELDS:
                 some = ~at_marker if name in ("last_offset", "offset_delta") else slice(None)
                 self._unequal_field(found, replay, name, rows[some], known, there[some])
-            wrong = (ours != theirs) & (np.maximum(ours, theirs) >= self.log_start)
+            wrong = self._another_transaction(replay, rows, ours, theirs)
         found.add("open", rows[wrong], theirs[wrong], ours[wrong])
+
+    def _another_transaction(
+        self, replay: Replay, rows: np.ndarray, ours: np.ndarray, theirs: np.ndarray
+    ) -> np.ndarray:
+        """Whether what the snapshot has open (``theirs``: first offsets) is not what the log has (``ours``).
+
+        Retention may have taken the head of one and the same: the snapshot has it from below the log start, the log
+        from its first batch above, unless a marker lies between, or the snapshot before this one denies it.
+        """
+        ids, marker = column(replay, "producer_id")[rows], column(replay, "marker_offset")[rows]
+        headless = (theirs >= 0) & (theirs < self.log_start) & (marker <= theirs)
+        if self.carried is not None:
+            before, said = self.carried.rows(ids), np.full(len(ids), -1)
+            said[before >= 0] = self.carried.column(OPEN, before[before >= 0])
+            headless &= (theirs >= self.base) | (said == theirs) | np.isin(ids, list(self.doubted))
+        shown = (np.maximum(ours, theirs) >= self.log_start) | ((theirs >= 0) & (marker > theirs))
+        wrong: np.ndarray = (ours != theirs) & shown & ~headless
+        return wrong
 
     def _at_marker(
         self, link: SnapshotLink, found: Differences, replay: Replay, rows: np.ndarray, known: Known, there: np.ndarray

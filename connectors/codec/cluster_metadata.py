@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from auditor.base.errors import RECORD_AT, DecodeError
+from auditor.base.errors import RECORD_AT, VENDOR, DecodeError
 from auditor.connectors.codec.metadata_records import (
     MetadataRecord,
     decode_control_record,
@@ -23,6 +23,7 @@ from auditor.connectors.codec.structs import Problem
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # ConfigResource.Type
 MOST_NAMED = 10_000  # records that could not be read: the driver has an error for each
+MOST_REMOVED = 100_000  # topics that are gone: an id each, 80 bytes
 BROKER_RECORDS = frozenset({
     "RegisterBrokerRecord", "UnregisterBrokerRecord", "FenceBrokerRecord", "UnfenceBrokerRecord",
     "BrokerRegistrationChangeRecord",
@@ -136,12 +137,14 @@ class ClusterMetadata:
     ``features`` name -> level (absent: 0); ``producer_ids`` None before the first block. ``end_offset`` is the first
     offset behind the state; ``snapshot_timestamp`` (ms) the last record's in the snapshot it starts from. ``gaps`` are
     stretches [first, end) of offsets that were not there to read: what they said is not in the state. ``made_anew``
-    names the topics that took the name of one that was removed in these records.
+    names the topics that took the name of one that was removed in these records; ``removed`` has the ids of all that
+    were. ``snapshot_end``: the end of the snapshot that it starts from, 0 for none. ``voters``: of the quorum, as its
+    last leader named them.
     """
 
     def __init__(self, end_offset: int = 0, on_change: Callable[[Change], None] | None = None) -> None:
         """``on_change`` is called with every change, in order; those of a record that ends several at its end."""
-        self.end_offset = end_offset
+        self.end_offset = self.snapshot_end = end_offset
         self.on_change = on_change
         self.snapshot_timestamp: int | None = None
         self.snapshot_complete = False
@@ -154,6 +157,8 @@ class ClusterMetadata:
         self.producer_ids: ProducerIdBlock | None = None
         self.gaps: list[tuple[int, int]] = []
         self.made_anew: dict[str, Creation] = {}
+        self.removed: dict[str, None] = {}  # in the order of their removal
+        self.voters: tuple[int, ...] = ()
         self._removed: dict[str, int | None] = {}
         self._older_names: dict[str, str] = {}
         self._older_producer_id: int | None = None
@@ -169,6 +174,7 @@ class ClusterMetadata:
         record = decode_control_record(entry.key, entry.value)
         if isinstance(record, Problem):
             return record
+        self._name_voters(record)
         if record.name == "SnapshotHeaderRecord":
             self.snapshot_timestamp = record.fields["lastContainedLogTimestamp"]
         self.snapshot_complete = record.name == "SnapshotFooterRecord"
@@ -184,16 +190,14 @@ class ClusterMetadata:
             missing = Problem("bad_value", 0, f"offsets {self.end_offset} to {entry.offset - 1} are missing before it")
         self.end_offset = entry.offset + 1
         if entry.is_control:
-            record = decode_control_record(entry.key, entry.value)
-            return record if isinstance(record, Problem) else unknown_level(record) or missing
+            return self._control(entry) or missing
         return self._value(entry, entry.offset, entry.timestamp) or missing
 
     def _look_back(self, entry: MetadataEntry) -> Problem | None:
         """What a record that a snapshot has taken in says of names that were given twice: no state shows that. One that
         cannot be read is said here as in every table."""
         if entry.is_control:
-            control = decode_control_record(entry.key, entry.value)
-            return control if isinstance(control, Problem) else unknown_level(control)
+            return self._control(entry)
         record = decode_metadata_record(entry.value)
         if isinstance(record, Problem):
             return record
@@ -203,9 +207,27 @@ class ClusterMetadata:
             self._older_names[fields["topicId"]] = fields["name"]
         elif record.name == "RemoveTopicRecord" and fields["topicId"] in self._older_names:
             self._removed[self._older_names[fields["topicId"]]] = entry.timestamp
+            self._gone(fields["topicId"])
         elif record.name == "ProducerIdsRecord":
             self._older_producer_id = fields["nextProducerId"]
         return unknown_level(record)
+
+    def _control(self, entry: MetadataEntry) -> Problem | None:
+        record = decode_control_record(entry.key, entry.value)
+        if isinstance(record, Problem):
+            return record
+        self._name_voters(record)
+        return unknown_level(record)
+
+    def _name_voters(self, record: MetadataRecord) -> None:
+        if "voters" in record.fields:  # LeaderChangeMessage, VotersRecord
+            self.voters = tuple(voter["voterId"] for voter in record.fields["voters"])
+
+    def _gone(self, topic_id: str) -> None:
+        """A topic's id, removed. Of very many the last are known."""
+        self.removed[topic_id] = None
+        if len(self.removed) > MOST_REMOVED:
+            del self.removed[next(iter(self.removed))]
 
     def _made(self, name: str, timestamp: int | None, next_producer_id: int | None) -> None:
         if name in self._removed:
@@ -360,6 +382,7 @@ class ClusterMetadata:
         if name is None:
             return self._unknown("a removal of a topic that does not exist")
         self._removed[name] = change.timestamp
+        self._gone(topic_id)
         if self.topics.get(name) == topic_id:
             del self.topics[name]
         self.topic_configs.pop(name, None)
@@ -414,8 +437,8 @@ def fold_metadata(
 
     ``snapshots``: (end offset, records), the newest first; those without their footer are passed over. ``log`` in order
     of offsets; ``earlier``, the state before its first record, follows all of it, for who listens to its changes.
-    Cost: every record once, no-ops too. Of records that could not be read :data:`MOST_NAMED` are named. Source: Kafka's
-    MetadataImage and its deltas.
+    Cost: every record once, no-ops too. Of records that could not be read :data:`MOST_NAMED` are named, and as many of
+    a vendor's. Source: Kafka's MetadataImage and its deltas.
     """
     problems = _Problems()
     metadata = ClusterMetadata()
@@ -430,27 +453,29 @@ def fold_metadata(
         if earlier is not None:
             earlier.log_entry(entry)
         problems.note(metadata.log_entry(entry), entry)
-    return metadata, problems.errors
+    return metadata, problems.errors + problems.of_vendors
 
 
 class _Problems:
-    """Records that could not be read. One error stands for all beyond :data:`MOST_NAMED`."""
+    """Records that could not be read, and those of vendors. Of both one stands for all beyond :data:`MOST_NAMED`."""
 
     def __init__(self) -> None:
         self.errors: list[DecodeError] = []
-        self.more = 0
+        self.of_vendors: list[DecodeError] = []
+        self.more = {"limit": 0, VENDOR: 0}
 
     def note(self, problem: Problem | None, entry: MetadataEntry) -> None:
         """Adds one, if there is one."""
         if problem is None:
             return
         reason, detail = problem.reason, f"{RECORD_AT} {entry.offset}: {problem.detail}"
-        if len(self.errors) >= MOST_NAMED:
-            self.more += 1
-            reason = "limit"
-            detail = f"{self.more} more such records, the last at offset {entry.offset}, are not named one by one"
-            del self.errors[MOST_NAMED:]
-        self.errors.append(DecodeError(entry.file, entry.position, entry.size, reason, detail))
+        named, beyond = (self.of_vendors, VENDOR) if reason == VENDOR else (self.errors, "limit")
+        if len(named) >= MOST_NAMED:
+            self.more[beyond] += 1
+            reason, more = beyond, self.more[beyond]
+            detail = f"{more} more such records, the last at offset {entry.offset}, are not named one by one"
+            del named[MOST_NAMED:]
+        named.append(DecodeError(entry.file, entry.position, entry.size, reason, detail))
 
 
 def _put(configs: dict[str, dict[str, Any]], entity: str, name: str, value: str | None) -> None:

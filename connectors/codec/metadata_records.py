@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from auditor.base.errors import VENDOR
 from auditor.connectors.codec.structs import (
     LAST_VERSION,
     Field,
@@ -223,8 +224,8 @@ class MetadataRecord(NamedTuple):
 def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
     """The value of a record that is no control record, or why it is not read (Kafka's node stops on all of them).
 
-    Reasons: ``unknown_key_type`` (of the api key), ``bad_version``, ``bad_length`` (bytes left), ``bad_value`` (null),
-    ``truncated``, ``bad_size``, ``limit``. Source: Kafka's MetadataRecordSerde.
+    Reasons: ``vendor`` (an api key that no Kafka has), ``bad_version``, ``bad_length`` (bytes left), ``bad_value``
+    (null), ``truncated``, ``bad_size``, ``limit``. Source: Kafka's MetadataRecordSerde.
     """
     if value is None:
         return Problem("bad_value", 0, "a null value")
@@ -238,7 +239,7 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
             return unknown_version(message, version, position)
         return MetadataRecord(message.name, version, {})
     if api_key not in MESSAGES:
-        return Problem("unknown_key_type", 0, f"a record of __cluster_metadata with the unknown api key {api_key}")
+        return Problem(VENDOR, 0, f"a record with api key {api_key}, which Kafka does not have")
     message = MESSAGES[api_key]
     decoded = decode(message, version, value, position)
     if isinstance(decoded, Problem):
@@ -249,7 +250,8 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
 
 def unknown_level(record: MetadataRecord) -> Problem | None:
     """The feature level that a record sets, where no release known here has it: from then on records, and what brokers
-    do, may be other than is read here. None for all other records.
+    do, may be other than is read here. None for all other records. A feature of a name that no Kafka has is ``vendor``:
+    a newer Kafka raises metadata.version too.
 
     Kafka's brokers do not start under such a level. Source: FeaturesDelta, ClusterControlManager.
     """
@@ -262,21 +264,25 @@ def unknown_level(record: MetadataRecord) -> Problem | None:
     known = FEATURE_LEVELS.get(name, 0)
     if level <= known:
         return None
-    what = f"known: up to {known}" if known else "a feature that is not known"
-    return Problem("bad_version", 0, f"{name[:80]} at level {level}, {what}")
+    if not known:
+        return Problem(VENDOR, 0, f"the feature {name[:80]} at level {level}, which Kafka does not have")
+    return Problem("bad_version", 0, f"{name} at level {level}, known: up to {known}")
 
 
 def decode_control_record(key: bytes | None, value: bytes | None) -> MetadataRecord | Problem:
     """A record of a control batch of the metadata log or of a snapshot, or why it is not read.
 
-    Reasons: ``bad_record`` (key), ``unknown_key_type`` (also end markers, which this log never has), ``bad_value``,
-    ``bad_version``, ``truncated``, ``bad_size``, ``limit``. Source: Kafka's ControlRecordType, ControlRecordUtils.
+    Reasons: ``bad_record`` (key), ``unknown_key_type`` (end markers, which this log never has), ``vendor`` (a type that
+    no Kafka has: a newer one raises kraft.version too), ``bad_value``, ``bad_version``, ``truncated``, ``bad_size``,
+    ``limit``. Source: Kafka's ControlRecordType, ControlRecordUtils.
     """
     if key is None or len(key) < 4:
         return Problem("bad_record", 0, "a control key of less than 4 bytes")
     kind = int.from_bytes(key[2:4], "big", signed=True)
     if kind not in CONTROL_MESSAGES:
-        return Problem("unknown_key_type", 0, f"control type {kind} is not known")
+        if 0 <= kind < min(CONTROL_MESSAGES):
+            return Problem("unknown_key_type", 0, f"control type {kind} has no place in this log")
+        return Problem(VENDOR, 0, f"a control record of type {kind}, which Kafka does not have")
     if value is None:
         return Problem("bad_value", 0, "a null value")
     decoded = decode_versioned(CONTROL_MESSAGES[kind], value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from auditor.base.errors import RECORD_AT, UNREAD
+from auditor.base.errors import RECORD_AT, UNREAD, VENDOR
 from auditor.connectors.schema import COMPRESSION_NAMES, DIR_KEY, LOG_KEY
 from auditor.model.transaction_states import NEVER_WRITTEN, STATES_BY_ID
 
@@ -189,7 +189,7 @@ MEASURES = {
         (
             Check("not_read", "all of the input was read", _UNREAD),
             Check("not_decoded", "all that was read could be decoded",
-                  f"reason <> 'vanished' AND NOT {_UNREAD}", severity="warning"),
+                  f"{_in('reason', ('vanished', VENDOR))} AND NOT {_UNREAD}", severity="warning"),
         )
     ),
     "producer_states": Measure(

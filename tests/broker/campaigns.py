@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
+from tests.broker.cut_off import voter_cut_off
 from tests.broker.follower_stops import failed_appends, failed_then_loaded
 from tests.broker.jars import numbers
 from tests.broker.left_open import IDLE, NAP, UNVERIFIED, first_transaction, late_writes
@@ -305,6 +306,10 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     ),
     "lively-42": ("4.2.1", "A busy 4.2.1 broker, killed in its work", lambda s, t: lively("4.2.1", s, t, "killed")),
     "lively-43": ("4.3.1", "A busy 4.3.1 broker, copied slowly", lambda s, t: lively("4.3.1", s, t)),
+    "cut-off-43": (
+        "4.3.1", "A voter that led is cut off, appends what nobody commits, and is killed; the others go on",
+        lambda s, t: voter_cut_off("4.3.1", s, t),
+    ),
     "old-stamps-36": (
         "3.6.2", "Transactions of records stamped two hours back", lambda s, t: old_stamps("3.6.2", s, t),
     ),

@@ -7,6 +7,7 @@ import struct
 import time
 from typing import Any, Self
 
+from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -37,11 +38,14 @@ class Wire:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def _ask(self, request: Any, response: Any, version: int) -> Any:
+    def _send(self, request: Any, version: int) -> None:
         self.correlation += 1
         request.API_VERSION = version
         request.with_header(self.correlation, "wire")
         self.socket.sendall(request.encode(header=True, framed=True))
+
+    def _ask(self, request: Any, response: Any, version: int) -> Any:
+        self._send(request, version)
         (size,) = struct.unpack(">i", self._read(4))
         return response.decode(self._read(size), version=version, header=True)
 
@@ -53,6 +57,13 @@ class Wire:
                 raise ConnectionError("the broker closed the connection")
             data += more
         return data
+
+    def create(self, topic: str, partitions: int, replicas: int) -> None:
+        """CreateTopics to a controller that cannot commit it: no answer is waited for."""
+        one = CreateTopicsRequest.CreatableTopic(
+            name=topic, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=[]
+        )
+        self._send(CreateTopicsRequest(topics=[one], timeout_ms=60_000, validate_only=False), 5)
 
     def init(self, transactional_id: str | None, timeout_ms: int = 60_000) -> tuple[int, int]:
         """InitProducerId until a coordinator answers: producer id and epoch."""

@@ -379,8 +379,8 @@ def test_names_of_snapshots() -> None:
         (None, "bad_value"),
         (b"", "truncated"),
         (b"\0\2\0", "bad_version"),
-        (b"\1\x63\0", "unknown_key_type"),
-        (b"\1\6\0", "unknown_key_type"),
+        (b"\1\x63\0", "vendor"),
+        (b"\1\6\0", "vendor"),
         (b"\1\2\1" + TOPIC[3:], "bad_version"),
         (TOPIC + b"\0", "bad_length"),
         (TOPIC[:-1], "truncated"),
@@ -400,6 +400,7 @@ def test_what_is_unreadable_is_reported(value: bytes | None, reason: str) -> Non
         (None, b"", "bad_record"),
         (b"\0\0\0", b"", "bad_record"),
         (b"\0\0\0\1", b"\0\0\0\0\0\0", "unknown_key_type"),
+        (b"\0\0\0\x63", b"\0\0", "vendor"),
         (b"\0\0\0\3", None, "bad_value"),
         (b"\0\0\0\3", b"\0\1", "bad_version"),
         (b"\0\0\0\3", b"\0\0\0", "truncated"),
@@ -430,4 +431,7 @@ def test_records_that_cannot_be_read_are_named_up_to_a_number(monkeypatch: pytes
     _, errors = fold_metadata([], [entry(offset, b"") for offset in range(5)])
     assert [e.reason for e in errors][3:] == ["limit"]
     assert "limit" not in [e.reason for e in errors][:3]
+    assert errors[3].detail == "2 more such records, the last at offset 4, are not named one by one"
+    _, errors = fold_metadata([], [entry(offset, b"\1\x63\0") for offset in range(5)])
+    assert [e.reason for e in errors] == ["vendor"] * 4
     assert errors[3].detail == "2 more such records, the last at offset 4, are not named one by one"

@@ -29,9 +29,7 @@ ALLOWED_TOO = {
 BINARY = [*corpora.judged(), *corpora.campaigns()]
 # What is not right yet, with the issue that it waits for: a test that begins to pass fails here, and its line goes.
 ACCUSED = {
-    "retention-in-transaction-43": "issue 32, 7: a snapshot of a transaction whose begin retention removed",
     "rolling-cold-copies-43": "issue 32, 2: directories of different moments",
-    "two-incarnations-43-down": "issue 32, 7: topic ids",
     "txnstate-made-again-43": "issue 32, 3: a coordinator's log that begins after the data",
 }
 

@@ -45,7 +45,7 @@ FILES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
 }  # fmt: skip
 LEVELS = [("metadata.version", 77, "known: up to 33"), ("transaction.version", 3, "known: up to 2"),
-          ("shiny.version", 1, "a feature that is not known")]  # fmt: skip
+          ("share.version", 3, "known: up to 2")]  # fmt: skip
 NEWEST = {"metadata.version": 33, "transaction.version": 2, "share.version": 2, "shiny.version": 0}
 
 
@@ -108,6 +108,50 @@ def test_the_newest_levels_of_kafka_are_nothing_to_speak_of(tmp_path: Path) -> N
     assert above_info(audit.findings) == []
     assert audit.unread() == []
     assert audit.exit_code() == 0
+
+
+def test_what_a_vendor_writes_into_the_metadata_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broker = corpora.copy(CORPUS, tmp_path / "copy") / "broker-1"
+    before = publish.summarise(opened(tmp_path / "copy", as_of=AS_OF))
+    controller = Controller(broker, AS_OF)
+    known = controller.log.end
+    controller.feature("confluent.metadata.version", 120)
+    controller.vendors(10_001, b"\x05what\0")
+    controller.feature("transaction.version", 2)
+    theirs = [b for b in controller.log.all() if b["base_offset"] in (known, known + 1)]
+    controller.save()
+    audit = opened(tmp_path / "copy", as_of=AS_OF)
+    said = publish.summarise(audit)
+    assert above_info(audit.findings) == []
+    assert (audit.unread(), audit.exit_code(), said["complete"], said["unreadable"]) == ([], 0, True, [])
+    (note,) = set(said["notes"]) - set(before["notes"])
+    assert "confluent.metadata.version at level 120" in note
+    assert "api key 10001" in note
+    size = sum(len(b.data) for b in theirs)
+    (skipped,) = [s for s in said["skipped"] if "vendor" in s["reason"]]
+    assert (skipped["files"], skipped["bytes"], skipped["example"].rpartition("/")[2]) == (
+        1, size, METADATA.rpartition("/")[2],
+    )  # fmt: skip
+    assert said["bytes"]["skipped"] == before["bytes"]["skipped"] + size
+    assert said["bytes"]["unreadable"] == 0
+    levels = audit.settings[audit.inventory.log_dirs[0].join_key].levels
+    assert (levels["transaction.version"], levels["confluent.metadata.version"]) == (2, 120)
+    rows = [(e["reason"], e["position"], e["length"]) for e in audit.table("decode_errors").to_pylist()]
+    assert [reason for reason, *_ in rows] == ["vendor", "vendor"]
+    assert sum(length for *_, length in rows) == size
+    assert main(["decode", "--records", str(broker / METADATA)]) == 0
+    assert capsys.readouterr().out.count('"reason":"vendor"') == 2
+
+
+def test_a_vendor_beside_what_is_newer_hides_none_of_it(tmp_path: Path) -> None:
+    broker = corpora.copy(CORPUS, tmp_path) / "broker-1"
+    controller = Controller(broker, AS_OF)
+    controller.vendors(10_001, b"")
+    controller.feature("metadata.version", 77)
+    controller.save()
+    audit = opened(tmp_path, as_of=AS_OF)
+    assert [e.reason for _, e in audit.unread()] == ["bad_version"]
+    assert audit.exit_code() == 3
 
 
 @pytest.mark.parametrize(

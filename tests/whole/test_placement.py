@@ -15,7 +15,7 @@ from auditor.rules.finding import Finding
 from tests import corpora
 from tests.controller_records import Controller
 from tests.facts import opened
-from tests.forge import Lab
+from tests.forge import Forged, Lab
 
 OFFLINE, ABSENT, TWICE = "partition-offline", "replica-absent", "partition-in-two-log-dirs"
 
@@ -32,9 +32,10 @@ def test_a_stopped_cluster_has_no_leader_and_is_sound() -> None:
 
 
 def test_while_a_broker_is_up_each_partition_without_a_leader_is_offline(tmp_path: Path) -> None:
-    """Those of the internal topics too. In the corpus each broker was stopped, which is no reason to be woken for."""
+    """Those of the internal topics too. In the corpus each broker was stopped, which is no reason to be woken for;
+    broker 2 led the quorum last."""
     root = corpora.copy("replicas-41", tmp_path)
-    writing = Controller(root / "broker-1", corpora.manifest("replicas-41")["copied_at"])
+    writing = Controller(root / "broker-2", corpora.manifest("replicas-41")["copied_at"])
     writing.register(7)  # a broker that has none of them
     writing.save()
     found = of_rule(opened(root), OFFLINE)
@@ -115,6 +116,22 @@ def test_of_files_that_were_copied_one_after_another_it_is_not_known(tmp_path: P
     assert ("shop.orders", 2) in {(f.topic, f.partition) for f in found}
     assert {(f.severity, f.if_true) for f in found} == {("info", "critical")}
     assert {f.severity for f in of_rule(opened(lab.root, whole=True, at_once=True), ABSENT)} == {"critical"}
+
+
+def test_in_sync_is_who_was_before_the_shutdowns_that_end_the_metadata(tmp_path: Path) -> None:
+    """Broker 1 was stopped last and alone is eligible by the end (KIP-966), nobody in sync; the others had all of it
+    until they were stopped."""
+    root = corpora.copy("replicas-41", tmp_path)
+    known = next(iter(opened(root).settings.values())).metadata
+    assert known is not None
+    assert {(p.isr, p.elr) for p in known.partitions.values() if p.topic == "trio.log"} == {((), (1,))}
+    log = Forged(root / "broker-1", "trio.log-1")
+    odd = log.data()[2]
+    odd.set(crc=odd["crc"] ^ 1)
+    log.save()
+    (f,) = of_rule(opened(root), "batch-crc-mismatch")
+    assert f.remedy is not None
+    assert "check that broker 2 or 3 is in the Isr" in f.remedy
 
 
 # --- two folders ---
