@@ -131,7 +131,7 @@ def newest_markers(transactions: np.ndarray) -> np.ndarray:
 
 
 def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
-    """By how much (ms) a marker's time lies below that of one before it, at most, or the last record's of a coordinator:
+    """By how much (ms) a marker's time, or the last one of an id at its coordinator, lies below one before it, at most:
     a clock was set back, or the next leader's is behind."""
     rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
     found = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
