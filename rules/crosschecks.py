@@ -170,7 +170,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         return
     p = foreign[np.argmin(foreign["first_offset"])]
     time = log.time(p["first_time"])
-    seen = log.leader.clean_shutdown or arrived(log.cluster.metadata_time, time, other_clock=True)
+    seen = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
     yield log.finding(
         "producer-id-not-allocated",
         "error",

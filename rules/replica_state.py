@@ -69,7 +69,7 @@ def _went_back(pair: Pair) -> bool:
 
 def _start_back(log: LogView, pair: Pair) -> Finding:
     replica, leader = pair.replica, pair.leader
-    doubt = not leader.clean_shutdown
+    doubt = not log.at_rest(leader)
     return log.finding(
         "replica-state-differs",
         "info",

@@ -326,7 +326,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     forked = 0 <= pair.forked_at <= gap.first_offset  # then it never had them, whenever it was copied
     tail = gap.first_offset >= without.log_end and not forked
     time = log.time(row["max_timestamp"])
-    late = tail and not without.clean_shutdown and log.doubt(time, other_clock=True, replica=without)
+    late = tail and not log.at_rest(without) and log.doubt(time, other_clock=True, replica=without)
     not_copied = any(start <= gap.first_offset and gap.last_offset < end for start, end in without.absent)
     severity = "critical" if committed and not gap.undecidable else "info"
     if (severity == "info" or late) and not gap.undecidable and _ahead_of_its_leader(log, without, holder):
@@ -363,7 +363,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
 def _ahead_of_its_leader(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> bool:
     """Whether a follower has what the leader that the metadata names lacks, both stopped cleanly: that is no lag."""
     named = log.cluster.leaders.get((log.topic, log.partition))
-    return without.clean_shutdown and holder.clean_shutdown and named is not None and named == without.broker_id
+    return log.at_rest(without) and log.at_rest(holder) and named is not None and named == without.broker_id
 
 
 def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) -> str:

@@ -97,6 +97,7 @@ class Cluster:
     its newest time and the time that copying takes tell. ``passes``: the logs that have all that was committed when the
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
+    ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
     ``went_back``: by how much (ms) a clock was set back at most, so that the newest time may be older than it looks.
     ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed;
     ``not_committed_from``: the offset from which on a majority of the voters, which is in the input, has not what the
@@ -142,6 +143,7 @@ class Cluster:
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True
     went_back: int = 0
+    went_on: frozenset[int] = frozenset()
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
@@ -356,6 +358,11 @@ class LogView:
         c = replica or self.leader
         return c.broker_time if c.broker_time >= 0 else self.time(c.any_time)
 
+    def at_rest(self, replica: ReplicaFacts | None = None) -> bool:
+        """Whether a replica has all that its broker ever wrote: that was stopped cleanly, and did not go on since."""
+        c = replica or self.leader
+        return c.clean_shutdown and not c.cut_short and c.broker_id not in self.cluster.went_on
+
     def doubt(
         self, needed_by: int, *, other_clock: bool, committed: bool = False, replica: ReplicaFacts | None = None
     ) -> bool:
@@ -365,7 +372,7 @@ class LogView:
             return self.cluster.lacks(
                 self.topic, self.partition, needed_by, other_clock=other_clock, committed=committed
             )
-        if (c.clean_shutdown and not c.cut_short) or self.cluster.at_once:
+        if self.at_rest(c) or self.cluster.at_once:
             return False
         moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)

@@ -20,7 +20,7 @@ def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, opti
     for broker, dirs in _brokers(inventory, join_key).items():
         own = settings.assigned.get(broker, {})
         until = _acted_on(dirs, own, settings)
-        still = options.at_once or all(d.clean_shutdown for d in dirs)
+        still = options.at_once or (broker not in settings.went_on and all(d.clean_shutdown for d in dirs))
         for p in _without_folder(broker, dirs, settings, options):
             at = (p.topic_id, p.partition)
             had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(at, ()))))

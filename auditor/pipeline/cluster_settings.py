@@ -64,7 +64,7 @@ class ClusterSettings:
     of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
     ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker the partitions, with their
     topic ids, that its own metadata gives it, and when that says they were made. ``removed``: ids of topics that are
-    gone.
+    gone. ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
     """
 
     metadata: ClusterMetadata | None = None
@@ -84,6 +84,7 @@ class ClusterSettings:
     not_committed_from: int | None = None
     assigned: dict[int, Made] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+    went_on: frozenset[int] = frozenset()
     stopped: Stopped = field(default_factory=dict)
 
     @property
@@ -224,6 +225,8 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
             cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
             mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
             cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}
+            if copy.end < furthest.end and _went_on(own.broker_id, said.metadata, read.metadata, copy.end):
+                cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     topics = read.metadata.topics  # one that was recreated under its name has another past
@@ -236,6 +239,15 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
     cluster.broker_configs = {
         entity: {k: v for k, v in settings.items() if v is not None} for entity, settings in of_brokers.items()
     }
+
+
+def _went_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:
+    """Whether a broker ran on, or again, behind the end of its own copy of the metadata, as a copy that goes further
+    shows: it was not being stopped there, or has registered since. Its epoch is the offset of its registration."""
+    before, since = then.brokers.get(number), now.brokers.get(number)
+    if since is None:
+        return False
+    return since.broker_epoch > end or before is None or not (before.fenced or before.in_controlled_shutdown)
 
 
 def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:

@@ -220,7 +220,8 @@ def _cluster(
             cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
     leading = leaders(briefs, cluster.leaders)
-    for at in _out_of_sync(briefs, leading, metadata):
+    cluster.went_on = settings.went_on
+    for at in {*_out_of_sync(briefs, leading, metadata), *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}
     undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
@@ -254,6 +255,10 @@ def _cluster(
         if not (b.bounds.out_of_sync or b.lacks_end):
             cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
     return cluster
+
+
+def _is_earlier(b: Brief, cluster: Cluster) -> bool:
+    return b.broker_id in cluster.went_on
 
 
 def _is(b: Brief, leading: dict[tuple[str, int], Brief]) -> bool:
