@@ -7,6 +7,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,20 @@ LEAST_MARGIN_MS = 15 * 60_000
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
 
 
+class StartsLate(NamedTuple):
+    """What shows that the log begins after the data: the oldest marker of a producer id that it never names, and where.
+
+    ``begins``: the first record (ms) of the partition that begins last before which such markers are; ``producers``:
+    how many such producer ids are known.
+    """
+
+    name: str
+    producer_id: int
+    oldest: int
+    begins: int
+    producers: int
+
+
 @dataclass
 class CoordinatorHistory:
     """All that ``__transaction_state`` of one cluster says, over every partition of it that is in the input.
@@ -28,7 +43,7 @@ class CoordinatorHistory:
     the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``outdated`` when (ms) a marker
     was written whose decision its replica does not have, which was made before. ``logs`` are its records by partition,
     packed; those of ids that several partitions have are in ``shared`` too, together, and count there (``ranks``: the
-    place of each among all ids).
+    place of each among all ids). ``starts_late``: what shows that they begin after the data.
     """
 
     partition_count: int
@@ -42,6 +57,7 @@ class CoordinatorHistory:
     logs: dict[int, CoordinatorLog] = field(default_factory=dict)
     shared: CoordinatorLog = field(default_factory=lambda: pack(()))
     ranks: list[int] = field(default_factory=list)
+    starts_late: StartsLate | None = None
 
     def __getstate__(self) -> dict[str, object]:
         names = self.__dataclass_fields__
@@ -215,8 +231,14 @@ class CoordinatorHistory:
         return self.whole_log.get(partition, False) and partition not in self.broken
 
     def complete_for_all(self) -> bool:
-        """Whether every partition's whole history is in the input."""
-        return self._everywhere(lambda p: self.whole_log.get(p, False))
+        """Whether every partition's whole history is in the input, from before the first marker in it on."""
+        return self.starts_late is None and self._everywhere(lambda p: self.whole_log.get(p, False))
+
+    def begins(self) -> dict[int, int]:
+        """When (ms) the first record of each partition was written that has any."""
+        owned = self._owners
+        partitions = np.unique(owned["partition"]).tolist()
+        return {p: int(owned["first_time"][owned["partition"] == p].min()) for p in partitions}
 
     def covered(self) -> bool:
         """Whether the last value of every id is known: all partitions are in the input and were readable."""

@@ -18,7 +18,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.rules.coordinator_history import CoordinatorHistory, join
+from auditor.rules.coordinator_history import CoordinatorHistory, StartsLate, join
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.named import SKEW_MS
@@ -63,6 +63,7 @@ class Brief:
     ended: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)
     undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
     went_back: int = 0  # ms
+    oldest: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)  # the first markers
 
 
 def brief(facts: ReplicaFacts) -> Brief:
@@ -86,9 +87,9 @@ def brief(facts: ReplicaFacts) -> Brief:
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.lacks_end, started, facts.ends_early, bool(facts.abort_indexes), coordinator_log,
         max((b for b in broken if b >= 0), default=None),
-        opened, newest_markers(facts.transactions),
+        opened, _a_producer(facts.transactions, first=False),
         NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
-        _went_back(facts.transactions, coordinator_log),
+        _went_back(facts.transactions, coordinator_log), _a_producer(facts.transactions, first=True),
     )  # fmt: skip
 
 
@@ -116,6 +117,11 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
 
 def newest_markers(transactions: np.ndarray) -> np.ndarray:
     """The newest marker of each producer of a replica, rows of :data:`ENDED`; of the newest :data:`MOST_ENDED` only."""
+    return _a_producer(transactions, first=False)
+
+
+def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
+    """One marker of each producer, its first or its last; those of :data:`MOST_ENDED`, the oldest or the newest."""
     if not len(transactions):
         return NOTHING_ENDED
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
@@ -123,11 +129,15 @@ def newest_markers(transactions: np.ndarray) -> np.ndarray:
     columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
     for name, column in zip(ENDED.names or (), columns, strict=True):
         found[name] = rows[column]
-    newest = found[np.lexsort((rows["marker_offset"], found["producer_id"]))]
-    newest = newest[
-        np.append(newest["producer_id"][1:] != newest["producer_id"][:-1], np.ones(min(len(newest), 1), bool))
-    ]
-    return newest[np.argsort(newest["time"], kind="stable")[-MOST_ENDED:]]
+    found = found[np.lexsort((rows["marker_offset"], found["producer_id"]))]
+    other = np.ones(len(found), bool)
+    if first:
+        other[1:] = found["producer_id"][1:] != found["producer_id"][:-1]
+    else:
+        other[:-1] = found["producer_id"][1:] != found["producer_id"][:-1]
+    found = found[other]
+    in_order = found[np.argsort(found["time"], kind="stable")]
+    return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
 
 
 def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
@@ -178,9 +188,7 @@ def build(
     ``copying``: how long, in ms, copying a log directory may have taken; ``at_once``: all is of one moment.
     """
     newest = max([b.broker_time for b in briefs], default=-1)
-    since_set = newest - max(
-        [b.went_back for b in briefs], default=0
-    )  # what is newest may be of before a clock was set
+    since_set = newest - max([b.went_back for b in briefs], default=0)  # the newest may be of before a clock was set
     clock = as_of if as_of is not None else (since_set if newest >= 0 else max([b.any_time for b in briefs], default=0))
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
@@ -239,6 +247,7 @@ def _cluster(
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
     if cluster.coordinator is not None:
+        cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
         cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
     read = [
         moments.ReadLog(
@@ -280,6 +289,25 @@ def _out_of_sync(
         at for at, brokers in got_there.items()
         if (in_sync := had_all.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
     ]  # fmt: skip
+
+
+def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> StartsLate | None:
+    """The oldest marker of a producer id that no record names, where it is older than the first record of a partition,
+    None where there is none: a log that is there from its first offset on may have been made again."""
+    begins = max(history.begins().values(), default=1 << 62)
+    found: list[tuple[int, str, int]] = []
+    for b in briefs:
+        unknown = b.oldest[history.each_written_in(b.oldest["producer_id"]) < 0]
+        same = set(history.brokers.values()) == {b.broker_id}
+        old = unknown[unknown["time"] + (SAME_CLOCK_MS if same else SKEW_MS) < begins]
+        found += [
+            (time, f"{b.topic}-{b.partition}", pid)
+            for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
+        ]
+    if not found or not any(history.whole_log.values()):
+        return None
+    time, name, producer_id = min(found)
+    return StartsLate(name, producer_id, time, begins if begins < 1 << 62 else -1, len({pid for *_, pid in found}))
 
 
 def _outdated(

@@ -29,7 +29,6 @@ ALLOWED_TOO = {
 BINARY = [*corpora.judged(), *corpora.campaigns()]
 # What is not right yet, with the issue that it waits for: a test that begins to pass fails here, and its line goes.
 ACCUSED = {
-    "txnstate-made-again-43": "issue 32, 3: a coordinator's log that begins after the data",
 }
 
 
