@@ -8,9 +8,12 @@ from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import CONTROL
 from auditor.connectors.codec.cluster_metadata import MetadataEntry
+from auditor.connectors.codec.mending import Known
 from auditor.connectors.codec.records import records_of
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.files import DataFile, Replica
+from auditor.connectors.leader_epochs import EpochStarts
+from auditor.connectors.names import LEADER_EPOCHS
 from auditor.connectors.storage import Place, open_file
 
 
@@ -27,6 +30,8 @@ class MetadataLog:
         self.limits = limits.counting()
         self.newest, self.lost = -1, not replica.segments
         self.unopened: list[DecodeError] = []
+        epochs = EpochStarts(place, replica.leader_epochs, limits.small_file(LEADER_EPOCHS))
+        self.known = Known(has_holes=False, epochs=epochs)
 
     def snapshots(self) -> list[DataFile]:
         """The snapshots, the newest first; ``offset``: the first one behind it. Complete is one with its footer."""
@@ -49,7 +54,7 @@ class MetadataLog:
                 self.lost = True
                 continue
             try:
-                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True):
+                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True, known=self.known):
                     b = chunk.batches
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):

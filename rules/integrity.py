@@ -54,8 +54,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     for replica in log.replicas:
         for run in runs(log.events(Kind.CRC, replica=replica), "segment"):
             e, last = run[0], run[-1]
-            if replica.segments and not replica.clean_shutdown and _in_flight_tail(replica, e):
-                continue
+            in_flight = bool(replica.segments) and not replica.clean_shutdown and _in_flight_tail(replica, e)
             yield log.at_event(
                 "batch-crc-mismatch",
                 "critical",
@@ -73,6 +72,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "batches": len(run),
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
+                doubt=in_flight,
                 remedy=f"Look first at {commands.dump(replica.file(int(e['segment'])), '--deep-iteration')} ; "
                 f"{repairs.refetch(log, replica)}",
             )

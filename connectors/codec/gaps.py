@@ -15,6 +15,7 @@ ANY_OFFSET = (0, 2**63 - 1)
 WORK = 16  # bytes that a search may read for one byte of the segment, places that turn out to be no batch included
 LEAST_WORK = 64 * MIB
 MAX_KEPT = 2_000  # batches with wrong checksums that were searched and kept, 0.1 ms each; those behind are kept unseen
+MENDABLE = ("bad_size", "bad_magic", "batch_limit", "truncated")
 AS_IT_IS = ("unreadable", "vanished", "zero_filled")  # errors behind which nothing is looked for
 
 
@@ -84,6 +85,20 @@ class Gaps:
             offset = int(be64(header, 0)) if len(header) >= walking.PREFIX else -1
             return error._replace(first_offset=offset) if self.last < offset < self.below else error
         return self._until_next(error, header, start) or error
+
+    def may_be_mended(self, error: DecodeError | None) -> bool:
+        """Whether it is worth while to try other values for length and magic of the batch at hand, by what
+        :meth:`over` gave; the bytes that it takes are booked."""
+        if error is not None and error.reason not in MENDABLE:
+            return False
+        self.work -= max(self._batch_size(), self.end_of(error) - self.window.position)
+        return self.work >= 0
+
+    def end_of(self, error: DecodeError | None) -> int:
+        """Where the bytes end that may be the batch at hand: where nothing sound is behind it, with the file."""
+        if error is None:
+            return self.window.size if self.barren else self.window.position
+        return error.position + error.length
 
     def _suspect(self) -> DecodeError | None:
         """A batch with a wrong checksum: its bytes were damaged, or its length is wrong."""
