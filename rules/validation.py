@@ -14,6 +14,7 @@ from auditor.model import releases
 from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
 from auditor.rules import commands, repairs
 from auditor.rules.culprits import Place, blamed
+from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_record, within_its_offsets
@@ -113,7 +114,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     with --records); an unknown codec or magic, a declared count that contradicts the offsets, bytes between sound
     batches that are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
     Why it matters: leaders refuse such batches, but for wrong deltas, which they repair or let pass; one that is stored
-    breaks consumers and followers when they read it.
+    breaks consumers and followers when they read it. Length and magic stand outside of the checksum: where it is right
+    with the length that leads to the next batch, or with magic 2, they are damaged, and the batch counts as it was.
     Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
     lies behind. The auditor looks for the next sound batch and goes on from it.
     Can be wrong: fewer records than offsets are legal where a log was cleaned (nothing is said there). Where a search
@@ -146,6 +148,9 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
             count, span = left[0]["record_count"], left[0]["span"]
             yield _invalid(log, left, what, "record-structure-invalid", declared=count, span=span, span_in_doubt=True)
+    yield from damaged_fields(
+        log, "record-structure-invalid", "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE")
+    )
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
     for replica in log.replicas:  # each is damaged by itself
         yield from _gaps(log, replica)

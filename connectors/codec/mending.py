@@ -19,7 +19,7 @@ from auditor.base.compiled import kernel
 from auditor.base.errors import DamagedField, DecodeError
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import FLAW_CRC
-from auditor.connectors.codec.primitives import be32, be64
+from auditor.connectors.codec.primitives import be16, be32, be64
 from auditor.connectors.codec.window import Window
 
 NAMES = {walking.BASE_OFFSET: "base offset", walking.PARTITION_LEADER_EPOCH: "leader epoch"}
@@ -138,7 +138,8 @@ class Mender:
         window.data[window.at + 16] = 2
         base, delta = int(be64(head, 0)), int(be32(head, 23))
         stored, right = (magic, 2) if name == "magic" else (stated - walking.OVERHEAD, total - walking.OVERHEAD)
-        self.found.append(DamagedField(name, stored, right, True).error(self.file, position, total, base, base + delta))
+        field = DamagedField(name, stored, right, True, int(be64(head, 43)), int(be16(head, 51)))
+        self.found.append(field.error(self.file, position, total, base, base + delta))
         return True
 
     def _pair(self, rows: np.ndarray, first: int, stop: int, odd: int, checked: bool) -> None:
@@ -159,7 +160,8 @@ class Mender:
             row[walking.LAST_OFFSET] = signed64(int(row[walking.LAST_OFFSET]) + wrong.value - stored)
         place = int(row[walking.POSITION]), int(row[walking.SIZE])
         span = int(row[walking.BASE_OFFSET]), int(row[walking.LAST_OFFSET])
-        field = DamagedField(NAMES[column], stored, wrong.value, wrong.sure)
+        whose = int(row[walking.PRODUCER_ID]), int(row[walking.PRODUCER_EPOCH])
+        field = DamagedField(NAMES[column], stored, wrong.value, wrong.sure, *whose)
         self.found.append(field.error(self.file, *place, *span))
 
     @functools.cached_property

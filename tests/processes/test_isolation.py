@@ -15,6 +15,7 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors import gate
+from auditor.connectors.codec.mending import Known
 from auditor.connectors.gate import PATIENCE_S
 from auditor.connectors.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts
