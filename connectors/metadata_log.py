@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from auditor.base.errors import DecodeError
 from auditor.base.limits import Limits
 from auditor.connectors.codec.batch import CONTROL
+from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns
 from auditor.connectors.codec.cluster_metadata import MetadataEntry
 from auditor.connectors.codec.mending import Known
 from auditor.connectors.codec.records import records_of
@@ -21,7 +24,8 @@ class MetadataLog:
     """The files of a replica while they are read.
 
     ``newest`` is the newest time seen, in ms (-1: none); ``lost``: a part could not be read, as ``unopened`` says of
-    files; bytes that are no batch are reported when the replica itself is audited. Memory: a chunk of a segment.
+    files; bytes that are no batch are reported when the replica itself is audited. ``sound``: the last leader epoch of
+    the log, and its end, up to the first thing that is wrong with it (``doubted``). Memory: a chunk of a segment.
     """
 
     def __init__(self, place: Place, replica: Replica, limits: Limits) -> None:
@@ -29,6 +33,7 @@ class MetadataLog:
         self.replica = replica
         self.limits = limits.counting()
         self.newest, self.lost = -1, not replica.segments
+        self.sound, self.doubted = (-1, -1), False
         self.unopened: list[DecodeError] = []
         epochs = EpochStarts(place, replica.leader_epochs, limits.small_file(LEADER_EPOCHS))
         self.known = Known(has_holes=False, epochs=epochs)
@@ -46,6 +51,16 @@ class MetadataLog:
         """The records of the log, in order."""
         return self._entries((segment.name, segment.size) for segment in self.replica.segments)
 
+    def _count(self, b: BatchColumns, whole: np.ndarray, *, lost: bool) -> None:
+        """Takes note of how far the log is sound: nothing is ever missing in it."""
+        end = self.sound[1] if self.sound[1] >= 0 else int(b.base_offset[0])
+        odd = np.flatnonzero(~whole | (b.base_offset != np.append(end, b.last_offset[:-1] + 1)))
+        sound = int(odd[0]) if len(odd) else len(whole)
+        if sound and not self.doubted:
+            epoch = max(self.sound[0], int(b.partition_leader_epoch[:sound].max()))
+            self.sound = epoch, int(b.last_offset[sound - 1]) + 1
+        self.doubted |= lost or sound < len(whole)
+
     def _entries(self, files: Iterable[tuple[str, int]]) -> Iterator[MetadataEntry]:
         for name, size in files:
             f = open_file(self.place, name)
@@ -58,7 +73,10 @@ class MetadataLog:
                     b = chunk.batches
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):
-                        self.newest = max(self.newest, int(b.max_timestamp.max()))
+                        whole = b.flaws & FLAW_CRC == 0
+                        self.newest = max(self.newest, int(b.max_timestamp[whole].max(initial=-1)))
+                        if name.endswith(".log"):
+                            self._count(b, whole, lost=bool(chunk.errors))
                     for i, record in records_of(chunk.raw or [], b, file=name, limits=self.limits):
                         if not isinstance(record, DecodeError):
                             control = bool(b.attributes[i] & CONTROL)

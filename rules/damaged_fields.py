@@ -33,8 +33,8 @@ def _finding(
     return log.finding(
         rule,
         severity,
-        f"A batch of {log.name} at byte {error.position} of {error.file} has the {field.name} {field.stored}, which was "
-        f"{likely}{field.expected} before it was damaged (its checksum is right, and does not cover it): "
+        f"A batch of {log.name} at byte {error.position} of {error.file} has the {field.name} {field.stored}, which "
+        f"was {likely}{field.expected} before it was damaged (its checksum is right, and does not cover it): "
         f"{_consequence(field)}",
         replica=replica,
         file=error.file,

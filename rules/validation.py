@@ -148,9 +148,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
             count, span = left[0]["record_count"], left[0]["span"]
             yield _invalid(log, left, what, "record-structure-invalid", declared=count, span=span, span_in_doubt=True)
-    yield from damaged_fields(
-        log, "record-structure-invalid", "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE")
-    )
+    yield from damaged_fields(log, "record-structure-invalid", "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE"))
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
     for replica in log.replicas:  # each is damaged by itself
         yield from _gaps(log, replica)

@@ -23,7 +23,7 @@ from auditor.rules.coordinator_history import (
     CoordinatorHistory,
     Entry,
 )
-from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline
+from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline, standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.named import SKEW_MS
 
@@ -110,6 +110,7 @@ class Cluster:
     unknown_settings: dict[int | None, frozenset[str]] = field(default_factory=dict)
     has_metadata: bool = False
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
+    last_leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     elections: Elections = field(default_factory=dict)
     leaderless: Leaderless = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
@@ -174,6 +175,10 @@ class Cluster:
         values = [broker.get(name) for broker in self.broker_configs.values()]
         set_to = [known for value in values if (known := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
+
+    def last_leader(self, topic: str, partition: int) -> int | None:
+        """The broker that led a partition last by the metadata, also where a shutdown has left none."""
+        return self.last_leaders.get((topic, partition), self.leaders.get((topic, partition)))
 
     def elected(self, topic: str, partition: int) -> list[Election]:
         """The elections of a partition that the metadata still shows, in order."""
@@ -249,10 +254,8 @@ class LogView:
             self.leader = first
             return
         self.replicas.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
-        named = self.cluster.leaders.get((self.topic, self.partition))
-        best = max(c.rank for c in self.replicas)
-        ties = [c for c in self.replicas if c.rank == best]
-        self.leader = next((c for c in ties if c.broker_id == named), ties[0])
+        named = self.cluster.last_leader(self.topic, self.partition)
+        self.leader = max(self.replicas, key=lambda c: standing(c.rank, c.broker_id, named))
 
     @property
     def name(self) -> str:

@@ -74,6 +74,7 @@ class ClusterSettings:
     directory_ids: dict[str, str] = field(default_factory=dict)
     assigned: dict[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
     stopped: Stopped = field(default_factory=dict)
+    sound: tuple[int, int] = (-1, -1)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -128,6 +129,7 @@ class MetadataRead(NamedTuple):
 
     ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
     led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
+    ``sound``: the last leader epoch of its log and its end, up to what is damaged in it.
     """
 
     metadata: ClusterMetadata
@@ -137,6 +139,7 @@ class MetadataRead(NamedTuple):
     elections: Elections
     leaderless: Leaderless
     stopped: Stopped
+    sound: tuple[int, int]
 
 
 def read_settings(
@@ -184,8 +187,9 @@ def _take(cluster: ClusterSettings, log_dir: LogDir, read: MetadataRead) -> None
         cluster.metadata_ends[log_dir.broker_id] = end
         mine = (at for at, p in read.metadata.partitions.items() if log_dir.broker_id in p.replicas)
         cluster.assigned[log_dir.broker_id] = frozenset(mine)
-    if cluster.metadata is None or read.metadata.end_offset > cluster.metadata.end_offset:
+    if cluster.metadata is None or read.sound > cluster.sound:
         cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
+        cluster.sound = read.sound
         cluster.stopped = read.stopped
         topics = read.metadata.topics  # one that was recreated under its name has another past
         of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
@@ -233,7 +237,8 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
     errors = reading.unopened + errors
     by_shutdown = left_by_shutdown(left, stopping)
-    return MetadataRead(metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown)
+    sound = reading.sound if reading.doubted else max(reading.sound, (reading.sound[0], metadata.end_offset))
+    return MetadataRead(metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown, sound)
 
 
 def deserted(change: Change, leaderless: Leaderless) -> None:

@@ -18,7 +18,7 @@ from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, join
-from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
+from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import Bounds, Cluster, OpenHere
 from auditor.rules.windows import SAME_CLOCK_MS
@@ -122,14 +122,13 @@ def _undecided(log: CoordinatorLog) -> np.ndarray:
     return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
-def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[tuple[str, int], Brief]:
-    """The leader replica of each log of one cluster (rules.md, *leader copy*)."""
+def leaders(briefs: Iterable[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
+    """The leader replica of each log of one cluster."""
     chosen: dict[tuple[str, int], Brief] = {}
 
     def order(b: Brief) -> tuple[object, ...]:
-        is_named = b.broker_id is not None and named.get((b.topic, b.partition)) == b.broker_id
         broker = (1, -b.broker_id) if b.broker_id is not None else (2, 0)
-        return (*b.rank, is_named, broker)
+        return (*standing(b.rank, b.broker_id, cluster.last_leader(b.topic, b.partition)), broker)
 
     for b in sorted(briefs, key=lambda b: b.log_dir):
         at = (b.topic, b.partition)
@@ -177,7 +176,8 @@ def _cluster(
             cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
             cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
-    leading = leaders(briefs, cluster.leaders)
+        cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+    leading = leaders(briefs, cluster)
     for at in _out_of_sync(briefs, leading, cluster):
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.bounds = {at: b.bounds for at, b in leading.items()}

@@ -117,7 +117,8 @@ class Mender:
         return found
 
     def header(self, position: int, end: int) -> bool:
-        """Puts length or magic of the batch at ``position`` right in the window where its checksum shows them damaged; whether it did.
+        """Puts length or magic of the batch at ``position`` right in the window, where its checksum shows them damaged;
+        whether it did.
 
         ``end``: where the next sound batch, or nothing, begins. Cost: the batch is read twice at most.
         """
@@ -209,7 +210,7 @@ class Mender:
         return self._ahead(int(rows[stop - 1, walking.POSITION] + rows[stop - 1, walking.SIZE]), row - stop)
 
     def _ahead(self, position: int, steps: int) -> Around:
-        """What lies behind the rows: a header that is not in hand yet, so many batches on, or where the segment ends."""
+        """What lies behind the rows: the header so many batches on, not in hand yet, or where the segment ends."""
         if position >= self.window.size:
             return Around(-1, self.known.end, -1, NO_EPOCH, END if not steps else UNKNOWN)
         head = self.window.look(position, walking.HEADER)

@@ -243,17 +243,9 @@ def read_segment(
     while window.position < until:
         stop_at = min(pause, until) if window.position < pause else until
         rows, at, why = walking.walk(
-            window.data,
-            window.at,
-            window.end,
-            window.origin,
-            stop_at,
-            limits.max_batch_bytes,
-            crc,
-            building.rows,
-            building.columns,
-            gaps.trusted,
-        )
+            window.data, window.at, window.end, window.origin, stop_at, limits.max_batch_bytes, crc,
+            building.rows, building.columns, gaps.trusted,
+        )  # fmt: skip
         mender.rows(building.columns, building.rows, rows, checked=crc)
         gaps.passed(building.columns[building.rows : rows])
         building.body_errors += mender.take()
@@ -267,8 +259,7 @@ def read_segment(
             continue
         here = window.position
         error = gaps.over(why)
-        end = gaps.end_of(error)
-        if gaps.may_be_mended(error) and mender.header(here, end):
+        if gaps.may_be_mended(error) and mender.header(here, gaps.end_of(error)):
             building.body_errors += mender.take()
         elif error is not None:
             building.errors.append(error)

@@ -90,9 +90,9 @@ class Window:
         return self.data[self.at : min(self.end, self.at + count)]
 
     def look(self, position: int, count: int) -> np.ndarray:
-        """Up to ``count`` bytes from ``position`` on, fewer where the file ends; what the buffer holds stays as it is."""
+        """Up to ``count`` bytes from ``position`` on, fewer where the file ends. The buffer stays as it is."""
         begin, count = position - self.origin, min(count, self.size - position)
-        if 0 <= begin and begin + count <= self.end:
+        if begin >= 0 and begin + count <= self.end:
             return self.data[begin : begin + count]
         found, got = np.empty(max(0, count), np.uint8), 0
         try:
