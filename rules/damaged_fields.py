@@ -8,7 +8,7 @@ from typing import Any
 
 from auditor.base.errors import DamagedField, DecodeError
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import commands, repairs
+from auditor.rules import repairs
 from auditor.rules.finding import Finding
 from auditor.rules.view import LogView
 
@@ -51,7 +51,7 @@ def _finding(
             "confidence": "proved" if field.sure else "likely",
             **evidence,
         },
-        remedy=f"Look first at {commands.dump(error.file, '--deep-iteration')} ; {repairs.refetch(log, replica)}",
+        remedy=repairs.refetch(log, replica),
     )
 
 

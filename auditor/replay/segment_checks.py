@@ -141,7 +141,7 @@ class SegmentChecks:
             self.end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
         self.all_read = self.all_read and not chunk.errors and not chunk.body_errors
-        self.scan.take(chunk.as_stored())
+        self.scan.take(chunk)
         if self.outcome.digests is not None:
             self.outcome.digests = batch_headers.added(self.outcome.digests, chunk.rows, self.number, self.task)
         if self.offsets is not None:

@@ -125,7 +125,7 @@ def test_batches_cut_differently_diverge(trio: Trio) -> None:
 
     trio.change(2, THIRD, 284, cut)
     (f,) = trio.findings()
-    assert reported([f]) == [("replica-divergence", "critical", 2, 285, 291)]
+    assert reported([f]) == [("replica-divergence", "critical", 2, 284, 291)]
 
 
 def test_a_damaged_offset_is_no_divergence(trio: Trio) -> None:

@@ -34,7 +34,7 @@ def test_a_stopped_cluster_has_no_leader_and_is_sound() -> None:
 def test_while_a_broker_is_up_each_partition_without_a_leader_is_offline(tmp_path: Path) -> None:
     """Those of the internal topics too. In the corpus each broker was stopped, which is no reason to be woken for."""
     root = corpora.copy("replicas-41", tmp_path)
-    writing = Controller(root / "broker-1", corpora.manifest("replicas-41")["copied_at"])
+    writing = Controller(root / "broker-2", corpora.manifest("replicas-41")["copied_at"])
     writing.register(7)  # a broker that has none of them
     writing.save()
     found = of_rule(opened(root), OFFLINE)
