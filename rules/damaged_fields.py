@@ -20,7 +20,7 @@ def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **eviden
     for replica in log.replicas:
         for error in replica.errors:
             field = DamagedField.of(error)
-            if field is not None and field.name in names:
+            if field is not None and field.name in names and error.last_offset >= replica.log_start:
                 yield _finding(log, rule, severity, replica, error, field, evidence)
 
 

@@ -16,8 +16,8 @@ LOOK = "Nothing is lost by looking."
 # What :func:`refetch` and :func:`lead` say, to be found again in remedies (:mod:`auditor.rules.remedies`).
 FETCHED = re.compile(
     r"check that broker (?P<sources>\d+(?: or \d+)*) is in the Isr: (?P<look>[^;]*) ; "
-    r"then stop broker (?P<broker>\d+), move (?P<folder>\S+) away and keep it, start it: the replica is fetched again\. "
-    r"It loses what only broker (?P=broker) has"
+    r"then stop broker (?P<broker>\d+), move (?P<folder>\S+) away and keep it, start it: "
+    r"the replica is fetched again\. It loses what only broker (?P=broker) has"
 )
 LEADS = re.compile(
     r"make it leader: put (?P<broker>\d+) first among the replicas of \S+ \(kafka-reassign-partitions\.sh\), then "

@@ -255,7 +255,8 @@ class LogView:
             return
         self.replicas.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
         named = self.cluster.last_leader(self.topic, self.partition)
-        self.leader = max(self.replicas, key=lambda c: standing(c.rank, c.broker_id, named))
+        reach = max(c.settled_end for c in self.replicas)
+        self.leader = max(self.replicas, key=lambda c: standing(c.rank, c.settled_end, reach, c.broker_id, named))
 
     @property
     def name(self) -> str:

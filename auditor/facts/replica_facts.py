@@ -198,16 +198,16 @@ class ReplicaFacts:
     def rank(self) -> tuple[int, int]:
         """Orders replicas: the highest (last leader epoch, log end) is the leader replica.
 
-        A last batch behind a hole does not count: its offset, which no checksum covers, may be damaged. A replica that
-        becomes leader notes its epoch in the checkpoint at its log end, before anything is written in that epoch.
-        Source: UnifiedLog.assignEpochStartOffset
+        A replica that becomes leader notes its epoch in the checkpoint at its log end, before anything is written in
+        that epoch. Source: UnifiedLog.assignEpochStartOffset
         """
         took_over = max((epoch for epoch, start in self.leader_epochs if start == self.log_end), default=-1)
-        return (max(self.last_leader_epoch, took_over), self.settled_end)
+        return (max(self.last_leader_epoch, took_over), self.log_end)
 
     @property
     def settled_end(self) -> int:
-        """The log end, without a last batch that begins behind a hole."""
+        """The log end, without a last batch that begins behind a hole: its offset, which no checksum covers, may be
+        damaged."""
         holes = self.events[self.events["kind"] == Kind.OFFSET_HOLE]
         if not len(holes) or int(holes["last_offset"][-1]) + 1 != self.log_end:
             return self.log_end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -45,6 +45,7 @@ class Brief:
     topic: str
     partition: int
     rank: tuple[int, int]
+    settled_end: int
     bounds: Bounds
     broker_time: int
     any_time: int
@@ -78,7 +79,8 @@ def brief(facts: ReplicaFacts) -> Brief:
     coordinator_log = _coordinator_log(facts)
     started = facts.leader_epochs[-1][1] if facts.leader_epochs else -1
     return Brief(
-        facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
+        facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank,
+        facts.settled_end, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.lacks_end, started, facts.ends_early, bool(facts.abort_indexes), coordinator_log,
@@ -122,13 +124,17 @@ def _undecided(log: CoordinatorLog) -> np.ndarray:
     return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
-def leaders(briefs: Iterable[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
+def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
     """The leader replica of each log of one cluster."""
     chosen: dict[tuple[str, int], Brief] = {}
+    reach: dict[tuple[str, int], int] = {}
+    for b in briefs:
+        reach[b.topic, b.partition] = max(b.settled_end, reach.get((b.topic, b.partition), 0))
 
     def order(b: Brief) -> tuple[object, ...]:
         broker = (1, -b.broker_id) if b.broker_id is not None else (2, 0)
-        return (*standing(b.rank, b.broker_id, cluster.last_leader(b.topic, b.partition)), broker)
+        at, named = reach[b.topic, b.partition], cluster.last_leader(b.topic, b.partition)
+        return (*standing(b.rank, b.settled_end, at, b.broker_id, named), broker)
 
     for b in sorted(briefs, key=lambda b: b.log_dir):
         at = (b.topic, b.partition)

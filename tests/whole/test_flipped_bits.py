@@ -1,9 +1,9 @@
 """One bit flipped in each of the 21 bytes of a batch that its checksum does not cover, the checksum among them.
 
-The damage is named with segment file, position, field, stored and expected value; nothing else is said but what was said
-before, nobody else is accused, and no remedy moves a sound replica away or fetches from the damaged one. In the first, a
-middle and the last batch of a log, with its other replicas and alone. ``FLIPPED_BITS``: how many bits of each field, all
-for 64.
+The damage is named with segment file, position, field, stored and expected value; nothing else is said but what was
+said before, nobody else is accused, and no remedy moves a sound replica away or fetches from the damaged one. In the
+first, a middle and the last batch of a log, with its other replicas and alone. ``FLIPPED_BITS``: how many bits of each
+field, all for 64.
 """
 
 from __future__ import annotations
