@@ -184,22 +184,20 @@ class Mender:
                 self._settle(rows, wrong, walking.PARTITION_LEADER_EPOCH, checked)
 
     def _epoch(self, four: list[Around]) -> Wrong | None:
-        """Which of two batches has a wrong leader epoch; where their neighbours do not tell, by the checkpoint."""
-        if (wrong := _epoch(four)) is not None and wrong.sure:
-            return wrong
+        """Which of two batches has a wrong leader epoch: by the checkpoint where it is right about one of them, else by
+        their neighbours."""
         q, p, r, n = four
         if r.kind == END:
             right, rise = self._checkpointed(p), p.epoch - max(q.epoch, 0)
             odd = q.epoch <= right < p.epoch and _one_bit(p.epoch, right) and (self.known.clean or rise >= RISE)
             return Wrong(p.row, right, self.known.clean) if odd and right != NO_EPOCH else None
-        if r.kind != BATCH or NO_EPOCH in (p.epoch, r.epoch) or r.epoch >= p.epoch:
-            return wrong
-        high, low = self._checkpointed(p), self._checkpointed(r)
-        if high < p.epoch and low == r.epoch and q.epoch <= high <= r.epoch:
-            return Wrong(p.row, high, True)
-        if low > r.epoch and high == p.epoch and p.epoch <= low and (n.epoch == NO_EPOCH or low <= n.epoch):
-            return Wrong(r.row, low, True)
-        return wrong
+        if r.kind == BATCH and NO_EPOCH not in (p.epoch, r.epoch) and r.epoch < p.epoch:
+            high, low = self._checkpointed(p), self._checkpointed(r)
+            if high < p.epoch and low == r.epoch and q.epoch <= high <= r.epoch:
+                return Wrong(p.row, high, True)
+            if low > r.epoch and high == p.epoch and p.epoch <= low and (n.epoch == NO_EPOCH or low <= n.epoch):
+                return Wrong(r.row, low, True)
+        return _epoch(four)
 
     def _around(self, rows: np.ndarray, first: int, stop: int, row: int) -> Around:
         if row < first:
@@ -288,6 +286,8 @@ def _epoch(four: list[Around]) -> Wrong | None:
     if NO_EPOCH in (p, r) or r >= p or four[2].kind != BATCH:
         return None
     if n == NO_EPOCH:  # a last batch: only where the one before it fits to what lies before
+        if q == r:
+            return Wrong(above, r, True)
         return Wrong(below, p, False) if q > r and _one_bit(r, p) else None
     if q == NO_EPOCH:  # a first one
         return Wrong(above, r, False) if n == r and _one_bit(r, p) else _only([], list(_between(below, r, p, n)))

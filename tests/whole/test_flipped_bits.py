@@ -145,3 +145,45 @@ def assert_nobody_else(
     sources |= {m["broker"] for f in new for m in repairs.LEADS.finditer(f.remedy)}
     assert moved <= {broker}, flip
     assert str(broker) not in sources, flip
+
+
+def test_the_whole_copy_of_the_metadata_tells_of_elections(tmp_path: Path) -> None:
+    """unclean-43: broker 2 was elected out of sync. Each copy of the metadata in turn is damaged from its middle on."""
+    root = corpora.copy("unclean-43", tmp_path)
+    before = elections(audit_folder(root, as_of("unclean-43")))
+    assert before
+    for folder in root.rglob("__cluster_metadata-0"):
+        log = Forged(folder.parent, folder.name)
+        path = folder / f"{min(log.segments):020}.log"
+        sound = path.read_bytes()
+        batches = log.segments[min(log.segments)]
+        at = sum(len(b.data) for b in batches[: len(batches) // 3])
+        data = bytearray(sound)
+        for batch in batches[len(batches) // 3 :]:
+            at += len(batch.data)
+            data[at - 2] ^= 1
+        path.write_bytes(bytes(data))
+        assert elections(audit_folder(root, as_of("unclean-43"))) == before, folder
+        path.write_bytes(sound)
+
+
+def elections(found: list[Finding]) -> set[tuple[object, ...]]:
+    return {(f.topic, f.partition, f.severity) for f in found if f.rule == "unclean-election"}
+
+
+def test_a_batch_with_a_wrong_checksum_dates_nothing(tmp_path: Path) -> None:
+    """A bit of its largest time: the time index contradicts nothing, no clock is off, nothing is older than it was."""
+    name, partition = "rolling-cold-copies-43", "ro3-0"
+    root = corpora.copy(name, tmp_path)
+    before = said(audit_folder(root, as_of(name)))
+    log = Forged(root / "broker-1", partition)
+    path = root / "broker-1" / partition / f"{0:020}.log"
+    sound, batches = path.read_bytes(), log.segments[0]
+    entries = (path.with_suffix(".timeindex")).read_bytes()
+    assert any(entries)
+    for bit in (41, 20):
+        data = bytearray(sound)
+        data[len(batches[0].data) + 35 + 7 - bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(data))
+        new = said(audit_folder(root, as_of(name))) - before
+        assert [(f[0], f[2]) for f in new] == [("batch-crc-mismatch", 1)]

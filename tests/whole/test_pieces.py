@@ -63,7 +63,8 @@ def test_damaged_segments_are_the_same_in_pieces(tmp_path: Path) -> None:
     ])  # fmt: skip
     path = segment(tmp_path / "broker-1", made)
     wholes = {table: rows(path, table) for table in ("batches", "records", "decode_errors")}
-    assert [len(wholes[table]) for table in ("batches", "decode_errors")] == [7, 2]
+    assert [len(wholes[table]) for table in ("batches", "decode_errors")] == [8, 2]
+    assert sorted(row["reason"] for row in wholes["decode_errors"]) == ["bad_size", "damaged_field"]
     (file,) = [f for f in discover([str(path)]).log_dirs[0].replicas[0].files() if f.kind == "log"]
     place = discover([str(path)]).log_dirs[0].place
     key = (None, 1, "broker-1", "orders", 0)
