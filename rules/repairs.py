@@ -13,7 +13,7 @@ from auditor.rules.pairs import Pair, pairs
 from auditor.rules.view import Cluster, LogView
 
 LOOK = "Nothing is lost by looking."
-# What :func:`refetch` and :func:`lead` say, to be found again in remedies (:mod:`auditor.rules.remedies`).
+# What :func:`refetch` and :func:`lead` say, to be found again in remedies (:mod:`auditor.rules.crossed`).
 FETCHED = re.compile(
     r"check that broker (?P<sources>\d+(?: or \d+)*) is in the Isr: (?P<look>[^;]*) ; "
     r"then stop broker (?P<broker>\d+), move (?P<folder>\S+) away and keep it, start it: "

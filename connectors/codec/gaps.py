@@ -86,19 +86,23 @@ class Gaps:
             return error._replace(first_offset=offset) if self.last < offset < self.below else error
         return self._until_next(error, header, start) or error
 
-    def may_be_mended(self, error: DecodeError | None) -> bool:
-        """Whether it is worth while to try other values for length and magic of the batch at hand, by what
-        :meth:`over` gave; the bytes that it takes are booked."""
+    def end_to_try(self, error: DecodeError | None) -> int:
+        """Where the batch at hand may end if its length is wrong, -1 where another length or magic is not worth to be
+        tried, by what :meth:`over` gave. The bytes that it takes to try are booked."""
         if error is not None and error.reason not in MENDABLE:
-            return False
-        self.work -= max(self._batch_size(), self.end_of(error) - self.window.position)
-        return self.work >= 0
+            return -1
+        end = self._end_of(error)
+        self.work -= min(max(self._batch_size(), end - self.window.position), self.limits.max_batch_bytes)
+        return end if self.work >= 0 else -1
 
-    def end_of(self, error: DecodeError | None) -> int:
-        """Where the bytes end that may be the batch at hand: where nothing sound is behind it, with the file."""
-        if error is None:
-            return self.window.size if self.barren else self.window.position
-        return error.position + error.length
+    def _end_of(self, error: DecodeError | None) -> int:
+        """Where the bytes end that may be the batch at hand: where the next sound one begins, else with the file."""
+        if error is not None:
+            return error.position + error.length
+        here = self.window.position
+        end = self.found[0] if self._search(here + 1, self.window.size, self.last) else self.window.size
+        self.window.go_to(here)
+        return end
 
     def _suspect(self) -> DecodeError | None:
         """A batch with a wrong checksum: its bytes were damaged, or its length is wrong."""

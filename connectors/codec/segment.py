@@ -259,7 +259,7 @@ def read_segment(
             continue
         here = window.position
         error = gaps.over(why)
-        if gaps.may_be_mended(error) and mender.header(here, gaps.end_of(error)):
+        if (end := gaps.end_to_try(error)) >= 0 and mender.header(here, end):
             building.body_errors += mender.take()
         elif error is not None:
             building.errors.append(error)

@@ -6,7 +6,7 @@ import itertools
 
 from auditor.base.errors import DamagedField
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import remedies, repairs
+from auditor.rules import crossed, repairs
 from auditor.rules.finding import Finding
 from auditor.rules.view import Cluster, LogView
 from tests.facts import log_of
@@ -36,18 +36,18 @@ def test_one_remedy_alone_stays_as_it_is() -> None:
     view = log(1, 2, 3)
     remedy = repairs.refetch(view, of(view, 1))
     assert moved_and_sources([about(remedy)]) == ({"1"}, {"2", "3"})
-    assert [f.remedy for f in remedies.settled([about(remedy)])] == [remedy]
+    assert [f.remedy for f in crossed.settled([about(remedy)])] == [remedy]
 
 
 def test_a_source_that_is_moved_itself_is_left_out() -> None:
     view = log(1, 2, 3)
-    found = remedies.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2)])
+    found = crossed.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2)])
     assert moved_and_sources(found) == ({"1", "2"}, {"3"})
 
 
 def test_where_no_source_is_left_nothing_is_moved() -> None:
     view = log(1, 2, 3)
-    found = remedies.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2, 3)])
+    found = crossed.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2, 3)])
     assert moved_and_sources(found) == (set(), set())
     assert all(f.remedy.startswith("Do not move or delete t-0") for f in found)
 
@@ -55,10 +55,10 @@ def test_where_no_source_is_left_nothing_is_moved() -> None:
 def test_nobody_is_made_leader_that_is_moved() -> None:
     view = log(1, 2, 3)
     leads = f"If it is, {repairs.lead(view, of(view, 2))}; then {repairs.refetch(view, of(view, 1), of(view, 2))}"
-    alone = remedies.settled([about(leads)])
+    alone = crossed.settled([about(leads)])
     assert [f.remedy for f in alone] == [leads]
     for order in itertools.permutations([leads, repairs.refetch(view, of(view, 2), of(view, 3))]):
-        moved, sources = moved_and_sources(remedies.settled([about(remedy) for remedy in order]))
+        moved, sources = moved_and_sources(crossed.settled([about(remedy) for remedy in order]))
         assert not moved & sources
         assert moved == {"2"}
 
@@ -67,7 +67,7 @@ def test_other_partitions_are_none_of_its_business() -> None:
     view = log(1, 2)
     given = [about(repairs.refetch(view, of(view, 1))), about(repairs.refetch(view, of(view, 2)), 1)]
     before = [f.remedy for f in given]
-    assert [f.remedy for f in remedies.settled(given)] == before
+    assert [f.remedy for f in crossed.settled(given)] == before
 
 
 def test_nothing_is_fetched_from_a_replica_that_is_damaged() -> None:
