@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from auditor.rules import registry
+from auditor.rules.crossed import settled
 from auditor.rules.finding import FIELDS, Finding, highest, in_order
 from auditor.rules.floods import SUMMED, is_summed
 from auditor.rules.registry import Rule
 from auditor.rules.relations import By
-from auditor.rules.crossed import settled
 
 SHOWN = 20  # transactional ids of a finding that stands for several
 Causes = dict[By, dict[Any, list[int]]]
