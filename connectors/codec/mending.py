@@ -26,7 +26,7 @@ NAMES = {walking.BASE_OFFSET: "base offset", walking.PARTITION_LEADER_EPOCH: "le
 BITS = {"base offset": 64, "leader epoch": 32}
 MOST_CONTRADICTIONS = 1_000  # of a segment that are looked at, 0.1 ms each; those behind stay as they are stored
 LEAP = 1 << 16  # a hole of one bit this large before a log's last batch is no hole
-RISE = 1 << 10  # of the leader epoch of a log's last batch, by one bit, that no election brings about at once
+RISE = 8  # of the leader epoch of a last batch, by one bit and against the checkpoint: no election brings it about
 NO_EPOCH = -1
 
 
