@@ -49,6 +49,19 @@ class Election(NamedTuple):
         return self.last_known_elr_before == (self.leader,)
 
 
+def standing(
+    rank: tuple[int, int], settled_end: int, reach: int, broker_id: int | None, named: int | None
+) -> tuple[int, int, bool]:
+    """Orders the replicas of a log: the highest is the leader replica (rules.md, *leader copy*).
+
+    ``rank``: last leader epoch and log end; an end that is not settled counts only as far as any replica is sure to
+    ``reach``. Of equals it is who led last by the metadata; not that one always: its copy may have been made before
+    the others', and then it lacks what it wrote itself.
+    """
+    end = rank[1] if rank[1] <= reach else settled_end
+    return (rank[0], end, broker_id is not None and broker_id == named)
+
+
 class WithoutLeader(NamedTuple):
     """A time (ms) in which nobody led a partition, since ``offset`` in the metadata log; ``until`` is None while it
     lasts."""

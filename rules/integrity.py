@@ -11,6 +11,7 @@ from auditor.facts.events import INDEX_FAULTS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.cleaning import LEADERS_LOG, Missing, hole
+from auditor.rules.damaged_fields import EPOCH, OFFSET, damaged_fields
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
 from auditor.rules.relations import (
@@ -55,8 +56,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     for replica in log.replicas:
         for run in runs(log.events(Kind.CRC, replica=replica), "segment"):
             e, last = run[0], run[-1]
-            if replica.segments and not replica.clean_shutdown and _in_flight_tail(replica, e):
-                continue
+            in_flight = bool(replica.segments) and not replica.clean_shutdown and _in_flight_tail(replica, e)
             yield log.at_event(
                 "batch-crc-mismatch",
                 "critical",
@@ -74,6 +74,7 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "batches": len(run),
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
+                doubt=in_flight,
                 remedy=f"Look first at {commands.dump(replica.file(int(e['segment'])), '--deep-iteration')} ; "
                 f"{repairs.refetch(log, replica)}",
             )
@@ -245,13 +246,17 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     """Offsets go back or lie in the wrong segment
 
     Checks: a batch begins at or below the last offset of the batch before it, within a segment or between two, or lies
-    outside of the range that its segment's name and the next one's give.
+    outside of the range that its segment's name and the next one's give. The base offset stands outside of the
+    checksum: where the batches on both sides go on as if it were another one, it is damaged, and that value counts for
+    everything else.
     Why it matters: look-ups by offset find the wrong records or none; consumers may read records twice or loop.
-    Can be wrong: left-overs of compaction read together with what replaced them.
+    Can be wrong: left-overs of compaction read together with what replaced them. A damaged offset at the end of a log
+    contradicts nothing where no clean shutdown wrote that end down: then it looks like a hole.
     What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
     sound; else keep a copy of its folder before the broker is restarted.
     Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
     """
+    yield from damaged_fields(log, "offsets-not-increasing", "critical", OFFSET)
     for replica in log.replicas:
         for run in runs(
             log.events(Kind.OFFSETS_NOT_INCREASING, Kind.OUTSIDE_SEGMENT, replica=replica), "kind", "segment"
@@ -356,13 +361,15 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """Leader epochs in the log go down, or disagree with the checkpoint
 
     Checks: the leader epoch of a batch is lower than one before it, or other than what leader-epoch-checkpoint gives
-    for its offset.
+    for its offset. It stands outside of the checksum: one that alone lies off between its neighbours is damaged, and
+    theirs counts for everything else.
     Why it matters: followers truncate by leader epochs; wrong ones make them keep or drop the wrong records.
     Can be wrong: the checkpoint is ahead of the log after a crash.
     What to do: what the finding says: fetch this replica again only where another one is known to be in sync and
     sound; else keep a copy of its folder before the broker is restarted.
     Source: KIP-101, KIP-279; LeaderEpochFileCache
     """
+    yield from damaged_fields(log, "leader-epoch-mismatch", "error", EPOCH)
     for replica in log.replicas:
         kinds = (Kind.LEADER_EPOCH_DECREASE, Kind.LEADER_EPOCH_CHECKPOINT)
         decreased = {int(e["base_offset"]) for e in log.events(Kind.LEADER_EPOCH_DECREASE, replica=replica)}

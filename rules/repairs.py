@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
+from auditor.base.errors import DAMAGED_FIELD
+from auditor.facts.events import Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands
 from auditor.rules.pairs import Pair, pairs
@@ -14,11 +17,24 @@ VOTE = (
     f"Do not move or delete a folder of {METADATA_TOPIC}: it holds quorum-state, the vote of its node, and one that "
     "forgets how it voted may elect a second leader"
 )
+# What :func:`refetch` and :func:`lead` say, to be found again in remedies (:mod:`auditor.rules.crossed`).
+FETCHED = re.compile(
+    r"check that broker (?P<sources>\d+(?: or \d+)*) is in the Isr: (?P<look>[^;]*) ; "
+    r"then stop broker (?P<broker>\d+), move (?P<folder>\S+) away and keep it, start it: "
+    r"the replica is fetched again\. It loses what only broker (?P=broker) has"
+)
+LEADS = re.compile(
+    r"make it leader: put (?P<broker>\d+) first among the replicas of \S+ \(kafka-reassign-partitions\.sh\), then "
+    r"kafka-leader-election\.sh [^;.]*--partition \d+"
+)
+DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment that are in no batch
 
 
 def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
     """Why a follower's replica must not be made leader, since records would be lost by it; None where nothing speaks
     against it. That it is in sync now is still to be looked up."""
+    if is_damaged(log, replica):
+        return "batches of its log are damaged"
     pair: Pair | None = next((pair for pair in pairs(log) if pair.replica is replica), None)
     if pair is None:
         return "its replica cannot be compared with the leader's"
@@ -34,6 +50,12 @@ def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
     if in_sync is not None and replica.broker_id not in in_sync:
         return f"it is not in sync (in sync: {_some(in_sync)}), and what it has not fetched would be lost"
     return None
+
+
+def is_damaged(log: LogView, replica: ReplicaFacts) -> bool:
+    """Whether batches of a replica are damaged, whose data nobody should fetch from it."""
+    damaged = any(e.reason in (*DAMAGED, DAMAGED_FIELD) and e.file in replica.segments for e in replica.errors)
+    return damaged or any(True for _ in log.events(Kind.CRC, replica=replica))
 
 
 def lead(log: LogView, replica: ReplicaFacts) -> str:
@@ -66,19 +88,15 @@ def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
 def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> str:
     """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
 
-    ``holder``: a replica in the input that is known to have what this one lacks.
+    ``holder``: a replica in the input that is known to have what this one lacks. One with damage of its own is none.
     """
     if log.topic == METADATA_TOPIC:
         return voter(replica)
     in_sync = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
-    brokers = in_sync if holder is None else [holder.broker_id]
+    damaged = {c.broker_id for c in log.replicas if is_damaged(log, c)}
+    brokers = [b for b in (in_sync if holder is None else [holder.broker_id]) if b not in damaged]
     if not brokers:
-        return (
-            f"Do not move or delete {replica.folder}: no other replica is known to have its data. Copy it to a safe "
-            f"place before broker {replica.broker_id} is restarted; {commands.describe_topic(log.topic)} shows if "
-            "there is another in-sync replica; without one, what can be saved are the records before and behind, "
-            "read by consumers that seek there. Moving the folder away would lose all of it"
-        )
+        return keep(replica.folder, replica.broker_id, commands.describe_topic(log.topic))
     names = " or ".join(str(b) for b in brokers)
     return (
         f"check that broker {names} is in the Isr: {commands.describe_topic(log.topic)} ; then stop broker "
@@ -93,6 +111,16 @@ def voter(replica: ReplicaFacts) -> str:
         f"{VOTE}. Copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts; see "
         f"which voters follow: {commands.quorum()} ; a voter whose log is wrong is replaced by one with another "
         "directory.id (KIP-853), never by an empty folder under its old one"
+    )
+
+
+def keep(folder: str, broker: object, look: str) -> str:
+    """Keeping a replica that nobody is known to have the data of. ``look``: the command that shows who is in sync."""
+    return (
+        f"Do not move or delete {folder}: no other replica is known to have its data. Copy it to a safe place before "
+        f"broker {broker} is restarted; {look} shows if there is another in-sync replica; without one, what can be "
+        "saved are the records before and behind, read by consumers that seek there. Moving the folder away would lose "
+        "all of it"
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from auditor.rules import clocks, registry
+from auditor.rules.crossed import settled
 from auditor.rules.finding import FIELDS, Finding, highest, in_order
 from auditor.rules.floods import SUMMED, is_summed
 from auditor.rules.registry import Rule
@@ -33,7 +34,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
     stay = [f for number, f in enumerate(found) if number not in cause]
-    return in_order(_in_flight_together(stay, catalogue))
+    return settled(in_order(_in_flight_together(stay, catalogue)))
 
 
 def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:

@@ -15,6 +15,7 @@ from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFS
 from auditor.rules import commands, repairs
 from auditor.rules.cleaning import Missing, hole
 from auditor.rules.culprits import Place, blamed
+from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
 from auditor.rules.finding import Finding, iso
 from auditor.rules.registry import rule
 from auditor.rules.relations import By, same_record, within_its_offsets
@@ -115,7 +116,8 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     with --records); an unknown codec or magic, a declared count that contradicts the offsets, bytes between sound
     batches that are no batch: a length that leads nowhere or over other batches, zeros, anything else (always).
     Why it matters: leaders refuse such batches, but for wrong deltas, which they repair or let pass; one that is stored
-    breaks consumers and followers when they read it.
+    breaks consumers and followers when they read it. Length and magic stand outside of the checksum: where it is right
+    with the length that leads to the next batch, or with magic 2, they are damaged, and the batch counts as it was.
     Bytes that are no batch end a segment for a broker: consumers stop there, and an unclean restart cuts off all that
     lies behind. The auditor looks for the next sound batch and goes on from it.
     Can be wrong: fewer records than offsets are legal where a log was cleaned, by whichever broker (nothing is said
@@ -151,6 +153,7 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             count, span = left[0]["record_count"], left[0]["span"]
             numbers: dict[str, Any] = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
             yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=True, **numbers)
+    yield from damaged_fields(log, "record-structure-invalid", "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE"))
     yield from _unknown_formats(log, {e["position"] for e in log.events(Kind.HEADER_FLAW)})
     for replica in log.replicas:  # each is damaged by itself
         yield from _gaps(log, replica)

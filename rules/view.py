@@ -22,7 +22,7 @@ from auditor.rules.coordinator_history import (
     CoordinatorHistory,
     Entry,
 )
-from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline
+from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline, standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.incarnations import Incarnations
 from auditor.rules.named import SKEW_MS
@@ -117,6 +117,7 @@ class Cluster:
     unknown_settings: dict[int | None, frozenset[str]] = field(default_factory=dict)
     has_metadata: bool = False
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
+    last_leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     elections: Elections = field(default_factory=dict)
     leaderless: Leaderless = field(default_factory=dict)
     partition_counts: dict[str, int] = field(default_factory=dict)
@@ -191,6 +192,10 @@ class Cluster:
         """Whether a record of the metadata lies in what only a minority of the voters has: the others were copied
         earlier, or it was never committed. Where no majority is in the input, nothing speaks against it."""
         return offset is not None and self.not_committed_from is not None and offset >= self.not_committed_from
+
+    def last_leader(self, topic: str, partition: int) -> int | None:
+        """The broker that led a partition last by the metadata, also where a shutdown has left none."""
+        return self.last_leaders.get((topic, partition), self.leaders.get((topic, partition)))
 
     def elected(self, topic: str, partition: int) -> list[Election]:
         """The elections of a partition that the metadata still shows, in order."""
@@ -271,10 +276,9 @@ class LogView:
             self.leader = first
             return
         self.replicas.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
-        named = self.cluster.leaders.get((self.topic, self.partition))
-        best = max(c.rank for c in self.replicas)
-        ties = [c for c in self.replicas if c.rank == best]
-        self.leader = next((c for c in ties if c.broker_id == named), ties[0])
+        named = self.cluster.last_leader(self.topic, self.partition)
+        reach = max(c.settled_end for c in self.replicas)
+        self.leader = max(self.replicas, key=lambda c: standing(c.rank, c.settled_end, reach, c.broker_id, named))
 
     @property
     def copies(self) -> list[ReplicaFacts]:

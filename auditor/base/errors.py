@@ -7,6 +7,7 @@ what goes wrong otherwise is an :class:`AuditFailure` and exit 4.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -28,6 +29,40 @@ class DecodeError(NamedTuple):
     last_offset: int = -1
 
 
+DAMAGED_FIELD = "damaged_field"
+_DAMAGE = re.compile(
+    r"(base offset|length|leader epoch|magic) is (-?\d+), where (-?\d+) (is right|is likely), "
+    r"in a batch of producer (-?\d+) with epoch (-?\d+)"
+)
+
+
+class DamagedField(NamedTuple):
+    """A field of a batch's header that no checksum covers: its value as ``stored``, and the ``expected`` one, which was
+    taken. ``sure``: nothing else fits to what lies around it. The producer is the batch's, -1 for none."""
+
+    name: str
+    stored: int
+    expected: int
+    sure: bool
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+    def error(self, file: str, position: int, length: int, first_offset: int, last_offset: int) -> DecodeError:
+        """The row about it; the bytes are those of the batch, the offsets those that it has."""
+        certainty = "is right" if self.sure else "is likely"
+        whose = f"in a batch of producer {self.producer_id} with epoch {self.producer_epoch}"
+        detail = f"{self.name} is {self.stored}, where {self.expected} {certainty}, {whose}"
+        return DecodeError(file, position, length, DAMAGED_FIELD, detail, first_offset, last_offset)
+
+    @classmethod
+    def of(cls, error: DecodeError) -> DamagedField | None:
+        """What an error says of a damaged field; None where it is about something else."""
+        said = _DAMAGE.fullmatch(error.detail) if error.reason == DAMAGED_FIELD else None
+        if said is None:
+            return None
+        return cls(said[1], int(said[2]), int(said[3]), said[4] == "is right", int(said[5]), int(said[6]))
+
+
 REASONS = {
     "crc_mismatch": "the stored checksum is not that of the bytes",
     "truncated": "the bytes end before the structure does",
@@ -38,6 +73,7 @@ REASONS = {
     "bad_compression": "the compressed stream cannot be decompressed",
     "bomb_limit": "decompression would exceed the limit in bytes or in ratio",
     "batch_limit": "a batch larger than the limit",
+    DAMAGED_FIELD: "a field of a batch's header that its checksum does not cover; the value that fits was taken for it",
     "bad_record": "the records of a batch do not parse",
     "bad_version": "a format version, or a level of a feature, that is newer than this reader",
     "bad_value": "a field with a value that its format forbids",

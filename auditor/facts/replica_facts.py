@@ -204,6 +204,15 @@ class ReplicaFacts:
         took_over = max((epoch for epoch, start in self.leader_epochs if start == self.log_end), default=-1)
         return (max(self.last_leader_epoch, took_over), self.log_end)
 
+    @property
+    def settled_end(self) -> int:
+        """The log end, without a last batch that begins behind a hole: its offset, which no checksum covers, may be
+        damaged."""
+        holes = self.events[self.events["kind"] == Kind.OFFSET_HOLE]
+        if not len(holes) or int(holes["last_offset"][-1]) + 1 != self.log_end:
+            return self.log_end
+        return int(holes["first_missing_offset"][-1])
+
 
 # Names in ReplicaFacts.sums. *_offsets count offsets of [log_start, log_end); bytes and batches count what was read.
 SUMS = (

@@ -86,6 +86,7 @@ class ClusterSettings:
     removed: frozenset[str] = frozenset()
     went_on: frozenset[int] = frozenset()
     stopped: Stopped = field(default_factory=dict)
+    sound: tuple[int, int] = (-1, -1)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -141,7 +142,7 @@ class MetadataRead(NamedTuple):
     ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
     led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
     ``made``: when each partition was. ``lineage``: the leader epochs of the log with their first offsets. ``voters``:
-    of the quorum, as far as it says.
+    of the quorum, as far as it says. ``sound``: the last leader epoch of its log and its end, up to what is damaged.
     """
 
     metadata: ClusterMetadata
@@ -154,6 +155,7 @@ class MetadataRead(NamedTuple):
     made: Made
     lineage: tuple[tuple[int, int], ...]
     voters: tuple[int, ...]
+    sound: tuple[int, int]
 
 
 def read_settings(
@@ -214,7 +216,7 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> quorum.Copy:
 
 def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
     """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
-    furthest, log_dir, read = max(reads, key=lambda each: each.copy.rank)
+    furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
     copies = [each.copy for each in reads]
     cluster.committed = quorum.committed(copies, read.voters)
     if quorum.has_majority(copies, read.voters):
@@ -294,9 +296,10 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
     errors = reading.unopened + errors
     by_shutdown = left_by_shutdown(left, stopping)
+    sound = reading.sound if reading.doubted else max(reading.sound, (reading.sound[0], metadata.end_offset))
     return MetadataRead(
         metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown, made,
-        tuple(reading.lineage), metadata.voters or reading.voters(),
+        tuple(reading.lineage), metadata.voters or reading.voters(), sound,
     )  # fmt: skip
 
 

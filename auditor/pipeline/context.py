@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -19,7 +19,7 @@ from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.coordinator_history import CoordinatorHistory, StartsLate, join
-from auditor.rules.elections import SHUTTING_DOWN, UP, Offline
+from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import Bounds, Cluster, OpenHere
@@ -47,6 +47,7 @@ class Brief:
     topic: str
     partition: int
     rank: tuple[int, int]
+    settled_end: int
     bounds: Bounds
     broker_time: int
     any_time: int
@@ -82,7 +83,8 @@ def brief(facts: ReplicaFacts) -> Brief:
     coordinator_log = _coordinator_log(facts)
     started = facts.leader_epochs[-1][1] if facts.leader_epochs else -1
     return Brief(
-        facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank, bounds,
+        facts.join_key, facts.log_dir, facts.broker_id, facts.topic, facts.partition, facts.rank,
+        facts.settled_end, bounds,
         facts.broker_time, facts.any_time, max(facts.intact_from, lost, _behind_holes(facts)),
         facts.segment_bases[0] if facts.segment_bases else 0, facts.text,
         facts.lacks_end, started, facts.ends_early, bool(facts.abort_indexes), coordinator_log,
@@ -163,14 +165,17 @@ def _undecided(log: CoordinatorLog) -> np.ndarray:
     return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
-def leaders(briefs: Iterable[Brief], named: dict[tuple[str, int], int]) -> dict[tuple[str, int], Brief]:
-    """The leader replica of each log of one cluster (rules.md, *leader copy*)."""
+def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
+    """The leader replica of each log of one cluster."""
     chosen: dict[tuple[str, int], Brief] = {}
+    reach: dict[tuple[str, int], int] = {}
+    for b in briefs:
+        reach[b.topic, b.partition] = max(b.settled_end, reach.get((b.topic, b.partition), 0))
 
     def order(b: Brief) -> tuple[object, ...]:
-        is_named = b.broker_id is not None and named.get((b.topic, b.partition)) == b.broker_id
         broker = (1, -b.broker_id) if b.broker_id is not None else (2, 0)
-        return (*b.rank, is_named, broker)
+        at, named = reach[b.topic, b.partition], cluster.last_leader(b.topic, b.partition)
+        return (*standing(b.rank, b.settled_end, at, b.broker_id, named), broker)
 
     for b in sorted(briefs, key=lambda b: b.log_dir):
         at = (b.topic, b.partition)
@@ -227,7 +232,8 @@ def _cluster(
             cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
             cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
         cluster.next_producer_id, cluster.metadata_time = metadata.next_producer_id(), settings.newest_time
-    leading = leaders(briefs, cluster.leaders)
+        cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+    leading = leaders(briefs, cluster)
     cluster.went_on = settings.went_on
     for at in {*_out_of_sync(briefs, leading, metadata), *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)

@@ -18,10 +18,12 @@ from auditor.base.limits import Limits
 from auditor.connectors.codec import batch as walking
 from auditor.connectors.codec.batch_columns import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.codec.mending import Known
 from auditor.connectors.codec.segment import read_segment
 from auditor.connectors.storage import REFUSED, Place, open_file, problem
 from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, places_in
 from auditor.facts.packed import PackedColumns
+from auditor.replay.bounds import known_of
 from auditor.replay.replica_task import ReplicaTask
 
 DIGESTED = [
@@ -39,17 +41,17 @@ Headers = PackedColumns | BatchSums
 @dataclass(frozen=True, slots=True)
 class SegmentHeaders:
     """Reads headers of a replica again, as :class:`auditor.facts.batch_sums.HeaderFiles`. ``segments``: name, base
-    offset and size in bytes of each as listed."""
+    offset, size in bytes of each as listed, and what is known of it."""
 
     place: Place
-    segments: tuple[tuple[str, int, int], ...]
+    segments: tuple[tuple[str, int, int, Known], ...]
     limits: Limits
 
     def read(
         self, number: int, start: int, stop: int | None, lowest: int
     ) -> Iterator[dict[str, np.ndarray] | DecodeError]:
         """The batches of a segment that begin between two bytes. Cost: a pass over these bytes, checksums included."""
-        name, base, size = self.segments[number]
+        name, base, size, known = self.segments[number]
         f = open_file(self.place, name)
         if isinstance(f, DecodeError):
             yield f._replace(file=name)
@@ -59,8 +61,9 @@ class SegmentHeaders:
         with contextlib.closing(f):
             try:
                 for chunk in read_segment(
-                    f, size, file=name, start=start, stop=stop, limits=self.limits, offsets=(max(lowest, least), below)
-                ):
+                    f, size, file=name, start=start, stop=stop, limits=self.limits, offsets=(max(lowest, least), below),
+                    known=known,
+                ):  # fmt: skip
                     yield columns_of(chunk.rows, number)
             except REFUSED as error:
                 yield problem(name, error)._replace(file=name)
@@ -138,5 +141,6 @@ def finished(kept: Headers, task: ReplicaTask) -> None:
     """Puts what is kept to rest when the last batch has come."""
     kept.pack()
     if isinstance(kept, BatchSums):
-        segments = tuple((segment.name, segment.base_offset, segment.size) for segment in task.replica.segments)
+        listed = enumerate(task.replica.segments)
+        segments = tuple((one.name, one.base_offset, one.size, known_of(task, number)) for number, one in listed)
         kept.files = SegmentHeaders(task.place, segments, task.limits)

@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.connectors.codec.mending import Known
 from auditor.connectors.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
+from auditor.connectors.leader_epochs import EpochStarts
+from auditor.connectors.names import LEADER_EPOCHS
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS
 from auditor.replay.replica_task import FAR, ReplicaTask
 from auditor.replay.snapshot_chain import Stored
@@ -78,6 +81,22 @@ def intact_from(task: ReplicaTask) -> int:
     if checkpoint is not None and task.clean_shutdown:
         return checkpoint
     return max(checkpoint or 0, segments[-1].base_offset if segments else 0)
+
+
+def known_of(task: ReplicaTask, number: int) -> Known:
+    """What is known of a segment's end beside its batches.
+
+    A clean shutdown writes the log's end as recovery point and names a snapshot by it. Nothing is ever missing within
+    a controller's log. Source: UnifiedLog.close
+    """
+    replica, point, end = task.replica, task.recovery_point, -1
+    if replica.segments[number].place is None:  # remote ones of different leaders overlap
+        if number + 1 < len(replica.segments):
+            end = replica.segments[number + 1].base_offset
+        elif task.clean_shutdown and any(snapshot.offset == point for snapshot in replica.snapshots):
+            end = -1 if point is None else point
+    epochs = EpochStarts(task.place, replica.leader_epochs, task.limits.small_file(LEADER_EPOCHS))
+    return Known(end, replica.topic != METADATA, epochs, task.clean_shutdown)
 
 
 def inherited(stored: Sequence[Stored], begins: int) -> Inherited:

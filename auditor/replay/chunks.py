@@ -25,7 +25,7 @@ from auditor.connectors.internal_rows import PACKED
 from auditor.connectors.storage import BinaryFile, open_file, read_file
 from auditor.facts.packed_table import packed_table, unpacked_table
 from auditor.replay.batch_records import as_records
-from auditor.replay.bounds import intact_from, log_start_of
+from auditor.replay.bounds import intact_from, known_of, log_start_of
 from auditor.replay.replica_task import ReplicaTask
 from auditor.replay.segment_checks import SegmentChecks, SegmentOutcome, checked
 from auditor.replay.segment_point import SegmentPoint
@@ -109,7 +109,7 @@ def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: Span) -> Iterat
             f, segment.size if span.end < 0 else span.end, file=segment.name, start=span.start, pause=span.pause,
             limits=task.limits, records=task.records, offsets=(lowest if span.lowest < 0 else span.lowest, until),
             held=task.replica.topic in PACKED, raw=task.has_internal_rows and task.replica.topic not in PACKED,
-            look=look_of(task),
+            known=known_of(task, number), look=look_of(task),
         )  # fmt: skip
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.
         remote = segment.place is not None and behind

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.connectors.codec.batch_columns import FLAW_CRC
 from auditor.connectors.codec.index import OffsetIndex, TimeIndex
 from auditor.facts.events import Kind, blank_events
 from auditor.replay.batch_records import as_records
@@ -265,9 +266,11 @@ class TimeCheck:
         return SettledTimes(right, self.times.state.copy())
 
     def take(self, rows: np.ndarray, largest: np.ndarray | None = None) -> None:
-        """The next batches; ``largest``: the largest time (ms) of each where that is not what all headers say."""
+        """The next batches; ``largest``: the largest time (ms) of each where that is not what all headers say. A batch
+        with a wrong checksum has none."""
         batches = as_records(rows)
-        _follow_times(batches, batches["max_timestamp"].copy() if largest is None else largest, self.times)
+        stamps = batches["max_timestamp"] if largest is None else largest
+        _follow_times(batches, np.where(batches["flaws"] & FLAW_CRC, -HIGHEST, stamps), self.times)
 
     def faults(self) -> FaultyEntries:
         """Entries that do not increase, or that an earlier record's larger timestamp contradicts."""

@@ -104,7 +104,8 @@ class RecoveryScan:
         self.rebuilt["entry_offset"] = self.rebuilt["time_entry_offset"] = base_offset
 
     def take(self, chunk: Chunk) -> None:
-        """The next chunk: its batches and the bytes between them, in file order."""
+        """The next chunk: its batches and the bytes between them, in file order, with damaged fields as they are."""
+        chunk = chunk.as_stored()
         rows, at = chunk.rows, 0
         for error in sorted(chunk.errors, key=lambda e: e.position):
             behind = int(np.searchsorted(rows[:, walking.POSITION], error.position))

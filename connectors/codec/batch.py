@@ -222,9 +222,9 @@ def walk(
     ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
     after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether all checksums are
     computed; else only those of batches that no batch follows where their length leads, so that the walk is the same
-    either way. A batch with a wrong checksum is a row like any other where its length leads to the batch behind it, or
-    where it begins at position ``trusted`` (:data:`ALL`: anywhere). Cost: one pass over the bytes with ``check``, else
-    over the headers.
+    either way. A batch of magic 2 with a wrong checksum is a row like any other where its length leads to the batch
+    behind it, one of any magic where it begins at position ``trusted`` (:data:`ALL`: anywhere). Cost: one pass over the
+    bytes with ``check``, else over the headers.
     """
     closed = 0
     while position + at < until:
@@ -253,7 +253,7 @@ def walk(
             (not check or flaws & col.FLAW_CRC)
             and position + at != trusted
             and trusted != ALL
-            and not _leads_on(buf, at + total, end, out[row, LAST_OFFSET])
+            and not (magic == 2 and _leads_on(buf, at + total, end, out[row, LAST_OFFSET]))
             and (check or not is_sound(buf, at, total, magic))
         ):
             return row, at, SUSPECT | closed

@@ -15,6 +15,7 @@ ANY_OFFSET = (0, 2**63 - 1)
 WORK = 16  # bytes that a search may read for one byte of the segment, places that turn out to be no batch included
 LEAST_WORK = 64 * MIB
 MAX_KEPT = 2_000  # batches with wrong checksums that were searched and kept, 0.1 ms each; those behind are kept unseen
+MENDABLE = ("bad_size", "bad_magic", "batch_limit", "truncated")
 AS_IT_IS = ("unreadable", "vanished", "zero_filled")  # errors behind which nothing is looked for
 
 
@@ -84,6 +85,24 @@ class Gaps:
             offset = int(be64(header, 0)) if len(header) >= walking.PREFIX else -1
             return error._replace(first_offset=offset) if self.last < offset < self.below else error
         return self._until_next(error, header, start) or error
+
+    def end_to_try(self, error: DecodeError | None) -> int:
+        """Where the batch at hand may end if its length is wrong, -1 where another length or magic is not worth to be
+        tried, by what :meth:`over` gave. The bytes that it takes to try are booked."""
+        if error is not None and error.reason not in MENDABLE:
+            return -1
+        end = self._end_of(error)
+        self.work -= min(max(self._batch_size(), end - self.window.position), self.limits.max_batch_bytes)
+        return end if self.work >= 0 else -1
+
+    def _end_of(self, error: DecodeError | None) -> int:
+        """Where the bytes end that may be the batch at hand: where the next sound one begins, else with the file."""
+        if error is not None:
+            return error.position + error.length
+        here = self.window.position
+        end = self.found[0] if self._search(here + 1, self.window.size, self.last) else self.window.size
+        self.window.go_to(here)
+        return end
 
     def _suspect(self) -> DecodeError | None:
         """A batch with a wrong checksum: its bytes were damaged, or its length is wrong."""

@@ -12,14 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DamagedField, DecodeError
 from auditor.base.limits import DEFAULT_LIMITS, MIB, Limits
 from auditor.connectors.codec import batch as walking
-from auditor.connectors.codec.batch_columns import BatchColumns, RecordSummary
+from auditor.connectors.codec.batch_columns import FLAW_CRC, BatchColumns, RecordSummary
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.control import open_controls
 from auditor.connectors.codec.gaps import ANY_OFFSET, Gaps
 from auditor.connectors.codec.legacy import open_wrappers
+from auditor.connectors.codec.mending import Known, Mender, signed64
 from auditor.connectors.codec.summary import joined, summarise
 from auditor.connectors.codec.window import BUFFER, SeekableFile, Window
 
@@ -28,6 +29,7 @@ HELD_BUFFER = 4 * MIB  # where chunks show it
 # position of its first byte. Returns a row of an array for each, all zeros where there is nothing to say; None for that
 # of all.
 Look = Callable[[np.ndarray, int, BatchColumns, RecordSummary], np.ndarray | None]
+UNKNOWN = Known()
 ROWS = 8_184  # of one chunk at most; not 8192, or all columns would compete for the same cache lines
 CHUNK_BYTES = 64 * MIB  # of the file in one chunk at most, give or take a buffer
 RAW_CHUNK_BYTES = 8 * MIB  # the same where the bytes are handed out
@@ -58,6 +60,30 @@ class Chunk:
     origin: int = 0
     next_offset: int = 0
     looked: np.ndarray | None = None
+
+    def as_stored(self) -> Chunk:
+        """The same with the fields that are damaged as a broker meets them: one whose length or magic is has no row."""
+        fields = ((e.position, DamagedField.of(e)) for e in self.body_errors)
+        if not (damaged := [(position, field) for position, field in fields if field is not None]):
+            return self
+        rows, errors, kept = self.rows.copy(), list(self.errors), np.ones(len(self.rows), bool)
+        at = np.searchsorted(rows[:, walking.POSITION], [position for position, _ in damaged])
+        for number, (position, field) in zip(at.tolist(), damaged, strict=True):
+            size = int(rows[number, walking.SIZE])
+            if field.name == "base offset":
+                rows[number, walking.BASE_OFFSET] = field.stored
+                rows[number, walking.LAST_OFFSET] = signed64(
+                    int(rows[number, walking.LAST_OFFSET]) + field.stored - field.expected
+                )
+            elif field.name == "leader epoch":
+                rows[number, walking.PARTITION_LEADER_EPOCH] = field.stored
+            elif field.name == "magic" and field.stored in (0, 1):
+                rows[number, walking.FLAWS] |= FLAW_CRC
+            else:
+                kept[number] = False
+                reason = "bad_magic" if field.name == "magic" else "bad_size"
+                errors.append(DecodeError("", position, size, reason, f"{field.name} {field.stored}"))
+        return replace(self, rows=rows[kept], errors=errors)
 
     @cached_property
     def batches(self) -> BatchColumns:
@@ -188,6 +214,7 @@ def read_segment(
     held: bool = False,
     crc: bool = True,
     offsets: tuple[int, int] = ANY_OFFSET,
+    known: Known = UNKNOWN,
     pause: int = -1,
     look: Look | None = None,
 ) -> Iterator[Chunk]:
@@ -199,7 +226,8 @@ def read_segment(
     where they lie, a buffer a chunk, ``crc=False`` leaves checksums unchecked where the batches follow each other
     without a gap. ``offsets``: the lowest that the batch at ``start`` may have, and one above those of the whole
     segment; batches behind bytes that are none are recognised by them
-    (:class:`auditor.connectors.codec.gaps.Gaps`), and they judge nothing else. A chunk ends with the last batch that
+    (:class:`auditor.connectors.codec.gaps.Gaps`), and, with what is ``known``, damaged fields, for which the value that
+    fits is taken (:mod:`auditor.connectors.codec.mending`). A chunk ends with the last batch that
     begins before byte ``pause``. Batch sizes and error
     lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is given. Raises nothing: a
     file that cannot be read is an error of reason ``unreadable``.
@@ -209,23 +237,18 @@ def read_segment(
     window = Window(f, start, size, HELD_BUFFER if held else BUFFER)
     until = size if stop is None else min(stop, size)
     gaps = Gaps(file, window, limits, offsets)
+    mender = Mender(file, window, limits.max_batch_bytes, offsets, known)
     building = _Building(file, limits, gaps, records=records, raw=raw, look=look)
     handed_out = False
     while window.position < until:
         stop_at = min(pause, until) if window.position < pause else until
         rows, at, why = walking.walk(
-            window.data,
-            window.at,
-            window.end,
-            window.origin,
-            stop_at,
-            limits.max_batch_bytes,
-            crc,
-            building.rows,
-            building.columns,
-            gaps.trusted,
-        )
+            window.data, window.at, window.end, window.origin, stop_at, limits.max_batch_bytes, crc,
+            building.rows, building.columns, gaps.trusted,
+        )  # fmt: skip
+        mender.rows(building.columns, building.rows, rows, checked=crc)
         gaps.passed(building.columns[building.rows : rows])
+        building.body_errors += mender.take()
         building.take(window, rows, at, closed=why & walking.CLOSED != 0)
         why &= ~walking.CLOSED
         paused = stop_at == pause <= window.position
@@ -234,8 +257,11 @@ def read_segment(
             handed_out = True
         if window.position >= stop_at or why == walking.FULL or gaps.read_on(why):
             continue
+        here = window.position
         error = gaps.over(why)
-        if error is not None:
+        if (end := gaps.end_to_try(error)) >= 0 and mender.header(here, end):
+            building.body_errors += mender.take()
+        elif error is not None:
             building.errors.append(error)
             window.go_to(error.position + error.length)
     if building.rows or building.errors or not handed_out:

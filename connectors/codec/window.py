@@ -89,6 +89,21 @@ class Window:
             self.fill(count)
         return self.data[self.at : min(self.end, self.at + count)]
 
+    def look(self, position: int, count: int) -> np.ndarray:
+        """Up to ``count`` bytes from ``position`` on, fewer where the file ends. The buffer stays as it is."""
+        begin, count = position - self.origin, min(count, self.size - position)
+        if begin >= 0 and begin + count <= self.end:
+            return self.data[begin : begin + count]
+        found, got = np.empty(max(0, count), np.uint8), 0
+        try:
+            self.f.seek(position)
+            while got < count and (more := self.f.readinto(found.data[got:])):
+                got += more
+            self.f.seek(self.origin + self.end)
+        except OSError as error:
+            self.failure = error
+        return found[:got]
+
     def only_zeros_left(self) -> bool:
         """Whether all bytes from here to the file's end are zero; else it goes to the buffer with the first other."""
         while True:

@@ -15,6 +15,7 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.base.limits import DEFAULT_LIMITS
 from auditor.connectors import gate
+from auditor.connectors.codec.mending import Known
 from auditor.connectors.gate import PATIENCE_S
 from auditor.connectors.inventory import discover
 from auditor.facts.replica_facts import ReplicaFacts
@@ -212,7 +213,7 @@ def test_a_note_that_was_not_finished_does_not_count() -> None:
 
 def headers_of(place: CrashingPlace) -> list[object]:
     """What the judge reads again of a long replica."""
-    return list(SegmentHeaders(place, (("0.log", 0, 100),), DEFAULT_LIMITS).read(0, 0, None, 0))  # type: ignore[arg-type]
+    return list(SegmentHeaders(place, (("0.log", 0, 100, Known()),), DEFAULT_LIMITS).read(0, 0, None, 0))  # type: ignore[arg-type]
 
 
 def test_a_file_that_kills_when_replicas_are_compared_is_left_out(tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_zeros_with_something_behind_them() -> None:
 
 
 def resized(data: bytes, size: int) -> bytes:
-    return data[:8] + (size % 2**32).to_bytes(4, "big") + data[12:]
+    """A wrong length, and another damage: the length alone could be put right by the checksum."""
+    return data[:8] + (size % 2**32).to_bytes(4, "big") + data[12:-3] + bytes([data[-3] ^ 4]) + data[-2:]
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 1, 13, 14, 48])
@@ -105,7 +106,7 @@ def test_a_size_beyond_the_end_is_a_torn_tail() -> None:
 
 @pytest.mark.parametrize("magic", [3, 4, 127, 255])
 def test_a_magic_that_does_not_exist_is_stepped_over(magic: int) -> None:
-    foreign = simple(3)[:16] + bytes([magic]) + simple(3)[17:]
+    foreign = simple(3)[:16] + bytes([magic]) + simple(3)[17:-3] + b"??" + simple(3)[-1:]
     found = read_all(simple(0) + foreign + simple(6))
     assert reasons(found) == [(len(simple(0)), len(foreign), "bad_magic")]
     assert [int(o) for c in found for o in c.batches.base_offset] == [0, 6]

@@ -28,7 +28,8 @@ RANGE = offset_range(0)
 
 
 def resized(data: bytes, size: int) -> bytes:
-    return data[:8] + struct.pack(">i", size) + data[12:]
+    """A wrong length, and another damage: the length alone could be put right by the checksum."""
+    return data[:8] + struct.pack(">i", size) + data[12:-3] + bytes([data[-3] ^ 4]) + data[-2:]
 
 
 def broken(number: int, how: Any) -> bytes:
@@ -124,7 +125,7 @@ def test_a_wrong_checksum_before_cleaned_offsets_stays_a_batch() -> None:
 
 
 def test_a_magic_that_does_not_exist_is_one_batch_where_its_length_is_right() -> None:
-    foreign = [b[:16] + b"\x07" + b[17:] for b in LOG]
+    foreign = [b[:16] + b"\x07" + b[17:-3] + b"??" + b[-1:] for b in LOG]
     data = b"".join([*LOG[:3], foreign[3], foreign[4], *LOG[5:]])
     offsets, reported, _ = read(data)
     assert offsets == without(3, 4)

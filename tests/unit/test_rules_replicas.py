@@ -116,10 +116,22 @@ def test_a_run_of_other_batches_is_one_finding(trio: Trio) -> None:
 
 
 def test_batches_cut_differently_diverge(trio: Trio) -> None:
-    """Offsets 284 to 291 under base offset 285: the broker's batch overlaps two of the leader replica's."""
-    trio.change(2, THIRD, 284, lambda b: b.__setitem__(slice(0, 8), struct.pack(">q", 285)))
+    """Offsets 285 to 291 in place of 284 to 291: the broker's batch overlaps the leader replica's."""
+
+    def cut(batch: bytearray) -> None:
+        struct.pack_into(">q", batch, 0, 285)
+        struct.pack_into(">i", batch, 23, 6)
+        other_value(batch)
+
+    trio.change(2, THIRD, 284, cut)
     (f,) = trio.findings()
-    assert reported([f]) == [("replica-divergence", "critical", 2, 284, 292)]
+    assert reported([f]) == [("replica-divergence", "critical", 2, 284, 291)]
+
+
+def test_a_damaged_offset_is_no_divergence(trio: Trio) -> None:
+    trio.change(2, THIRD, 284, lambda b: b.__setitem__(slice(0, 8), struct.pack(">q", 285)))
+    (f,) = trio.findings("offsets-not-increasing")
+    assert (f.rule, f.broker_id, f.evidence["found"], f.evidence["expected"]) == ("offsets-not-increasing", 2, 285, 284)
 
 
 def test_a_wrong_checksum_is_no_divergence(trio: Trio) -> None:
@@ -209,7 +221,10 @@ def test_a_gap_of_the_leader_replica_is_not_explained_by_what_a_follower_lacks(t
 
 
 def test_a_batch_that_could_not_be_read_is_not_missing_for_certain(trio: Trio) -> None:
-    trio.change(2, THIRD, 292, lambda b: b.__setitem__(16, 3))
+    def spoil(batch: bytearray) -> None:
+        batch[16], batch[-1] = 3, batch[-1] ^ 1
+
+    trio.change(2, THIRD, 292, spoil)
     (f,) = trio.findings()
     assert reported([f]) == [("replica-missing-range", "info", 2, 292, 299)]
     assert f.evidence["confidence"] == "undecidable"

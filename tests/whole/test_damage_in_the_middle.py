@@ -24,10 +24,12 @@ def batches(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def resize(path: Path, number: int, size: int) -> tuple[int, int, int]:
-    """Gives a batch of a segment another length field; returns its position, offset, and true size."""
+    """Gives a batch of a segment another length field and other bytes, since the length alone could be put right by the
+    checksum; returns its position, offset, and true size."""
     data = bytearray(path.read_bytes())
     at, offset, length = batches(bytes(data))[number]
     struct.pack_into(">i", data, at + 8, size)
+    data[at + length - 3] ^= 4
     path.write_bytes(data)
     return at, offset, length
 

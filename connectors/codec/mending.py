@@ -1,0 +1,323 @@
+"""Fields of a batch's header that its checksum does not cover, where what lies around them shows that they are damaged.
+
+Base offset, length, leader epoch and magic of a v2 batch stand before its checksum. Offsets and leader epochs only rise
+within a log: a batch that contradicts its neighbours, while these go on as if it did not, has a damaged field, and the
+value that they give is taken for everything behind it. Holes, as cleaning leaves them, contradict nothing. Length and
+magic decide which bytes are summed: with the right value the checksum is right. Source: DefaultRecordBatch.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.base.compiled import kernel
+from auditor.base.errors import DamagedField, DecodeError
+from auditor.connectors.codec import batch as walking
+from auditor.connectors.codec.batch_columns import FLAW_CRC
+from auditor.connectors.codec.primitives import be16, be32, be64
+from auditor.connectors.codec.window import Window
+
+NAMES = {walking.BASE_OFFSET: "base offset", walking.PARTITION_LEADER_EPOCH: "leader epoch"}
+BITS = {"base offset": 64, "leader epoch": 32}
+MOST_CONTRADICTIONS = 1_000  # of a segment that are looked at, 0.1 ms each; those behind stay as they are stored
+LEAP = 1 << 16  # a hole of one bit this large before a log's last batch is no hole
+RISE = 8  # of the leader epoch of a last batch, by one bit and against the checkpoint: no election brings it about
+NO_EPOCH = -1
+
+
+class Known(NamedTuple):
+    """What is known of a segment from elsewhere. ``end``: the offset behind its last batch, by the next segment or by
+    what a clean shutdown wrote, -1 for none; ``has_holes``: whether offsets may be missing in it; ``epochs`` reads the
+    checkpoint of leader epochs, each with its first offset, which a ``clean`` shutdown has written last."""
+
+    end: int = -1
+    has_holes: bool = True
+    epochs: Callable[[], Sequence[tuple[int, int]]] = tuple
+    clean: bool = False
+
+
+BATCH, END, UNKNOWN = range(3)  # what lies somewhere
+
+
+class Around(NamedTuple):
+    """A batch and what lies around it: ``row`` is -1 where it is not in hand."""
+
+    row: int
+    base: int
+    last: int
+    epoch: int
+    kind: int = BATCH
+
+
+class Wrong(NamedTuple):
+    """A row with a field that should have another value; ``sure``: the neighbours leave no other."""
+
+    row: int
+    value: int
+    sure: bool
+
+
+@kernel
+def _first_odd(rows: np.ndarray, at: int, stop: int, last: int, epoch: int) -> int:
+    """The first row in [at, stop) whose offset or leader epoch lies below what came before it, else -1."""
+    for row in range(at, stop):
+        mine = rows[row, walking.PARTITION_LEADER_EPOCH]
+        if rows[row, walking.BASE_OFFSET] <= last:
+            return row
+        if mine != NO_EPOCH:
+            if mine < max(epoch, 0):
+                return row
+            epoch = mine
+        last = rows[row, walking.LAST_OFFSET]
+    return -1
+
+
+class Mender:
+    """Looks at the rows that a walk over a segment adds, and gives those with a damaged field the value that fits.
+
+    ``offsets``: the lowest that the segment's first batch may have, and one above those of the whole segment. ``found``
+    says what was damaged since it was emptied, an error each. Cost: a pass over two columns; where something is
+    contradicted, the header behind and perhaps the batch itself are read once more.
+    """
+
+    def __init__(self, file: str, window: Window, limit: int, offsets: tuple[int, int], known: Known) -> None:
+        self.file, self.window, self.limit = file, window, limit
+        self.last, self.epoch, self.below, self.known = offsets[0] - 1, NO_EPOCH, offsets[1], known
+        self.left, self.begins = MOST_CONTRADICTIONS, True
+        self.found: list[DecodeError] = []
+
+    def rows(self, rows: np.ndarray, first: int, stop: int, *, checked: bool) -> None:
+        """The rows [first, stop) that a walk has added, up to the window's position. ``checked``: their flaws tell
+        whether the checksum is right."""
+        if first == stop:
+            return
+        at, last, epoch = first, self.last, self.epoch
+        if self.begins and stop - first > 1:
+            self._first_epoch(rows, first, stop, checked)
+        while self.left:
+            odd = int(_first_odd(rows, at, stop, last, epoch))
+            if odd < 0:
+                break
+            self.left -= 1
+            self._pair(rows, first, stop, odd, checked)
+            at, last, epoch = odd + 1, int(rows[odd, walking.LAST_OFFSET]), self._epoch_before(rows, first, odd + 1)
+        if self.left and self._may_be_odd(rows, first, stop):
+            self._pair(rows, first, stop, stop, checked)
+        self.last, self.epoch = int(rows[stop - 1, walking.LAST_OFFSET]), self._epoch_before(rows, first, stop)
+        self.begins = False
+
+    def take(self) -> list[DecodeError]:
+        """What was found, which is empty afterwards."""
+        found, self.found = self.found, []
+        return found
+
+    def header(self, position: int, end: int) -> bool:
+        """Puts length or magic of the batch at ``position`` right in the window, where its checksum shows them damaged;
+        whether it did.
+
+        ``end``: where the next sound batch, or nothing, begins. Cost: the batch is read twice at most.
+        """
+        head = self.window.look(position, walking.HEADER).copy()
+        if len(head) < walking.HEADER:
+            return False
+        magic, stated = int(np.int8(head[16])), int(be32(head, 8)) + walking.OVERHEAD
+        name, total = ("length", end - position) if magic == 2 else ("magic", stated)
+        if not walking.HEADER <= total <= min(self.limit, self.window.size - position):
+            return False
+        if (magic == 2 and total == stated) or not self._sound(position, total):
+            return False
+        window = self.window
+        window.go_to(position)
+        if window.left < total:
+            window.fill(total)
+        window.data[window.at + 8 : window.at + 12] = np.frombuffer(_int32(total - walking.OVERHEAD), np.uint8)
+        window.data[window.at + 16] = 2
+        base, delta = int(be64(head, 0)), int(be32(head, 23))
+        stored, right = (magic, 2) if name == "magic" else (stated - walking.OVERHEAD, total - walking.OVERHEAD)
+        field = DamagedField(name, stored, right, True, int(be64(head, 43)), int(be16(head, 51)))
+        self.found.append(field.error(self.file, position, total, base, base + delta))
+        return True
+
+    def _pair(self, rows: np.ndarray, first: int, stop: int, odd: int, checked: bool) -> None:
+        """Settles a contradiction between a row and the one before it; ``odd`` is ``stop`` for what lies behind all."""
+        four = [self._around(rows, first, stop, odd + by) for by in (-2, -1, 0, 1)]
+        self._settle(rows, self._base(four), walking.BASE_OFFSET, checked)
+        four = [self._around(rows, first, stop, odd + by) for by in (-2, -1, 0, 1)]
+        self._settle(rows, self._epoch(four), walking.PARTITION_LEADER_EPOCH, checked)
+
+    def _settle(self, rows: np.ndarray, wrong: Wrong | None, column: int, checked: bool) -> None:
+        """Puts the value in, where the checksum says that the batch is sound."""
+        if wrong is None or wrong.row < 0 or not self._is_sound(rows[wrong.row], checked):
+            return
+        row = rows[wrong.row]
+        stored = int(row[column])
+        row[column] = wrong.value
+        if column == walking.BASE_OFFSET:
+            row[walking.LAST_OFFSET] = signed64(int(row[walking.LAST_OFFSET]) + wrong.value - stored)
+        place = int(row[walking.POSITION]), int(row[walking.SIZE])
+        span = int(row[walking.BASE_OFFSET]), int(row[walking.LAST_OFFSET])
+        whose = int(row[walking.PRODUCER_ID]), int(row[walking.PRODUCER_EPOCH])
+        field = DamagedField(NAMES[column], stored, wrong.value, wrong.sure, *whose)
+        self.found.append(field.error(self.file, *place, *span))
+
+    @functools.cached_property
+    def _starts(self) -> Sequence[tuple[int, int]]:
+        return self.known.epochs()
+
+    def _checkpointed(self, one: Around) -> int:
+        """The leader epoch of a batch by the checkpoint."""
+        number = bisect.bisect_right([start for _, start in self._starts], one.base) - 1
+        return self._starts[number][0] if number >= 0 else NO_EPOCH
+
+    def _first_epoch(self, rows: np.ndarray, first: int, stop: int, checked: bool) -> None:
+        """A first batch with a leader epoch that is too low, which contradicts nothing but the checkpoint."""
+        mine, behind = (self._around(rows, first, stop, row) for row in (first, first + 1))
+        if mine.epoch < behind.epoch and mine.epoch != NO_EPOCH:
+            right = self._checkpointed(mine)
+            if mine.epoch < right <= behind.epoch and _one_bit(mine.epoch, right):
+                wrong = Wrong(first, right, right == behind.epoch)
+                self._settle(rows, wrong, walking.PARTITION_LEADER_EPOCH, checked)
+
+    def _epoch(self, four: list[Around]) -> Wrong | None:
+        """Which of two batches has a wrong leader epoch: by the checkpoint where it is right about one of them, else by
+        their neighbours."""
+        q, p, r, n = four
+        if r.kind == END:
+            right, rise = self._checkpointed(p), p.epoch - max(q.epoch, 0)
+            odd = q.epoch <= right < p.epoch and _one_bit(p.epoch, right) and (self.known.clean or rise >= RISE)
+            return Wrong(p.row, right, self.known.clean) if odd and right != NO_EPOCH else None
+        if r.kind == BATCH and NO_EPOCH not in (p.epoch, r.epoch) and r.epoch < p.epoch:
+            high, low = self._checkpointed(p), self._checkpointed(r)
+            if high < p.epoch and low == r.epoch and q.epoch <= high <= r.epoch:
+                return Wrong(p.row, high, True)
+            if low > r.epoch and high == p.epoch and p.epoch <= low and (n.epoch == NO_EPOCH or low <= n.epoch):
+                return Wrong(r.row, low, True)
+        return _epoch(four)
+
+    def _around(self, rows: np.ndarray, first: int, stop: int, row: int) -> Around:
+        if row < first:
+            return Around(-1, self.last, self.last, self.epoch)
+        if row < stop:
+            columns = (walking.BASE_OFFSET, walking.LAST_OFFSET, walking.PARTITION_LEADER_EPOCH)
+            return Around(row, *(int(rows[row, column]) for column in columns))
+        return self._ahead(int(rows[stop - 1, walking.POSITION] + rows[stop - 1, walking.SIZE]), row - stop)
+
+    def _ahead(self, position: int, steps: int) -> Around:
+        """What lies behind the rows: the header so many batches on, not in hand yet, or where the segment ends."""
+        if position >= self.window.size:
+            return Around(-1, self.known.end, -1, NO_EPOCH, END if not steps else UNKNOWN)
+        head = self.window.look(position, walking.HEADER)
+        if len(head) < walking.HEADER or head[16] != 2 or (size := int(be32(head, 8))) < walking.MIN_SIZES[2]:
+            return Around(-1, -1, -1, NO_EPOCH, UNKNOWN)
+        base, delta, epoch = int(be64(head, 0)), int(be32(head, 23)), int(be32(head, 12))
+        return Around(-1, base, base + delta, epoch) if not steps else self._ahead(position + size + 12, steps - 1)
+
+    def _may_be_odd(self, rows: np.ndarray, first: int, stop: int) -> bool:
+        """Whether the last row does not simply go on, so that it is worth while to look at what lies behind it."""
+        before, mine = (self._around(rows, first, stop, row) for row in (stop - 2, stop - 1))
+        return mine.base != before.last + 1 or mine.epoch != before.epoch
+
+    def _epoch_before(self, rows: np.ndarray, first: int, stop: int) -> int:
+        epoch = int(rows[stop - 1, walking.PARTITION_LEADER_EPOCH])
+        return epoch if epoch != NO_EPOCH else self.epoch
+
+    def _base(self, four: list[Around]) -> Wrong | None:
+        """Which of two batches has a wrong base offset: the one before, too high, or the one behind, too low."""
+        q, p, r, n = four
+        behind = self.below if r.kind == END and r.base < 0 else r.base
+        if r.kind == UNKNOWN or p.last < behind:
+            return self._leap(q, p) if r.kind == END and r.base < 0 else None
+        high = list(_shifted(p, q.last + 1, behind)) if p.base > q.last + 1 else []
+        low = list(_shifted(r, p.last + 1, -1 if n.kind == UNKNOWN else n.base)) if r.kind == BATCH else []
+        return _only(high, low)
+
+    def _leap(self, q: Around, p: Around) -> Wrong | None:
+        """The last batch of a log, that begins a power of two behind the one before: it has no other neighbour."""
+        leap = p.base - q.last - 1
+        odd = leap >= (LEAP if self.known.has_holes else 1) and _one_bit(p.base, q.last + 1)
+        return Wrong(p.row, q.last + 1, False) if odd else None
+
+    def _is_sound(self, row: np.ndarray, checked: bool) -> bool:
+        if row[walking.MAGIC] != 2 or row[walking.FLAWS] & FLAW_CRC:
+            return False
+        return checked or self._sound(int(row[walking.POSITION]), int(row[walking.SIZE]))
+
+    def _sound(self, position: int, total: int) -> bool:
+        """Whether the checksum of the v2 batch with these bytes is right."""
+        data = self.window.look(position, total)
+        return len(data) == total and walking.is_sound(data, 0, total, 2)
+
+
+def _shifted(one: Around, least: int, behind: int) -> Iterator[Wrong]:
+    """The base offsets that would put a batch between its neighbours: the one that leaves no hole, those that differ in
+    one bit. ``behind``: where the next one begins, -1 for nobody knows."""
+    length = one.last - one.base
+    if behind < 0:
+        if _one_bit(one.base, least):
+            yield Wrong(one.row, least, False)
+        return
+    if least + length + 1 == behind:
+        yield Wrong(one.row, least, True)
+        return
+    for value in _neighbours(one.base, "base offset"):
+        if least <= value and value + length < behind:
+            yield Wrong(one.row, value, False)
+
+
+def _only(high: list[Wrong], low: list[Wrong]) -> Wrong | None:
+    """The one explanation that there is: a sure one before those that are only possible."""
+    found = [w for w in (*high, *low) if w.sure] or [*high, *low]
+    return found[0] if len(found) == 1 else None
+
+
+def _epoch(four: list[Around]) -> Wrong | None:
+    """Which of two batches has a wrong leader epoch: the one before, too high, or the one behind, too low."""
+    q, p, r, n = (each.epoch for each in four)
+    above, below = four[1].row, four[2].row
+    if r < NO_EPOCH and four[2].kind == BATCH:  # its sign was flipped
+        positive = r + (1 << 31)
+        fits = p <= positive and (n == NO_EPOCH or positive <= n)
+        return Wrong(below, positive, positive in (p, n)) if fits else None
+    if NO_EPOCH in (p, r) or r >= p or four[2].kind != BATCH:
+        return None
+    if n == NO_EPOCH:  # a last batch: only where the one before it fits to what lies before
+        if q == r:
+            return Wrong(above, r, True)
+        return Wrong(below, p, False) if q > r and _one_bit(r, p) else None
+    if q == NO_EPOCH:  # a first one
+        return Wrong(above, r, False) if n == r and _one_bit(r, p) else _only([], list(_between(below, r, p, n)))
+    return _only(list(_between(above, p, q, r)), list(_between(below, r, p, n)))
+
+
+def _between(row: int, stored: int, least: int, most: int) -> Iterator[Wrong]:
+    if least == most:
+        yield Wrong(row, least, True)
+    elif least < most:
+        yield from (Wrong(row, v, False) for v in _neighbours(stored, "leader epoch") if least <= v <= most)
+
+
+def _neighbours(value: int, name: str) -> Iterator[int]:
+    """The values that are not negative and differ in one bit."""
+    bits = BITS[name]
+    for bit in range(bits):
+        other = (value & ((1 << bits) - 1)) ^ (1 << bit)
+        if other < 1 << (bits - 1):
+            yield other
+
+
+def signed64(value: int) -> int:
+    """A number as 64 bits hold it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _one_bit(a: int, b: int) -> bool:
+    return ((a ^ b) & ((1 << 64) - 1)).bit_count() == 1
+
+
+def _int32(value: int) -> bytes:
+    return value.to_bytes(4, "big", signed=True)

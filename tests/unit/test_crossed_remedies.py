@@ -1,0 +1,80 @@
+"""No replica is fetched again that another finding's remedy fetches from, whichever findings come together."""
+
+from __future__ import annotations
+
+import itertools
+
+from auditor.base.errors import DamagedField
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.rules import crossed, repairs
+from auditor.rules.finding import Finding
+from auditor.rules.view import Cluster, LogView
+from tests.facts import log_of
+from tests.made import facts
+
+
+def log(*brokers: int) -> LogView:
+    made = [facts(broker_id=broker, log_dir=f"broker-{broker}", folder="t-0") for broker in brokers]
+    return log_of(made, Cluster(as_of=0, newest_time=0, in_sync={("t", 0): brokers}))
+
+
+def of(view: LogView, broker: int) -> ReplicaFacts:
+    return next(replica for replica in view.replicas if replica.broker_id == broker)
+
+
+def about(remedy: str, partition: int = 0) -> Finding:
+    return Finding("offset-hole", "error", 1, "t", partition, message="", evidence={}, remedy=remedy)
+
+
+def moved_and_sources(found: list[Finding]) -> tuple[set[str], set[str]]:
+    read = [m for f in found for m in repairs.FETCHED.finditer(f.remedy)]
+    leading = {m["broker"] for f in found for m in repairs.LEADS.finditer(f.remedy)}
+    return {m["broker"] for m in read}, leading | {s for m in read for s in m["sources"].split(" or ")}
+
+
+def test_one_remedy_alone_stays_as_it_is() -> None:
+    view = log(1, 2, 3)
+    remedy = repairs.refetch(view, of(view, 1))
+    assert moved_and_sources([about(remedy)]) == ({"1"}, {"2", "3"})
+    assert [f.remedy for f in crossed.settled([about(remedy)])] == [remedy]
+
+
+def test_a_source_that_is_moved_itself_is_left_out() -> None:
+    view = log(1, 2, 3)
+    found = crossed.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2)])
+    assert moved_and_sources(found) == ({"1", "2"}, {"3"})
+
+
+def test_where_no_source_is_left_nothing_is_moved() -> None:
+    view = log(1, 2, 3)
+    found = crossed.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2, 3)])
+    assert moved_and_sources(found) == (set(), set())
+    assert all(f.remedy.startswith("Do not move or delete t-0") for f in found)
+
+
+def test_nobody_is_made_leader_that_is_moved() -> None:
+    view = log(1, 2, 3)
+    leads = f"If it is, {repairs.lead(view, of(view, 2))}; then {repairs.refetch(view, of(view, 1), of(view, 2))}"
+    alone = crossed.settled([about(leads)])
+    assert [f.remedy for f in alone] == [leads]
+    for order in itertools.permutations([leads, repairs.refetch(view, of(view, 2), of(view, 3))]):
+        moved, sources = moved_and_sources(crossed.settled([about(remedy) for remedy in order]))
+        assert not moved & sources
+        assert moved == {"2"}
+
+
+def test_other_partitions_are_none_of_its_business() -> None:
+    view = log(1, 2)
+    given = [about(repairs.refetch(view, of(view, 1))), about(repairs.refetch(view, of(view, 2)), 1)]
+    before = [f.remedy for f in given]
+    assert [f.remedy for f in crossed.settled(given)] == before
+
+
+def test_nothing_is_fetched_from_a_replica_that_is_damaged() -> None:
+    view = log(1, 2, 3)
+    wrong = DamagedField("base offset", 9, 8, sure=True).error("0.log", 0, 61, 8, 8)
+    of(view, 2).errors.append(wrong)
+    assert moved_and_sources([about(repairs.refetch(view, of(view, 1)))]) == ({"1"}, {"3"})
+    assert repairs.keeps_out(view, of(view, 2)) is not None
+    of(view, 3).errors.append(wrong)
+    assert repairs.refetch(view, of(view, 1)).startswith("Do not move or delete")
