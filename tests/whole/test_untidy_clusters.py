@@ -25,8 +25,9 @@ from tests.audited import above_info
 from tests.broker_clocks import settable, shift
 from tests.cluster_writers import Writers, partitions
 from tests.conftest import NIGHTLY
-from tests.earlier_states import MARK, cut, moments, own
+from tests.earlier_states import MARK, cut, moments, own, producers_at
 from tests.facts import opened
+from tests.forge import Forged
 from tests.whole.test_corpus_findings import ACCUSED, allowed, matches
 from tests.whole.test_files_that_are_absent import link
 
@@ -200,3 +201,30 @@ def test_nothing_is_said_of_what_is_only_untidy(corpus: str, tmp_path: Path) -> 
     if waits and all(waits):
         pytest.xfail(str(waits[0]))
     assert not wrong
+
+
+# That the cases are what a broker would have written
+
+
+@pytest.mark.parametrize("corpus", ["in-turn-43", "groups-43", "live-28"])
+def test_a_clock_that_is_right_alters_nothing_and_one_that_is_off_is_put_right(corpus: str, tmp_path: Path) -> None:
+    """A shift there and back leaves every byte of logs, snapshots and checkpoints as it was."""
+    root = corpora.copy(corpus, tmp_path / "there")
+    files = {p: p.read_bytes() for p in root.rglob("*") if p.is_file() and p.suffix != ".timeindex"}
+    shift(root, 1, 5_000)
+    altered = [p for p, data in files.items() if p.read_bytes() != data]
+    assert {p.suffix for p in altered} >= {".log", ".snapshot"}
+    shift(root, 1, -5_000)
+    assert [p for p, data in files.items() if p.read_bytes() != data] == []
+
+
+@pytest.mark.parametrize("corpus", ["in-turn-43", "healthy-41", "rolling-cold-copies-43"])
+def test_a_snapshot_at_a_cut_is_the_one_that_the_broker_wrote_there(corpus: str) -> None:
+    compared = 0
+    for directory in corpora.unpack(corpus).glob("broker-*/"):
+        for path in partitions(directory):
+            log = Forged(directory, path.name)
+            for offset, stored in log.snapshots.items():
+                assert sorted(producers_at(log, offset)) == sorted(stored), (path, offset)
+                compared += len(stored)
+    assert compared > 10
