@@ -5,6 +5,7 @@ A broker writes markers and the records of the internal topics, with the times o
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Iterator
@@ -71,8 +72,9 @@ def partitions(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.is_dir() and re.fullmatch(r".+-\d+", path.name))
 
 
+@functools.lru_cache(maxsize=256)
 def topic_id(partition: Path) -> str:
-    """The id of the folder's topic, "" where none is known."""
+    """The id of the folder's topic, "" where none is known. It stays, whatever becomes of the folder's logs."""
     file = partition / "partition.metadata"
     return file.read_text().rpartition("topic_id:")[2].strip() if file.exists() else ""
 

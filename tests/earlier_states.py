@@ -13,6 +13,7 @@ from tests.forge import Batch, Forged, Producer
 from tests.whole.test_copied_one_by_one import cleaned_until, write_entries, write_epochs
 
 NEVER = 1 << 62
+LATE_MS = 1_000  # a client's stamp is older than the write of its data, but by less
 MARK = ".kafka_cleanshutdown"
 
 
@@ -46,6 +47,8 @@ def written(partition: Path, writers: Writers) -> Iterator[tuple[Batch, int]]:
         time = batch["max_time"]
         if writers.of(partition, batch) is None and not before <= time <= end:
             time = end
+        elif writers.of(partition, batch) is None and batch.transactional:
+            time = min(time + LATE_MS, end)  # its coordinator has its transaction first, and that may take some time
         before = max(before, min(time, NEVER - 1))
         yield batch, time
 

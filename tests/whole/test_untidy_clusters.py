@@ -2,8 +2,8 @@
 that was not copied, some of the brokers.
 
 Each case alters a real cluster's directories in one way that leaves it sound. What may be said of it then is written
-down here, in :data:`MAY`: nothing else is above info that was not before. A run takes a few cases of each cluster;
-``UNTIDY=all`` takes all.
+down here, in :data:`MAY`: nothing else is above info that was not before. A run takes one case of each cluster, the
+nightly one ten, ``UNTIDY=all`` all; ``UNTIDY`` with another word takes other ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from tests import corpora
 from tests.audited import above_info
 from tests.broker_clocks import settable, shift
 from tests.cluster_writers import Writers, partitions
-from tests.earlier_states import MARK, cut, moments, own
+from tests.conftest import NIGHTLY
+from tests.earlier_states import MARK, cut, moments, own, producers_at
 from tests.facts import opened
-from tests.whole.test_corpus_findings import allowed, matches
+from tests.forge import Forged
+from tests.whole.test_corpus_findings import ACCUSED, allowed, matches
 from tests.whole.test_files_that_are_absent import link
 
-ALL = os.environ.get("UNTIDY") == "all"
+WHICH = os.environ.get("UNTIDY", "")
+AT_ONCE = 10 if NIGHTLY else 1  # cases of a cluster, each of another group as far as there are several
 OFF = {"5 s": 5_000, "40 s": 40_000, "2 h": 7_200_000}
 
 # What may be said above info of each kind of case that was not said of the cluster as it was.
@@ -43,6 +46,13 @@ MAY: dict[str, frozenset[str]] = {
     "a folder is gone": frozenset({"coordinator-log-starts-late", "replica-absent"}),
     "a folder is gone everywhere": frozenset({"coordinator-log-starts-late", "replica-absent"}),
     "some brokers": frozenset({"coordinator-log-starts-late"}),
+}
+# What is not right yet, by kind of case, with the issue that it waits for.
+WAITS = {
+    "a clock is off": "issue 32, 1: epochs before clocks",
+    "a clock is set": "issue 32, 1: epochs before clocks",
+    "a directory is older": "issue 32, 2: directories of different moments",
+    "a directory is older, clean": "issue 32, 2: directories of different moments",
 }
 NO_CLOCKS = {
     "legacy-0102": "messages of magic 0 and 1",
@@ -68,16 +78,16 @@ class Case(NamedTuple):
 
 def cases(corpus: str) -> Iterator[Case]:
     """All of a cluster."""
-    root = corpora.unpack(corpus)
-    if corpus not in NO_CLOCKS:
-        yield from _clocks(root)
-    if corpus not in NO_MOMENTS:
-        yield from _moments(root)
-    yield from _folders(root)
-    directories = sorted(path.name for path in root.glob("broker-*/"))
-    for count in range(1, min(len(directories), 3)):
-        for kept in combinations(directories, count):
-            yield Case("some brokers", " ".join(kept), partial(_only, kept))
+    for group in groups(corpus):
+        yield from group(corpora.unpack(corpus))
+
+
+def groups(corpus: str) -> list[Callable[[Path], Iterator[Case]]]:
+    """What a cluster can be made untidy by."""
+    several = len(list(corpora.unpack(corpus).glob("broker-*/"))) > 1
+    clocks = [] if corpus in NO_CLOCKS else [_clocks]
+    moments_of = [] if corpus in NO_MOMENTS else [_moments]
+    return [*clocks, *moments_of, _folders, *([_brokers] if several else [])]
 
 
 def _clocks(root: Path) -> Iterator[Case]:
@@ -115,6 +125,13 @@ def _folders(root: Path) -> Iterator[Case]:
 def _without(directories: tuple[str, ...], name: str, root: Path) -> None:
     for directory in directories:
         shutil.rmtree(root / directory / name)
+
+
+def _brokers(root: Path) -> Iterator[Case]:
+    directories = sorted(path.name for path in root.glob("broker-*/"))
+    for count in range(1, min(len(directories), 3)):
+        for kept in combinations(directories, count):
+            yield Case("some brokers", " ".join(kept), partial(_only, kept))
 
 
 def _only(kept: tuple[str, ...], root: Path) -> None:
@@ -155,14 +172,17 @@ def _covers(before: Finding, f: Finding) -> bool:
     return (same or inside or of_id) and SEVERITIES.index(before.severity) <= SEVERITIES.index(f.severity)
 
 
-def chosen(corpus: str) -> list[Case]:
-    """One case of each cluster, of another kind each time: all kinds come in a run."""
-    every, chance = list(cases(corpus)), random.Random(corpus)
-    if ALL:
-        return every
-    kinds = sorted({case.kind for case in every})
-    kind = kinds[CORPORA.index(corpus) % len(kinds)]
-    return [chance.choice([case for case in every if case.kind == kind])]
+def chosen(corpus: str) -> Iterator[Case]:
+    """Some of a cluster's cases, by group in turn; another cluster begins with another group."""
+    if WHICH == "all":
+        yield from cases(corpus)
+        return
+    chance, found = random.Random(f"{corpus} {WHICH}"), groups(corpus)
+    first = CORPORA.index(corpus) + chance.randrange(len(found)) if WHICH else CORPORA.index(corpus)
+    for number in range(first, first + AT_ONCE):
+        every = list(found[number % len(found)](corpora.unpack(corpus)))
+        if every:
+            yield chance.choice(every)
 
 
 CORPORA = [*corpora.judged(), *corpora.campaigns()]
@@ -175,6 +195,36 @@ def test_nothing_is_said_of_what_is_only_untidy(corpus: str, tmp_path: Path) -> 
         shutil.copytree(corpora.unpack(corpus), tmp_path / "untidy", copy_function=link)
         case.make(tmp_path / "untidy")
         said = fresh(case, tmp_path / "untidy", before, corpus)
-        wrong += [f"{case.kind}, {case.name}: {f.severity} {f.rule}: {f.message}" for f in said]
+        wrong += [(case.kind, f"{case.name}: {f.severity} {f.rule}: {f.message}") for f in said]
         shutil.rmtree(tmp_path / "untidy")
-    assert not wrong, "\n".join(wrong)
+    waits = [ACCUSED.get(corpus) or WAITS.get(kind) for kind, _ in wrong]
+    if waits and all(waits):
+        pytest.xfail(str(waits[0]))
+    assert not wrong
+
+
+# That the cases are what a broker would have written
+
+
+@pytest.mark.parametrize("corpus", ["in-turn-43", "groups-43", "live-28"])
+def test_a_clock_that_is_right_alters_nothing_and_one_that_is_off_is_put_right(corpus: str, tmp_path: Path) -> None:
+    """A shift there and back leaves every byte of logs, snapshots and checkpoints as it was."""
+    root = corpora.copy(corpus, tmp_path / "there")
+    files = {p: p.read_bytes() for p in root.rglob("*") if p.is_file() and p.suffix != ".timeindex"}
+    shift(root, 1, 5_000)
+    altered = [p for p, data in files.items() if p.read_bytes() != data]
+    assert {p.suffix for p in altered} >= {".log", ".snapshot"}
+    shift(root, 1, -5_000)
+    assert [p for p, data in files.items() if p.read_bytes() != data] == []
+
+
+@pytest.mark.parametrize("corpus", ["in-turn-43", "healthy-41", "rolling-cold-copies-43"])
+def test_a_snapshot_at_a_cut_is_the_one_that_the_broker_wrote_there(corpus: str) -> None:
+    compared = 0
+    for directory in corpora.unpack(corpus).glob("broker-*/"):
+        for path in partitions(directory):
+            log = Forged(directory, path.name)
+            for offset, stored in log.snapshots.items():
+                assert sorted(producers_at(log, offset)) == sorted(stored), (path, offset)
+                compared += len(stored)
+    assert compared > 10
