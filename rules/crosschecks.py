@@ -10,11 +10,11 @@ from auditor.base.words import plural
 from auditor.rules.coordinator_history import Entry
 from auditor.rules.finding import Finding, iso
 from auditor.rules.markers import FAMILY, TOPIC
-from auditor.rules.named import SKEW_MS
+from auditor.rules.named import SKEW_MS, arrived
 from auditor.rules.registry import Unverified, rule
 from auditor.rules.relations import By, same_transaction, same_transaction_unless_info
 from auditor.rules.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
-from auditor.rules.view import LogView, arrived
+from auditor.rules.view import LogView
 from auditor.rules.windows import marker_window, matching, naming, owner_complete, skew
 from auditor.rules.written_times import around, at_the_latest
 

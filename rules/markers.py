@@ -43,6 +43,7 @@ from auditor.rules.windows import (
     skew,
     unmarked_windows,
 )
+from auditor.rules.written_times import began, closed
 
 FAMILY = "cross-checks"
 TOPIC = "__transaction_state"
@@ -156,7 +157,7 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
     if replica.unreadable or replica.absent or (replica.text and not replica.live):
         return False
     begin = window.start_time if window.start_time >= 0 else prepare.time
-    first_time = _began(log)
+    first_time = began(log)
     if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
         return False
     end, newest = cleaned(log, replica)
@@ -164,22 +165,6 @@ def _must_have_marker(log: LogView, window: Window) -> bool:
         return True
     times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
     return begin > max(newest, *times, -1) + SKEW_MS
-
-
-def _began(log: LogView) -> int:
-    """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
-    show to be slow by as much as none of them came sooner. -1: nothing shows when."""
-    if "began" not in log.cache:
-        ended = _closed(log)
-        slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
-        log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
-    found: int = log.cache["began"]
-    return found
-
-
-def _closed(log: LogView) -> np.ndarray:
-    rows = log.leader.transactions
-    return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
 
 
 def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
@@ -191,7 +176,7 @@ def _missing(log: LogView, window: Window, between: tuple[int, int]) -> Finding:
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
-    newer = unseen and not len(_closed(log))  # perhaps: no broker's clock says when this log began
+    newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
         "missing-marker",

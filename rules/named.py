@@ -260,3 +260,8 @@ def _first(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def _last(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The last one."""
     return np.maximum.reduceat(np.where(mask, np.arange(len(mask)), -1), starts)
+
+
+def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
+    """Whether a file that is whole until ``moment`` (ms) has what was written by ``needed_by``, by these clocks."""
+    return moment > needed_by + (SKEW_MS if other_clock else 0)

@@ -25,7 +25,7 @@ from auditor.rules.coordinator_history import (
 from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline, standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.incarnations import Incarnations
-from auditor.rules.named import SKEW_MS
+from auditor.rules.named import SKEW_MS, arrived
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"
@@ -464,11 +464,6 @@ def at_ahead(log: LogView, rule: str, ahead: Ahead, **evidence: Any) -> Finding:
         time_ms=ahead.time,
         evidence={"found": stamp, "broker_time": iso(log.cluster.newest_time), **evidence},
     )
-
-
-def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
-    """Whether a file that is whole until ``moment`` (ms) has what was written by ``needed_by``, by these clocks."""
-    return moment > needed_by + (SKEW_MS if other_clock else 0)
 
 
 def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:

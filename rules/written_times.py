@@ -85,3 +85,20 @@ def _known_from(log: LogView, producer_id: int) -> int:
         return -1
     owners = history.owners(producer_id)
     return int(owners["first_time"].min()) if len(owners) else -1
+
+
+def began(log: LogView) -> int:
+    """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
+    show to be slow by as much as none of them came sooner. -1: nothing shows when."""
+    if "began" not in log.cache:
+        ended = closed(log)
+        slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
+        log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+    found: int = log.cache["began"]
+    return found
+
+
+def closed(log: LogView) -> np.ndarray:
+    """The rows of the transactions of the leader replica that have data and a marker."""
+    rows = log.leader.transactions
+    return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
