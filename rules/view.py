@@ -365,7 +365,7 @@ class LogView:
     def at_rest(self, replica: ReplicaFacts | None = None) -> bool:
         """Whether a replica has all that its broker ever wrote: that was stopped cleanly, and did not go on since."""
         c = replica or self.leader
-        return c.clean_shutdown and not c.cut_short and c.broker_id not in self.cluster.went_on
+        return c.clean_shutdown and c.broker_id not in self.cluster.went_on
 
     def doubt(
         self, needed_by: int, *, other_clock: bool, committed: bool = False, replica: ReplicaFacts | None = None
@@ -376,7 +376,7 @@ class LogView:
             return self.cluster.lacks(
                 self.topic, self.partition, needed_by, other_clock=other_clock, committed=committed
             )
-        if self.at_rest(c) or self.cluster.at_once:
+        if (self.at_rest(c) and not c.cut_short) or self.cluster.at_once:
             return False
         moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)

@@ -23,12 +23,11 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.extras import require
 from auditor.base.limits import DEFAULT_LIMITS
-from auditor.base.producer_numbers import SEQUENCES
 from auditor.connectors import client_properties
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import explaining, publish
 from auditor.pipeline import derived_tables, results
-from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
+from auditor.pipeline.options import AuditOptions, check_window, folder_of, out_of, parse_time
 from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 
@@ -214,8 +213,7 @@ class OpenedAudit:
                 raise AuditInputError(
                     f"no policy named {policy!r}; one of {', '.join(n for n in CHOICES if n != AUTO)}"
                 )
-        if not 0 < duplicate_window < SEQUENCES // 2:
-            raise AuditInputError(f"a duplicate window is from 1 to {SEQUENCES // 2 - 1} sequence numbers")
+        check_window(duplicate_window)
         options = dataclasses.replace(self._audit.options, fail_on="never")
         return WhatIf(WhatIfAudit(options, self._runner, named(policies), duplicate_window))
 

@@ -11,12 +11,11 @@ import sys
 from typing import Any, TextIO
 
 from auditor import running
-from auditor.base.producer_numbers import SEQUENCES
 from auditor.commands.arguments import add_master, add_remote
 from auditor.commands.parser import examples
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
 from auditor.outputs.claim import WHAT_IF
-from auditor.pipeline.options import AuditOptions, out_of, parse_time
+from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time
 
 Row = dict[str, Any]
 
@@ -40,7 +39,7 @@ def add_parser(commands: Any) -> None:
         help=f"only this policy: {', '.join(names)} (repeatable)",
     )  # fmt: skip
     p.add_argument(
-        "--duplicate-window", type=_window, default=DRAFT_WINDOW, metavar="N",
+        "--duplicate-window", type=int, default=DRAFT_WINDOW, metavar="N",
         help="sequence numbers behind the newest that the draft takes for duplicates: its "
         f"max.in.flight.sequence.number.per.connection (default: {DRAFT_WINDOW})",
     )  # fmt: skip
@@ -55,6 +54,7 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
+    check_window(args.duplicate_window)
     as_of = parse_time(args.as_of) if args.as_of is not None else None
     options = AuditOptions(
         tuple(args.paths), args.out, fail_on="never", topics=tuple(args.topic), as_of=as_of, master=args.master,
@@ -76,13 +76,6 @@ def run(args: argparse.Namespace) -> int:
         show(done.result, sys.stdout)
         sys.stdout.write(f"\nwritten: {shown(args.out, WHAT_IF)}\n")
     return done.exit_code()
-
-
-def _window(text: str) -> int:
-    """The draft's threshold: below half of all sequence numbers, or what is new could not be told from what is old."""
-    if not text.isdecimal() or not 0 < int(text) < SEQUENCES // 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of sequence numbers from 1 to {SEQUENCES // 2 - 1:,}")
-    return int(text)
 
 
 def show(result: Row, out: TextIO) -> None:

@@ -219,7 +219,8 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
     furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
     copies = [each.copy for each in reads]
     cluster.committed = quorum.committed(copies, read.voters)
-    if quorum.has_majority(copies, read.voters):
+    damaged = any(each.read.sound[1] < each.copy.end for each in reads)  # then it shows less than it had
+    if not damaged and quorum.has_majority(copies, read.voters):
         cluster.not_committed_from = cluster.committed[furthest.log_dir]
     for copy, own, said in reads:
         if said.whole and own.broker_id is not None:

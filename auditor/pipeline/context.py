@@ -300,6 +300,8 @@ def _out_of_sync(
 def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> StartsLate | None:
     """The oldest marker of a producer id that no record names, where it is older than the first record of a partition,
     None where there is none: a log that is there from its first offset on may have been made again."""
+    if not history.complete_for_all():
+        return None  # then its silence says nothing anyway
     begins = max(history.begins().values(), default=1 << 62)
     found: list[tuple[int, str, int]] = []
     for b in briefs:
@@ -310,7 +312,7 @@ def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> Starts
             (time, f"{b.topic}-{b.partition}", pid)
             for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
         ]
-    if not found or not any(history.whole_log.values()):
+    if not found:
         return None
     time, name, producer_id = min(found)
     return StartsLate(name, producer_id, time, begins if begins < 1 << 62 else -1, len({pid for *_, pid in found}))

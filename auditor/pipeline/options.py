@@ -13,6 +13,7 @@ from auditor.base import uris
 from auditor.base.errors import AuditInputError
 from auditor.base.limits import DEFAULT_LIMITS, OF_A_RULE, Limits
 from auditor.base.numbers import parse_int
+from auditor.base.producer_numbers import SEQUENCES
 from auditor.model.policies import AUTO, CHOICES
 
 LEVELS = ("critical", "error", "warning", "info", "never")
@@ -109,3 +110,10 @@ def parse_time(text: str) -> int:
             f"{text!r} is no time; give ISO-8601 such as 2026-11-21T04:00:00Z, epoch milliseconds or now"
         ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def check_window(duplicate_window: int) -> None:
+    """Errors: ``AuditInputError`` for a threshold of the draft that does not tell what is new from what is old: it has
+    to lie below half of all sequence numbers."""
+    if not 0 < duplicate_window < SEQUENCES // 2:
+        raise AuditInputError(f"a duplicate window is from 1 to {SEQUENCES // 2 - 1} sequence numbers")

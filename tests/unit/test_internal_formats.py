@@ -248,7 +248,7 @@ def test_metadata_in_newer_versions_is_named() -> None:
         (b"\1\0\5", "RegisterBrokerRecord version 5, known: 0 to 4"),
         (b"\1\x11\4", "BrokerRegistrationChangeRecord version 4, known: 0 to 3"),
         (b"\1\x12\1", "AccessControlEntryRecord version 1, known: 0 to 0"),
-        (b"\1\x1e\0", "a record of __cluster_metadata with the unknown api key 30"),
+        (b"\1\x1e\0", "a record with api key 30, which Kafka does not have"),
     ):
         problem = decode_metadata_record(value)
         assert not isinstance(problem, MetadataRecord)
