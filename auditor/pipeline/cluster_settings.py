@@ -142,7 +142,8 @@ class MetadataRead(NamedTuple):
     ``elections``: the leaders that it shows, by partition, also of topics that are gone; ``leaderless``: when nobody
     led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
     ``made``: when each partition was. ``lineage``: the leader epochs of the log with their first offsets. ``voters``:
-    of the quorum, as far as it says. ``sound``: the last leader epoch of its log and its end, up to what is damaged.
+    of the quorum, as far as it says. ``sound``: the last leader epoch of its log and its end, up to what is damaged in
+    it (``damaged``: something is).
     """
 
     metadata: ClusterMetadata
@@ -156,6 +157,7 @@ class MetadataRead(NamedTuple):
     lineage: tuple[tuple[int, int], ...]
     voters: tuple[int, ...]
     sound: tuple[int, int]
+    damaged: bool
 
 
 def read_settings(
@@ -219,12 +221,12 @@ def _take(cluster: ClusterSettings, reads: list[_Read]) -> None:
     furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
     copies = [each.copy for each in reads]
     cluster.committed = quorum.committed(copies, read.voters)
-    damaged = any(each.read.sound[1] < each.copy.end for each in reads)  # then it shows less than it had
+    damaged = any(each.read.damaged for each in reads)  # then it shows less than it had
     if not damaged and quorum.has_majority(copies, read.voters):
         cluster.not_committed_from = cluster.committed[furthest.log_dir]
     for copy, own, said in reads:
         if said.whole and own.broker_id is not None:
-            end = quorum.same_until(copy, furthest)
+            end = copy.end if said.damaged else quorum.same_until(copy, furthest)
             cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
             mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
             cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}
@@ -300,7 +302,7 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     sound = reading.sound if reading.doubted else max(reading.sound, (reading.sound[0], metadata.end_offset))
     return MetadataRead(
         metadata, not reading.lost, reading.newest, errors, elections, leaderless, by_shutdown, made,
-        tuple(reading.lineage), metadata.voters or reading.voters(), sound,
+        tuple(reading.lineage), metadata.voters or reading.voters(), sound, reading.doubted,
     )  # fmt: skip
 
 
