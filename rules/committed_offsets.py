@@ -341,7 +341,11 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
             severity,
             c,
             f"The committed offset {c.value} of {place_of(c)} lies {side} of the log: "
-            + (f"the group has read {missing} beyond it" if above else f"it never read {missing}")
+            + (
+                f"what it counts as processed goes {missing} beyond it"
+                if above
+                else f"{missing} that it has not counted as processed are gone"
+            )
             + (" (the log may have been copied before the offsets)" if late else "")
             + (" (its first segments may not have been copied)" if doubt and not late else ""),
             evidence={

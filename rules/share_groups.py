@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from auditor.base.words import plural
 from auditor.facts.share_offsets import ShareOffset
+from auditor.rules.bounds import Bounds
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
-from auditor.rules.view import Bounds, LogView
+from auditor.rules.view import LogView
 
 
 @rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, Ahead, ReplicaFact
 from auditor.model import releases
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.model.releases import Shown
+from auditor.rules.bounds import Bounds, OpenHere
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
@@ -30,39 +31,6 @@ from auditor.rules.named import SKEW_MS, arrived
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
-
-
-class Bounds(NamedTuple):
-    """Where the leader replica of a log begins and ends, and what its file can prove about time.
-
-    ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
-    ``open_known``: whether all transactions that are open in it are known. ``moment`` (ms): its file has all that was
-    written until then, by its own newest time, or by how long copying its log directory can have taken.
-    ``out_of_sync``: its broker is not in sync by the metadata, and none that is got just as far in the input.
-    """
-
-    log_start: int
-    log_end: int
-    high_watermark: int | None
-    copy_time: int
-    clean_shutdown: bool
-    topic_id: str | None
-    broker_id: int | None
-    starts_late: bool = False
-    open_known: bool = True
-    moment: int = -1
-    out_of_sync: bool = False
-
-
-class OpenHere(NamedTuple):
-    """An open transaction of a producer in one log: where it begins, its epoch, and the producer's marker before it.
-
-    ``ended_before``: ms when that marker was written, -1 where there is none.
-    """
-
-    first_offset: int
-    epoch: int
-    ended_before: int
 
 
 # The settings that brokers create their internal topics by, and what they are where nobody set them.
@@ -98,7 +66,9 @@ class Cluster:
     checkpoint of their log directory was written, and when (ms) that was, at the earliest; ``checkpointed`` has that of
     all log directories.
     ``went_on``: brokers that ran on, or again, behind the moment that their directories are of.
-    ``went_back``: by how much (ms) a clock was set back at most, so that the newest time may be older than it looks.
+    ``until``: log directories of brokers that were stopped cleanly, of which nothing shows that they did not go on,
+    with their newest times (ms). ``went_back``: by how much (ms) a clock was set back at most, so that the newest time
+    may be older than it looks.
     ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed;
     ``not_committed_from``: the offset from which on a majority of the voters, which is in the input, has not what the
     metadata says.
@@ -145,6 +115,7 @@ class Cluster:
     abort_indexes: bool = True
     went_back: int = 0
     went_on: frozenset[int] = frozenset()
+    until: dict[str, int] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
         """A topic's setting as far as the input shows it, under its topic-level name."""
@@ -216,7 +187,7 @@ class Cluster:
         """
         bounds = self.bounds.get((topic, partition))
         if bounds is None or bounds.clean_shutdown or self.at_once:
-            return bounds is None
+            return bounds is None or (0 <= bounds.until < needed_by and not self.at_once)
         moment = max(bounds.moment, bounds.copy_time, self.passed(topic, partition) if committed else -1)
         return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
 
@@ -365,7 +336,7 @@ class LogView:
     def at_rest(self, replica: ReplicaFacts | None = None) -> bool:
         """Whether a replica has all that its broker ever wrote: that was stopped cleanly, and did not go on since."""
         c = replica or self.leader
-        return c.clean_shutdown and c.broker_id not in self.cluster.went_on
+        return c.clean_shutdown and c.broker_id not in self.cluster.went_on and c.log_dir not in self.cluster.until
 
     def doubt(
         self, needed_by: int, *, other_clock: bool, committed: bool = False, replica: ReplicaFacts | None = None

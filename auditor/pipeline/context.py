@@ -18,11 +18,12 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.rules.bounds import Bounds, OpenHere
 from auditor.rules.coordinator_history import CoordinatorHistory, StartsLate, join
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
 from auditor.rules.named import SKEW_MS
-from auditor.rules.view import Bounds, Cluster, OpenHere
+from auditor.rules.view import Cluster
 from auditor.rules.windows import SAME_CLOCK_MS
 
 TRANSACTION_STATE = "__transaction_state"
@@ -237,7 +238,8 @@ def _cluster(
     cluster.went_on = settings.went_on
     for at in {*_out_of_sync(briefs, leading, metadata), *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
         leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
-    cluster.bounds = {at: b.bounds for at, b in leading.items()}
+    cluster.until = _until(briefs, settings)
+    cluster.bounds = {at: b.bounds._replace(until=cluster.until.get(b.log_dir, -1)) for at, b in leading.items()}
     undecided = np.concatenate([np.empty(0, np.int64), *(b.undecided for b in leading.values())])
     left = MOST_OPEN_IN_ALL
     for (topic, partition), b in leading.items():
@@ -270,6 +272,17 @@ def _cluster(
         if not (b.bounds.out_of_sync or b.lacks_end):
             cluster.bounds[at] = cluster.bounds[at]._replace(moment=cluster.moments.get(b.log_dir, -1))
     return cluster
+
+
+def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
+    """The newest broker-written time (ms) of each directory, of several brokers, whose own metadata is not there: what
+    other directories have of later, it may lack, for nothing shows that its broker was not started again."""
+    found: dict[str, int] = {}
+    if len({b.broker_id for b in briefs}) > 1:
+        for b in briefs:
+            if b.bounds.clean_shutdown and b.broker_id not in settings.metadata_ends:
+                found[b.log_dir] = max(b.broker_time, found.get(b.log_dir, -1))
+    return {log_dir: time for log_dir, time in found.items() if time >= 0}
 
 
 def _is_earlier(b: Brief, cluster: Cluster) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
+from auditor.rules.bounds import Bounds
 from auditor.rules.coordinator_history import Entry, build_history
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding
 from auditor.rules.resolve import resolve
-from auditor.rules.view import TRANSACTION_STATE, Bounds, Cluster, LogView
+from auditor.rules.view import TRANSACTION_STATE, Cluster, LogView
 from tests import made
 
 NOW, S, MIN = 10_000_000, 1_000, 60_000
