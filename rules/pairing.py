@@ -19,18 +19,21 @@ MOST_BETWEEN = 1_000  # windows of a producer that are passed over for one marke
 Asked = Callable[[], bool]
 
 
-def paired(windows: np.ndarray, given: list[np.ndarray], slack: int, *, whole: Asked, there: Asked) -> np.ndarray:
+def paired(
+    windows: np.ndarray, given: list[np.ndarray], slack: int, *, whole: Asked, there: Asked, other_clocks: bool
+) -> np.ndarray:
     """The number of the window that each marker is of, -1 for none; a marker that was sent again is of the same one.
 
     ``windows``: rows of :data:`auditor.rules.named.WINDOW` of one producer, in the order of the coordinator's log;
     ``given``: times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in the
     order of the partition's. ``slack``: how far (ms) their clocks may be apart where nothing shows more. ``whole``:
-    whether all of both were ever kept; ``there``: whether neither can lack anything because it was copied too early.
+    whether all of both were ever kept; ``there``: whether neither can lack anything because it was copied too early;
+    ``other_clocks``: whether brokers of both may be different ones.
     Cost: some passes over both; more only where clocks leave some of both over.
     """
     numbers, exact = _by_time(windows, given, slack)
     if _left_on_both_sides(windows, given, numbers):
-        return _by_order(windows, given, slack, numbers, exact, whole, there)
+        return _by_order(windows, given, slack, numbers, exact, whole, there, other_clocks=other_clocks)
     return numbers
 
 
@@ -99,6 +102,8 @@ def _by_order(
     exact: int,
     whole: Asked,
     there: Asked,
+    *,
+    other_clocks: bool,
 ) -> np.ndarray:
     """The same where clocks leave markers and windows of one epoch and result over: by the order of both logs.
 
@@ -111,7 +116,7 @@ def _by_order(
     if each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or there()):
         return each
     numbers, enough = by_time, 2 * exact + 1
-    for ahead in _differences(windows, given):
+    for ahead in _differences(windows, given) if other_clocks else ():
         found, fit = _by_time(windows, given, slack, ahead)
         if fit >= enough:
             numbers, enough = found, fit + 1

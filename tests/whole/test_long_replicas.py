@@ -197,9 +197,11 @@ def test_other_log_starts_and_what_was_cleaned_are_as_by_headers(
     write(tmp_path, 1, sound(), log_start_offset=start, cleaner_offset=300)
     write(tmp_path, 2, without(10, 11, 50, 97, 98, 99, 105, 151), cleaner_offset=330)
     found = both_ways(tmp_path, monkeypatch)
-    gaps = [json.loads(text) for text in found if '"replica-missing-range"' in text]
+    said = [json.loads(text) for text in found]
+    gaps = [f for f in said if f["rule"] == "replica-missing-range"]
     assert all(gap["offset"] >= max(start, 300) for gap in gaps)
-    assert gaps
+    # Nothing tells whether broker 2 led when it lost them, or has its leader's holes: in doubt, and said.
+    assert gaps or [f["if_true"] for f in said if f["rule"] == "offset-hole"] == ["error"]
 
 
 def test_messages_of_magic_1_are_as_by_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_a_lost_end_is_one_finding(tmp_path: Path, broker: int) -> None:
 
 
 @pytest.mark.parametrize("broker", [1, 2])
-@pytest.mark.parametrize("harm", [{"sequence": 1_000}, {"epoch": -1}, {"leader_epoch": 9}, {"count": 99}])
+@pytest.mark.parametrize("harm", [{"sequence": 1_000}, {"epoch": -1}, {"count": 99}])
 def test_a_batch_that_differs_is_one_finding_on_whichever_replica(
     tmp_path: Path, broker: int, harm: dict[str, int]
 ) -> None:  # fmt: skip
@@ -76,6 +76,17 @@ def test_a_batch_that_differs_is_one_finding_on_whichever_replica(
         data[len(data) // 2].set(**harm)
 
     assert {f[:2] for f in forged(tmp_path, TRIO, differ, broker)} == {("replica-divergence", "critical")}
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_a_leader_epoch_that_its_neighbours_deny_is_that_finding_alone(tmp_path: Path, broker: int) -> None:
+    """No checksum covers it: it is damaged, and no other lineage."""
+
+    def differ(log: Forged) -> None:
+        data = [b for b in log.data() if b["producer_id"] >= 0]
+        data[len(data) // 2].set(leader_epoch=9)
+
+    assert {f[:2] for f in forged(tmp_path, TRIO, differ, broker)} == {("leader-epoch-mismatch", "error")}
 
 
 @pytest.mark.parametrize("name", HEALTHY)
