@@ -7,9 +7,9 @@ copied; whether it still is shows where the transaction has its data.
 from __future__ import annotations
 
 from auditor.facts.coordinator_log import Entry
-from auditor.rules.bounds import Bounds, OpenHere
 from auditor.rules.coordinator_history import CoordinatorHistory
 from auditor.rules.finding import iso
+from auditor.rules.log_bounds import Bounds, OpenHere
 from auditor.rules.named import DECIDING, SKEW_MS
 from auditor.rules.view import TRANSACTION_STATE, Cluster
 from auditor.rules.windows import SAME_CLOCK_MS

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from auditor.base.words import plural
 from auditor.facts.share_offsets import ShareOffset
-from auditor.rules.bounds import Bounds
 from auditor.rules.finding import Finding
+from auditor.rules.log_bounds import Bounds
 from auditor.rules.registry import rule
 from auditor.rules.view import LogView
 

@@ -16,7 +16,6 @@ from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, Ahead, ReplicaFact
 from auditor.model import releases
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.model.releases import Shown
-from auditor.rules.bounds import Bounds, OpenHere
 from auditor.rules.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
@@ -26,6 +25,7 @@ from auditor.rules.coordinator_history import (
 from auditor.rules.elections import Absent, Election, Elections, Leaderless, Offline, standing
 from auditor.rules.finding import Finding, iso
 from auditor.rules.incarnations import Incarnations
+from auditor.rules.log_bounds import Bounds, OpenHere
 from auditor.rules.named import SKEW_MS, arrived
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

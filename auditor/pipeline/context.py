@@ -18,10 +18,10 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.transaction_rows import ENDED
 from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.rules.bounds import Bounds, OpenHere
 from auditor.rules.coordinator_history import CoordinatorHistory, StartsLate, join
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, standing
 from auditor.rules.incarnations import Incarnations, Known, topic_ids
+from auditor.rules.log_bounds import Bounds, OpenHere
 from auditor.rules.named import SKEW_MS
 from auditor.rules.view import Cluster
 from auditor.rules.windows import SAME_CLOCK_MS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
-from auditor.rules.bounds import Bounds
 from auditor.rules.coordinator_history import Entry, build_history
 from auditor.rules.elections import Election
 from auditor.rules.finding import Finding
+from auditor.rules.log_bounds import Bounds
 from auditor.rules.resolve import resolve
 from auditor.rules.view import TRANSACTION_STATE, Cluster, LogView
 from tests import made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from auditor.rules import registry
-from auditor.rules.bounds import Bounds
+from auditor.rules.log_bounds import Bounds
 from auditor.rules.view import Cluster
 from tests.facts import log_of
 from tests.made import facts

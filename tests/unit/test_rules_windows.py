@@ -9,8 +9,8 @@ import pytest
 from auditor.facts.events import Kind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import blocking, registry
-from auditor.rules.bounds import Bounds
 from auditor.rules.coordinator_history import CoordinatorHistory, Entry, build_history
+from auditor.rules.log_bounds import Bounds
 from auditor.rules.named import STAMP, WINDOW, naming
 from auditor.rules.open_transactions import open_transactions
 from auditor.rules.view import Cluster, LogView
