@@ -1,4 +1,4 @@
-"""Healthy brokers whose clocks differ: nothing fails, and every marker that crosses brokers has a time of another clock."""
+"""Healthy brokers whose clocks differ: nothing fails, and a marker may have an earlier time than its decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three healthy brokers, the clock of one 40 s ahead: that is said, once, and nothing else; what is lost there is found.
+"""Three healthy brokers, the clock of one 40 s ahead: that is said, once, and nothing else; what is lost is found.
 
 Campaign clocks-apart-43: transactions of versions 1 and 2, committed and aborted. Who is off by how much is what its
 clock was given.
@@ -48,7 +48,6 @@ def test_only_the_clock_is_said(brokers: tuple[int, ...], told: bool, tmp_path: 
     is_said_once(above_info(audit_folder(some(tmp_path, brokers), as_of)))
 
 
-
 def test_the_cluster_is_what_it_is_said_to_be() -> None:
     """Four producers with an epoch for each transaction (version 2), four with one for all of them (version 1)."""
     log = Forged(corpora.unpack(NAME) / "broker-1", LED)
@@ -62,14 +61,13 @@ def test_the_cluster_is_what_it_is_said_to_be() -> None:
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("number", range(8))
 def test_a_marker_that_is_lost_is_found(number: int, commit: bool, tmp_path: Path) -> None:
-    """In all replicas; of each producer, so of coordinators whose clock is right, and of the one whose clock is not."""
-    lab = Lab(tmp_path, NAME, LED, brokers=BROKERS)
-    for broker in BROKERS:
-        log = lab.log(LED, broker)
-        producer = sorted({b["producer_id"] for b in log.markers()})[number]
-        data, gone = [pair for pair in ended(log, commit) if pair[1]["producer_id"] == producer][1]
-        log.drop(gone)
-        log.save()
+    """Of each producer, so of coordinators whose clock is the leader's and of those whose clock is 40 s behind."""
+    lab = Lab(tmp_path, NAME, LED, brokers=(2,))
+    log = lab.log(LED, 2)
+    producer = sorted({b["producer_id"] for b in log.markers()})[number]
+    data, gone = [pair for pair in ended(log, commit) if pair[1]["producer_id"] == producer][1]
+    log.drop(gone)
+    log.save()
     found = above_info(lab.findings())
     is_said_once([f for f in found if f.rule == "clock-skew"])
     (f,) = [f for f in found if f.rule != "clock-skew"]
