@@ -124,7 +124,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
         after_all = ended.get(key(window))
         if after_all is not None and after_all.as_decided:
             yield _late(log, after_all)
-        elif _must_have_marker(log, window):
+        elif _must_have_marker(log, window, between[0]):
             yield _missing(log, window, between)
 
 
@@ -150,17 +150,23 @@ def _late(log: LogView, ended: Ended) -> Finding:
     )
 
 
-def _must_have_marker(log: LogView, window: Window) -> bool:
-    """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it."""
+def _must_have_marker(log: LogView, window: Window, before: int = -1) -> bool:
+    """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it.
+
+    ``before``: the offset of the last marker of an earlier decision of its producer; where that is kept, behind all
+    that was cleaned, the order of both logs tells, and no clock is asked.
+    """
     prepare, replica = window.prepare, log.leader
     assert prepare is not None
     if replica.unreadable or replica.absent or (replica.text and not replica.live):
         return False
+    end, newest = cleaned(log, replica)
+    if before >= max(end, 0):
+        return True
     begin = window.start_time if window.start_time >= 0 else prepare.time
     first_time = began(log)
     if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
         return False
-    end, newest = cleaned(log, replica)
     if end <= replica.log_start:
         return True
     times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]

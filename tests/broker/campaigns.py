@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.broker.clocks_apart import clocks_apart
 from tests.broker.cluster import Cluster, Driver, Made, segment_bytes
 from tests.broker.cut_off import voter_cut_off
 from tests.broker.follower_stops import failed_appends, failed_then_loaded
@@ -275,6 +276,9 @@ CAMPAIGNS: dict[str, tuple[str, str, Callable[[Path, Path], Made]]] = {
     "in-turn-42": ("4.2.1", "Three 4.2.1 brokers, killed in turn", lambda s, t: in_turn("4.2.1", s, t)),
     "in-turn-43": (
         "4.3.1", "Three 4.3.1 brokers, killed in turn: markers skipped", lambda s, t: in_turn("4.3.1", s, t),
+    ),
+    "clocks-apart-43": (
+        "4.3.1", "Three healthy 4.3.1 brokers, the clock of one 40 s ahead", lambda s, t: clocks_apart("4.3.1", s, t),
     ),
     "connect-43": (
         "4.3.1", "Connect's exactly-once source, its worker killed twice", lambda s, t: connect("4.3.1", s, t),

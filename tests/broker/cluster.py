@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tests.broker.jars import classpath, driver_classpath, numbers
+from tests.broker.jars import classpath, clock_library, driver_classpath, numbers
 
 CLUSTER_ID = "c2NlbmFyaW8tY2x1c3Rlcg"
 SETTINGS = {
@@ -53,15 +54,17 @@ def segment_bytes(version: str, size: int) -> str:
 
 
 class Jvm:
-    """One JVM, its output in a file; ended by its own process id only."""
+    """One JVM, its output in a file; ended by its own process id only. ``ahead``: by how many ms its clock is."""
 
-    def __init__(self, jars: str, main: str, args: list[str], out: Path, heap: str = "320m") -> None:
+    def __init__(self, jars: str, main: str, args: list[str], out: Path, heap: str = "320m", ahead: int = 0) -> None:
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
         options.append("-Dzookeeper.jmx.log4j.disable=true")  # which log4j's successor does not have
+        clock = {"LD_PRELOAD": str(clock_library()), "CLOCK_AHEAD_MS": str(ahead)} if ahead else {}
         self.out = out.open("ab")
         self.process = subprocess.Popen(
-            ["java", *options, "-cp", jars, main, *args], stdout=self.out, stderr=subprocess.STDOUT
-        )
+            ["java", *options, "-cp", jars, main, *args],
+            stdout=self.out, stderr=subprocess.STDOUT, env=os.environ | clock,
+        )  # fmt: skip
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal and wait for the end."""
@@ -77,13 +80,14 @@ class Cluster:
     ``disks``: how many log directories each has; of several, they are folders of their own below one. ``others``:
     what else of the release is on its class path. ``listeners``: names of further ones, of KRaft brokers, with a port
     each in ``more_ports``. ``format_words``: what else ``kafka-storage.sh format`` is given. ``voters``: how many of
-    them, the first ones, are controllers too; all if not given.
+    them, the first ones, are controllers too; all if not given. ``ahead``: by how many ms some brokers' clocks are.
     """
 
     def __init__(
         self, version: str, folder: Path, brokers: int = 1, disks: int = 1, *,
         others: tuple[str, ...] = (), heap: str = "320m", listeners: tuple[str, ...] = (),
-        format_words: tuple[str, ...] = (), voters: int | None = None, **settings: str,
+        format_words: tuple[str, ...] = (), voters: int | None = None, ahead: dict[int, int] | None = None,
+        **settings: str,
     ) -> None:  # fmt: skip
         self.version, self.folder, self.count, self.disks, self.heap = version, folder, brokers, disks, heap
         self.jars = classpath(version, *others)
@@ -93,7 +97,7 @@ class Cluster:
         self.ports = [free_port() for _ in range(brokers)]
         self.controllers = [free_port() for _ in range(brokers if voters is None else voters)]
         self.more_ports = [{name: free_port() for name in listeners} for _ in range(brokers)]
-        self.format_words = format_words
+        self.format_words, self.ahead = format_words, ahead or {}
         self.jvms: dict[int, Jvm] = {}
         self.zookeeper: Jvm | None = None
         try:
@@ -186,7 +190,8 @@ class Cluster:
     def start(self, broker: int = 1) -> None:
         """Start a broker, for the first time or again."""
         out = self.folder / f"broker-{broker}.out"
-        self.jvms[broker] = Jvm(self.jars, "kafka.Kafka", [str(self._file(broker))], out, self.heap)
+        ahead = self.ahead.get(broker, 0)
+        self.jvms[broker] = Jvm(self.jars, "kafka.Kafka", [str(self._file(broker))], out, self.heap, ahead)
 
     def await_port(self, broker: int = 1, seconds: float = 180) -> None:
         """Wait until a broker listens."""

@@ -84,3 +84,15 @@ def compiled(source: Path, project: Path, jars: str) -> str:
         command = ["javac", "-nowarn", "-d", str(classes), "-cp", jars, str(source)]
         subprocess.run(command, capture_output=True, text=True, check=True)
     return f"{classes}{os.pathsep}{jars}"
+
+
+def clock_library() -> Path:
+    """``clock_ahead.c``, compiled once."""
+    source = HERE / "clock_ahead.c"
+    library = BUILD / f"clock_ahead-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"
+    if shutil.which("cc") is None:
+        pytest.skip(f"{NOT_STARTED}: no cc on the PATH")
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    return library

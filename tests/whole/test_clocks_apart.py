@@ -1,0 +1,77 @@
+"""Three healthy brokers, the clock of one 40 s ahead: that is said, once, and nothing else; what is lost is found.
+
+Campaign clocks-apart-43: transactions of versions 1 and 2, committed and aborted. Who is off by how much is what its
+clock was given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from auditor.rules.finding import Finding
+from tests import corpora
+from tests.audited import above_info, audit_folder
+from tests.forge import Forged, Lab
+from tests.whole.test_incidents_one_cause import ended
+
+NAME = "clocks-apart-43"
+BROKERS = (1, 2, 3)
+LED = "trio.log-0"
+
+
+def some(target: Path, brokers: tuple[int, ...]) -> Path:
+    for broker in brokers:
+        shutil.copytree(corpora.unpack(NAME) / f"broker-{broker}", target / f"broker-{broker}")
+        shutil.copy(corpora.unpack(NAME) / f"server-{broker}.properties", target)
+    return target
+
+
+def is_said_once(found: list[Finding]) -> None:
+    """The clock's warning: which broker, and by how much at least. A marker comes within a second."""
+    truth = corpora.manifest(NAME)
+    (f,) = found
+    assert (f.rule, f.severity) == ("clock-skew", "warning")
+    assert f.message.startswith(f"The clock of broker {truth['off']} is at least 39 s ahead")
+    assert set(f.evidence["brokers"]) == set(BROKERS)
+    assert truth["ahead_ms"] - 1_000 < f.evidence["ahead_ms"] <= truth["ahead_ms"]
+
+
+@pytest.mark.parametrize("brokers", [kept for n in BROKERS for kept in itertools.combinations(BROKERS, n)])
+@pytest.mark.parametrize("told", [True, False])
+def test_only_the_clock_is_said(brokers: tuple[int, ...], told: bool, tmp_path: Path) -> None:
+    """``told``: whether the audit is given the time of the copy, by the machine's clock."""
+    as_of = corpora.manifest(NAME)["copied_at"] if told else None
+    is_said_once(above_info(audit_folder(some(tmp_path, brokers), as_of)))
+
+
+def test_the_cluster_is_what_it_is_said_to_be() -> None:
+    """Four producers with an epoch for each transaction (version 2), four with one for all of them (version 1)."""
+    log = Forged(corpora.unpack(NAME) / "broker-1", LED)
+    epochs: dict[int, list[int]] = {}
+    for marker in log.markers():
+        epochs.setdefault(marker["producer_id"], []).append(marker["epoch"])
+    assert sorted(len(set(of)) == len(of) for of in epochs.values()) == [False] * 4 + [True] * 4
+    assert [len(set(of)) for of in epochs.values()].count(1) == 4
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("number", range(8))
+def test_a_marker_that_is_lost_is_found(number: int, commit: bool, tmp_path: Path) -> None:
+    """Of each producer, so of coordinators whose clock is the leader's and of those whose clock is 40 s behind."""
+    lab = Lab(tmp_path, NAME, LED, brokers=(2,))
+    log = lab.log(LED, 2)
+    producer = sorted({b["producer_id"] for b in log.markers()})[number]
+    data, gone = [pair for pair in ended(log, commit) if pair[1]["producer_id"] == producer][1]
+    log.drop(gone)
+    log.save()
+    found = above_info(lab.findings())
+    is_said_once([f for f in found if f.rule == "clock-skew"])
+    (f,) = [f for f in found if f.rule != "clock-skew"]
+    assert (f.rule, f.severity, f.topic, f.partition) == ("missing-marker", "critical", "trio.log", 0)
+    assert f.producer_id == data[0]["producer_id"] == producer
+    assert f.evidence["expected"]["marker"] == ("COMMIT" if commit else "ABORT")
+    assert f.evidence["between"][0] < gone["base_offset"] < f.evidence["between"][1]
