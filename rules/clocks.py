@@ -75,7 +75,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
     for pair, found in seen.items():
         off = [each for each in found if abs(each[0]) > SAME_CLOCK_MS]
         if 2 * len(off) > len(found):  # fewer are markers that came late, or were written by hand
-            by, _, row = max(off, key=lambda each: abs(each[0]))
+            by, _, row = sorted(off, key=lambda each: abs(each[0]))[len(off) // 2]  # a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
             yield _finding(log, "warning" if abs(by) > SKEW_MS else "info", _differ(pair, by), row, pair, by, since)
 
