@@ -15,6 +15,7 @@ from auditor.base.compiled import kernel
 from auditor.rules.named import COMMIT, NONE
 
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
+CLOSE_MS = 100  # markers of one clock come so close behind their decisions, by most of them
 MOST_BETWEEN = 1_000  # windows of a producer that are passed over for one marker
 Asked = Callable[[], bool]
 
@@ -163,9 +164,10 @@ def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
             _in_order(windows[::step], epochs[at][::step], commits[at][::step], order)
             prepared = windows["prepared"][::step][order[order >= 0]]
             lags = stamps[at][::step][order >= 0] - prepared
-            if len(lags):
-                usual = int(np.median(lags))
-                yield int(lags[np.abs(lags - usual) <= SAME_CLOCK_MS].min(initial=usual))
+            if len(lags):  # those of right pairs lie close together: where one is lost, wrong ones are scattered
+                lags.sort()
+                close = np.searchsorted(lags, lags + CLOSE_MS, "right") - np.arange(len(lags))
+                yield int(lags[np.argmax(close)])
 
 
 def _is_shifted(windows: np.ndarray, numbers: np.ndarray) -> bool:

@@ -349,6 +349,8 @@ class LogView:
             )
         if (self.at_rest(c) and not c.cut_short) or self.cluster.at_once:
             return False
+        if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
+            return self.cluster.until[c.log_dir] < needed_by
         moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moments.get(c.log_dir, -1))
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
 

@@ -167,12 +167,18 @@ def _match(log: LogView, producer_id: int) -> Matching:
     if len(windows) and len(offset):
         known = windows[windows["decision"] != NONE]
         slack = base_skew(log, int(known["partition"][0]) if len(known) else None)
-        settable = slack > SAME_CLOCK_MS or len({b.broker_id for b in log.cluster.bounds.values()}) > 1
+        several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
         whole, there = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
-        numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=settable)
+        numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=several)
     taken = np.zeros(len(windows), np.bool_)
     taken[numbers[numbers >= 0]] = True
     return Matching(named, mine.start, windows, offset, numbers, np.flatnonzero(windows["has_prepare"] & ~taken))
+
+
+def _has_other_brokers(log: LogView) -> bool:
+    """Whether the cluster has more than one broker, as far as the input shows."""
+    known: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
+    return len(known.union(*log.cluster.in_sync.values())) > 1
 
 
 def _is_whole(log: LogView, producer_id: int) -> bool:

@@ -72,7 +72,7 @@ def test_split_sizes_change_no_row(load, tmp_path: Path) -> None:  # type: ignor
             split = load(name, path, splitSize=split_size)
             assert split.rdd.getNumPartitions() > 1
             assert_df_equality(split, whole, ignore_row_order=True)
-        assert whole.count() == {"kafka_log_batches": 2998, "kafka_log_records": 8994, "kafka_decode_errors": 2}[name]
+        assert whole.count() == {"kafka_log_batches": 2999, "kafka_log_records": 8997, "kafka_decode_errors": 2}[name]
         whole.unpersist()
 
 
