@@ -118,6 +118,7 @@ public final class Driver {
             case "reassign": return reassign(a.get(1), Integer.parseInt(a.get(2)), a.get(3));
             case "leader": return leader(a.get(1), Integer.parseInt(a.get(2)));
             case "end": return end(a.get(1));
+            case "read": return read(a.get(1), Integer.parseInt(a.get(2)), a.get(3), o);
             case "open": return open(a.get(1), Integer.parseInt(a.get(2)));
             case "commit-offset": return commit(a.get(1), a.get(2), Integer.parseInt(a.get(3)), Long.parseLong(a.get(4)));
             case "delete-group": return deleteGroup(a.get(1), a.get(2));
@@ -281,6 +282,31 @@ public final class Driver {
             }
         }
         return String.join(" ", said);
+    }
+
+    /** The offsets that a consumer gets of a partition, up to the end that it may see now: from its start, or with
+     *  group=ID from where that group goes on. */
+    private String read(String topic, int partition, String isolation, Map<String, String> o) {
+        TopicPartition at = new TopicPartition(topic, partition);
+        Map<String, String> own = new HashMap<>(Map.of("isolation.level", isolation, "enable.auto.commit", "false"));
+        if (o.containsKey("group")) {
+            own.put("group.id", o.get("group"));
+        }
+        List<String> got = new ArrayList<>();
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(own), new ByteArrayDeserializer(),
+                new ByteArrayDeserializer())) {
+            consumer.assign(List.of(at));
+            if (own.containsKey("group.id")) {
+                consumer.seek(at, consumer.committed(Collections.singleton(at)).get(at).offset());
+            } else {
+                consumer.seekToBeginning(List.of(at));
+            }
+            long end = consumer.endOffsets(List.of(at)).get(at);
+            while (consumer.position(at) < end) {
+                consumer.poll(Duration.ofMillis(200)).forEach(r -> got.add(String.valueOf(r.offset())));
+            }
+        }
+        return String.join(" ", got);
     }
 
     private static Future<?> future(Object result, String name) throws Exception {

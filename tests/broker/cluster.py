@@ -212,9 +212,13 @@ class Cluster:
         for broker in list(self.jvms):
             self.jvms.pop(broker).end()
 
-    def restart(self, broker: int = 1) -> None:
-        """A clean shutdown of one broker, and its start; the others of its quorum have to run."""
+    def stop_one(self, broker: int = 1) -> None:
+        """A clean shutdown of one broker; the others of its quorum have to run."""
         self.jvms.pop(broker).end()
+
+    def restart(self, broker: int = 1) -> None:
+        """:meth:`stop_one`, and its start."""
+        self.stop_one(broker)
         self.start(broker)
         self.await_port(broker)
 
