@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from auditor.connectors.arrow import array_of, texts
 from auditor.connectors.declared import TIME
+from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
-from auditor.rules.finding import FIELDS, SEVERITIES
+from auditor.rules.finding import FIELDS, SEVERITIES, Finding
 from auditor.rules.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -28,13 +29,12 @@ FURTHER = {
     "cluster_id": "the cluster whose log it is about; null where no `meta.properties` says",
     "run_id": "the run, as `--history` keeps it; null where it is not kept",
     "confidence": "proved, likely or undecidable, from the evidence; null where the rule says none",
-    "fingerprint": "the same for the same cause in another run: what `auditor explain` and baselines go by",
 }
 FINDINGS_TABLE = pa.schema(
     [pa.field(f.name, TIME) if f.name == "timestamp" else f for f in FINDINGS_SCHEMA]
     + [pa.field(name, pa.string()) for name in FURTHER]
 )
-FINDINGS = pa.schema([pa.field("fingerprint", pa.string()), pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
+FINDINGS = pa.schema([pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
 OFFSET_KINDS = ("data", "aborted", "marker", "compacted", "unreadable", "missing", "remote", "not_reached", "total")
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
@@ -58,7 +58,8 @@ REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())]
 
 
 def findings_table(audit: Audited) -> pa.Table:
-    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order; ``evidence`` is JSON."""
+    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order; ``evidence`` and ``advice`` are
+    JSON."""
     return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
@@ -69,9 +70,9 @@ def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
         confidence = found.evidence.get("confidence")
         yield row | {
             "timestamp": None if at is None else (at - EPOCH) // timedelta(milliseconds=1),
-            "evidence": json.dumps(found.evidence, sort_keys=True, ensure_ascii=False), "cluster_id": cluster_id,
-            "run_id": audit.options.run_id, "confidence": None if confidence is None else str(confidence),
-            "fingerprint": fingerprint(row, cluster_id),
+            "evidence": _json(found.evidence), "cluster_id": cluster_id,
+            "advice": _json(row["advice"]), "run_id": audit.options.run_id,
+            "confidence": None if confidence is None else str(confidence),
         }  # fmt: skip
 
 
@@ -95,9 +96,14 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def fingerprints(audit: Audited) -> list[str]:
-    """The fingerprint of each finding, in their order."""
-    return [fingerprint(f.to_dict(), id) for f, id in zip(audit.findings, _clusters_of(audit), strict=True)]
+def name(found: Sequence[Finding], inventory: Inventory) -> None:
+    """Gives each finding its fingerprint, in place."""
+    for f, cluster_id in zip(found, _clusters(found, inventory), strict=True):
+        f.fingerprint = fingerprint(f.to_dict(), cluster_id)
+
+
+def _json(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def cluster_ids(audit: Audited) -> list[str]:
@@ -107,18 +113,22 @@ def cluster_ids(audit: Audited) -> list[str]:
 
 def _clusters_of(audit: Audited) -> list[str | None]:
     """The id of each finding's cluster, in their order."""
-    of_dir = _cluster_ids(audit)
+    return _clusters(audit.findings, audit.inventory)
+
+
+def _clusters(found: Sequence[Finding], inventory: Inventory) -> list[str | None]:
+    of_dir = {log_dir.name: log_dir.cluster_id for log_dir in inventory.log_dirs}
     only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
-    return [of_dir.get(str(f.evidence.get("log_dir")), only) for f in audit.findings]
+    return [of_dir.get(str(f.evidence.get("log_dir")), only) for f in found]
 
 
 def findings(audit: Audited) -> pa.Table:
-    """The findings in their order, each with its fingerprint and cluster; ``evidence`` is JSON."""
+    """The findings in their order, each with its cluster; ``evidence`` and ``advice`` are JSON."""
     rows = []
     for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
         row = found.to_dict()
-        evidence = json.dumps(found.evidence, sort_keys=True, ensure_ascii=False)
-        rows.append(row | {"fingerprint": fingerprint(row, cluster_id), "cluster_id": cluster_id, "evidence": evidence})
+        texts_of = {"evidence": _json(found.evidence), "advice": _json(row["advice"])}
+        rows.append(row | texts_of | {"cluster_id": cluster_id})
     return table_of(rows, FINDINGS)
 
 

@@ -104,9 +104,11 @@ class WhatIfAudit(Audit):
         """What the policies would have changed, and what each broker's memory would have cost."""
         names, brokers = self.names, self.result["brokers"]
         rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
-        found = [Finding(**row) for row in rows]
+        found = [Finding.of(row) for row in rows]
         found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
-        return resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
+        found = resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
+        results.name(found, self.inventory)
+        return found
 
     def held(self, table: str) -> pa.Table | None:
         """Verdicts are what the judge step gave."""
