@@ -155,9 +155,7 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
             "confidence": "undecidable",
             "missing": missing,
         },
-        advice=Advice(
-            Verdict.LOOK, then="audit again with server.properties of the broker beside its log directories"
-        ),
+        advice=Advice(Verdict.LOOK, then="audit again with server.properties of the broker beside its log directories"),
     )
 
 
@@ -382,8 +380,8 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
             **({"confidence": "undecidable", "missing": "the .txnindex files"} if not_copied else {}),
         },
         advice=Advice(
-            Verdict.LOOK, then=f"look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex "
-            "files too"
+            Verdict.LOOK,
+            then=f"look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too",
         )
         if not_copied
         else repairs.rebuild(log, replica, file, f"{file.removesuffix('.txnindex')}.index"),

@@ -302,7 +302,8 @@ def _skips(log: LogView, start: Commit, aborted: Commit, c: Commit, times: int =
             "times": times,
         },
         advice=Advice(
-            Verdict.LOOK, "what the group has processed since would be processed again",
+            Verdict.LOOK,
+            "what the group has processed since would be processed again",
             look=(Look(commands.reset_offset(c.place.group, c.topic, c.partition, start.value)),),
             then="it shows where the group would go on; the group has to be stopped before it is run with --execute",
         )

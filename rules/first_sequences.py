@@ -178,7 +178,8 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
                 "confidence": "likely" if changed else "proved",
             },
             advice=Advice(
-                Verdict.LOOK, look=(Look(dump_at(log, e)),),
+                Verdict.LOOK,
+                look=(Look(dump_at(log, e)),),
                 then="look at what lies around it, compare the replicas, and report the client library if it repeats",
             ),
         )

@@ -25,13 +25,13 @@ from auditor.rules.relations import (
 )
 from auditor.rules.safeguards import CLEAN_ELECTION
 from auditor.rules.skipped import (
-    until_it_is_fixed,
     Ended,
     as_decided_after_all,
     defect_in_words,
     ended_by_another,
     key,
     of_the_defect,
+    until_it_is_fixed,
 )
 from auditor.rules.view import LogView
 from auditor.rules.windows import (
@@ -81,6 +81,7 @@ def _at_marker(
         },
         doubt=doubt,
     )
+
 
 NOTHING_OPEN = "nothing of it is open, so there is nothing to abort"
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Look, Verdict
 from auditor.model.transaction_states import TransactionValue
+from auditor.rules import commands
 from auditor.rules.finding import Finding
 from auditor.rules.markers import FAMILY
 from auditor.rules.named import SKEW_MS

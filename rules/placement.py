@@ -154,7 +154,8 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
                 "missing": None if sure else "the removal of its topic in __cluster_metadata",
             },
             advice=Advice(
-                Verdict.WAIT, "its start sets the folder aside",
+                Verdict.WAIT,
+                "its start sets the folder aside",
                 then=f"copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its "
                 "records are missed",
             ),
@@ -191,15 +192,21 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
                 "missing": None if known else "directory.id in meta.properties",
             },
             advice=Advice(
-                Verdict.DO_NOT_ACT, repairs.VOTE,
+                Verdict.DO_NOT_ACT,
+                repairs.VOTE,
                 then="keep both, and move neither: a broker reads the one in metadata.log.dir",
             )
             if log.topic == METADATA_TOPIC
             else Advice(
-                Verdict.ACT, "nothing is lost: both are kept",
+                Verdict.ACT,
+                "nothing is lost: both are kept",
                 (Condition(f"{ahead.log_dir}/{ahead.folder} goes as far or further", True, "both logs"),),
-                act=(Act(f"keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
-                         "directory"),),
+                act=(
+                    Act(
+                        f"keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
+                        "directory"
+                    ),
+                ),
             ),
         )
 

@@ -109,7 +109,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 **sure,
             },
             advice=Advice(
-                Verdict.LOOK, look=(Look(dump_at(log, e)),),
+                Verdict.LOOK,
+                look=(Look(dump_at(log, e)),),
                 then="look at what lies around it, compare the replicas, check unclean elections and acks, and send "
                 f"again from the source what was written {_between(e)}",
             ),
@@ -404,7 +405,8 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
             },
             advice=Advice(
-                Verdict.LOOK, look=(Look(commands.describe_producers(log.topic, log.partition)),),
+                Verdict.LOOK,
+                look=(Look(commands.describe_producers(log.topic, log.partition)),),
                 then="stop the client that mixes both, and watch the lag of ReplicaFetcherManager",
             ),
         )

@@ -397,7 +397,9 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
     if log.topic == METADATA_TOPIC:
         return again
     if without is not log.leader:
-        return replace(again, then=_and(f"do not let broker {without.broker_id} become leader of {log.name}", again.then))
+        return replace(
+            again, then=_and(f"do not let broker {without.broker_id} become leader of {log.name}", again.then)
+        )
     keep = f"copy broker {holder.broker_id}'s folder {holder.folder} to a safe place before anything else"
     if why := repairs.keeps_out(log, holder):
         return Advice(

@@ -13,7 +13,7 @@ from auditor.facts.events import TOLERANCE_MS, Event, Kind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import releases
 from auditor.model.batch_validation import ERRORS, FAR_MS, FINE, OF_HEADER, OFFSET_RANGE, accepted_times
-from auditor.rules import commands, repairs
+from auditor.rules import commands
 from auditor.rules.cleaning import Missing, hole
 from auditor.rules.culprits import Place, blamed
 from auditor.rules.damaged_fields import LENGTH, MAGIC, damaged_fields
@@ -228,7 +228,8 @@ def _invalid(
             **evidence,
         },
         advice=Advice(
-            Verdict.LOOK, look=(Look(commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration")),),
+            Verdict.LOOK,
+            look=(Look(commands.dump(log.leader.file(int(e["segment"])), "--deep-iteration")),),
             then="find the client by its producer id",
         ),
     )

@@ -218,7 +218,7 @@ def report(history: Path, run_id: str) -> str | None:
         return None
     findings, accepted = runs.read(history, each, "findings").to_pylist(), runs.accepted(history, each)
     for row in findings:
-        row["evidence"] = json.loads(row["evidence"])
+        row |= {name: json.loads(row[name]) for name in ("evidence", "advice") if row.get(name) is not None}
         row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
     summary = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
     kept = runs.read(history, each, "report").to_pylist() if "report" in each.files else []

@@ -79,4 +79,5 @@ def _of_history(history: Path) -> Iterable[Mapping[str, Any]]:
     """The findings of every run, the newest first, each with its ``run_id``."""
     for each in reversed(runs.committed(history)):
         for row in runs.read(history, each, "findings").to_pylist():
-            yield row | {"evidence": json.loads(row["evidence"]), "run_id": each.run_id}
+            objects = {name: json.loads(row[name]) for name in ("evidence", "advice") if row.get(name) is not None}
+            yield row | objects | {"run_id": each.run_id}
