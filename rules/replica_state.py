@@ -87,8 +87,8 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
         doubt=doubt,
         advice=Advice(
             Verdict.LOOK,
-            then=f"if those below {replica.log_start} have to be gone, delete them once more (kafka-delete-records.sh), "
-            "which cannot be undone",
+            then=f"if those below {replica.log_start} have to be gone, delete them once more "
+            "(kafka-delete-records.sh), which cannot be undone",
         ),
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ def advise(log: LogView, t: OpenTransaction) -> Advice:
 
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
-    """The same for a partition that nobody leads: nothing can be asked of it or written to it before it has a leader."""
+    """The same for a partition that nobody leads: before it has a leader, nothing can be asked of it or written."""
     led = Condition(f"a broker leads {log.name}", False, repairs.BY_METADATA)
     acts = " ; ".join(act.command for act in advice.act)
     later = f". Audit again then: {advice.cost}" if acts else ""

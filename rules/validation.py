@@ -202,7 +202,7 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
                       "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
             advice=Advice(
                 Verdict.DO_NOT_ACT,
-                f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so would moving the folder",
+                f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
                 look=(Look(commands.describe_topic(log.topic)),),
                 then=f"audit the copy of another replica that is in sync: it may have {lost}",
             ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice
 from auditor.base.errors import DecodeError, is_unread
 from auditor.base.limits import OF_A_RULE
 from auditor.facts.replica_facts import ReplicaFacts
