@@ -27,7 +27,7 @@ def rendered(
     """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
     ``findings``: those that are printed; ``rules``: those that ran."""
     if kind == "csv":
-        yield from csv_lines((*report_shapes.FINDING, "fingerprint"), findings)
+        yield from csv_lines(report_shapes.FINDING, findings)
     elif kind == "markdown":
         yield from _markdown(findings, decided, summary)
     elif kind == "sarif":

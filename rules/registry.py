@@ -8,7 +8,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
@@ -73,7 +73,8 @@ class Rule:
     ``verdict``: what its "What to do" comes to, for findings that say nothing of their own. ``unverified``: why
     verification refuses such data. ``together``: what is said, with ``{count}`` and ``{log}``, of
     several of a log that only may be in flight. ``loses``: critical ones say that acknowledged records are lost, or
-    will be.
+    will be. ``former``: rules of the past that it asks the questions of, each with its family: they are its findings'
+    kinds, by which fingerprints are made and which ``--rule``, ``--skip-rule`` and baselines take.
     """
 
     id: str
@@ -97,6 +98,11 @@ class Rule:
     unverified: Unverified | None = None
     together: str | None = None
     loses: bool = False
+    former: Mapping[str, str] = field(default_factory=dict)
+
+    def family_of(self, kind: str) -> str:
+        """The family that the fingerprints of a kind of its findings are made with."""
+        return self.former.get(kind, self.family)
 
     @property
     def source(self) -> str:
@@ -149,6 +155,7 @@ def rule(
     unverified: Unverified | None = None,
     together: str | None = None,
     loses: bool = False,
+    former: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
 
@@ -165,7 +172,7 @@ def rule(
             time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
             decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start, verdict=verdict,
             unverified=unverified, together=together,
-            loses=loses,
+            loses=loses, former=former,
         )  # fmt: skip
         return check
 
@@ -199,6 +206,14 @@ def load() -> Mapping[str, Rule]:
     return MappingProxyType({each.id: each for each in ordered})
 
 
+@functools.cache
+def kinds() -> Mapping[str, Rule]:
+    """The rule of each kind of findings: of its own id, and of the ids of rules that it stands for."""
+    catalogue = load()
+    former = {kind: each for each in catalogue.values() for kind in each.former}
+    return MappingProxyType({**former, **catalogue})
+
+
 def _place(each: Rule, opened_in: Mapping[str, str]) -> tuple[int, bool, str]:
     module = each.check.__module__
     return FAMILIES.index(each.family), module != opened_in[each.family], module
@@ -229,7 +244,7 @@ def described(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     made: dict[tuple[str, tuple[Safeguard, ...]], dict[str, Any]] = {}
     found = []
     for row in rows:
-        each, declared = load().get(row["rule"]), None
+        each, declared = kinds().get(row["rule"]), None
         if each is not None:
             those = tuple(s for s in each.prevented_by if s.prevents(row.get("evidence") or {}))
             declared = made.get((each.id, those))

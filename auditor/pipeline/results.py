@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from auditor.connectors.arrow import array_of, texts
 from auditor.connectors.declared import TIME
-from auditor.connectors.files import Inventory
 from auditor.connectors.schema import LOG_KEY
-from auditor.rules.finding import FIELDS, SEVERITIES, Finding
-from auditor.rules.fingerprint import fingerprint
+from auditor.rules.finding import FIELDS, SEVERITIES
+from auditor.rules.fingerprint import cluster_of
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -24,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
 INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
 FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
-# The findings as data: the fields, `timestamp` as one, and what SQL groups and joins by.
+# The findings as data: the fields, `timestamp` as one, `evidence` and `advice` as JSON, and what SQL groups by.
 FURTHER = {
     "cluster_id": "the cluster whose log it is about; null where no `meta.properties` says",
     "run_id": "the run, as `--history` keeps it; null where it is not kept",
@@ -58,22 +57,43 @@ REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())]
 
 
 def findings_table(audit: Audited) -> pa.Table:
-    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order; ``evidence`` and ``advice`` are
-    JSON."""
+    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order."""
     return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
 def _findings_rows(audit: Audited) -> Iterator[dict[str, Any]]:
-    for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
-        row = found.to_dict()
-        at = datetime.fromisoformat(found.timestamp) if found.timestamp is not None else None
-        confidence = found.evidence.get("confidence")
-        yield row | {
+    for row in _rows(audit):
+        at = datetime.fromisoformat(row["timestamp"]) if row["timestamp"] is not None else None
+        confidence = row["evidence"].get("confidence")
+        yield _flat(row) | {
             "timestamp": None if at is None else (at - EPOCH) // timedelta(milliseconds=1),
-            "evidence": _json(found.evidence), "cluster_id": cluster_id,
-            "advice": _json(row["advice"]), "run_id": audit.options.run_id,
-            "confidence": None if confidence is None else str(confidence),
+            "run_id": audit.options.run_id, "confidence": None if confidence is None else str(confidence),
         }  # fmt: skip
+
+
+def _rows(audit: Audited) -> Iterator[dict[str, Any]]:
+    """The findings, each with the id of its cluster."""
+    of_dir = audit.inventory.cluster_ids
+    for found in audit.findings:
+        row = found.to_dict()
+        yield row | {"cluster_id": cluster_of(row, of_dir)}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A finding as a row of a table: its structures as JSON."""
+    advice = row["advice"]
+    return row | {
+        "evidence": json.dumps(row["evidence"], sort_keys=True, ensure_ascii=False),
+        "advice": None if advice is None else json.dumps(advice, ensure_ascii=False),
+    }
+
+
+def unfolded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table of findings with its structures again; of a run of the past, which has no advice, too."""
+    advice = row.get("advice")
+    return {
+        **row, "evidence": json.loads(row["evidence"]), "advice": None if advice is None else json.loads(advice),
+    }  # fmt: skip
 
 
 def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
@@ -96,45 +116,19 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=columns)
 
 
-def name(found: Sequence[Finding], inventory: Inventory) -> None:
-    """Gives each finding its fingerprint, in place."""
-    for f, cluster_id in zip(found, _clusters(found, inventory), strict=True):
-        f.fingerprint = fingerprint(f.to_dict(), cluster_id)
-
-
-def _json(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
 def cluster_ids(audit: Audited) -> list[str]:
     """The ids of the clusters that were looked at, as far as they are known, sorted."""
-    return sorted({id for id in _cluster_ids(audit).values() if id})
-
-
-def _clusters_of(audit: Audited) -> list[str | None]:
-    """The id of each finding's cluster, in their order."""
-    return _clusters(audit.findings, audit.inventory)
-
-
-def _clusters(found: Sequence[Finding], inventory: Inventory) -> list[str | None]:
-    of_dir = {log_dir.name: log_dir.cluster_id for log_dir in inventory.log_dirs}
-    only = next(iter(of_dir.values())) if len(set(of_dir.values())) == 1 else None
-    return [of_dir.get(str(f.evidence.get("log_dir")), only) for f in found]
+    return sorted({id for id in audit.inventory.cluster_ids.values() if id})
 
 
 def findings(audit: Audited) -> pa.Table:
-    """The findings in their order, each with its cluster; ``evidence`` and ``advice`` are JSON."""
-    rows = []
-    for found, cluster_id in zip(audit.findings, _clusters_of(audit), strict=True):
-        row = found.to_dict()
-        texts_of = {"evidence": _json(found.evidence), "advice": _json(row["advice"])}
-        rows.append(row | texts_of | {"cluster_id": cluster_id})
-    return table_of(rows, FINDINGS)
+    """The findings in their order, each with its cluster, as runs keep them; ``evidence`` and ``advice`` are JSON."""
+    return table_of(map(_flat, _rows(audit)), FINDINGS)
 
 
 def logs(audit: Audited) -> pa.Table:
     """What each replica of a partition holds: offsets, batches, records, producers and bytes."""
-    of_dir = _cluster_ids(audit)
+    of_dir = audit.inventory.cluster_ids
     rows = [
         {
             **{name: row.get(name) for name in LOGS.names},
@@ -171,7 +165,3 @@ def report(audit: Audited) -> pa.Table:
         for row in audit.judged[kind]
     ]
     return pa.Table.from_pylist(rows, schema=REPORT)
-
-
-def _cluster_ids(audit: Audited) -> dict[str, str | None]:
-    return {log_dir.name: log_dir.cluster_id for log_dir in audit.inventory.log_dirs}
