@@ -48,6 +48,7 @@ MAY: dict[str, frozenset[str]] = {
     "a folder is gone everywhere": frozenset({"coordinator-log-starts-late", "replica-absent"}),
     "some brokers": frozenset({"coordinator-log-starts-late"}),
 }
+ABSENT = ("a folder is gone", "a folder is gone everywhere", "some brokers")
 # What is not right yet (issue 32), by cluster and kind of case.
 WAITS = {
     "index-residue-live-43, a directory is older": "a time-out that passed behind the copy of the coordinator's log",
@@ -158,8 +159,8 @@ def audited(corpus: str, root: Path, *, when_is_given: bool = True) -> list[Find
 
 def fresh(case: Case, root: Path, before: list[Finding], corpus: str) -> list[Finding]:
     """What is above info of the altered cluster, and neither may be nor was said before, as grave, of the same."""
-    # Which clock a user's --as-of would be of, where clocks differ, nobody knows.
-    found = above_info(audited(corpus, root, when_is_given=not case.kind.startswith("a clock")))
+    # Which clock a user's --as-of would be of, where clocks differ, nobody knows; and an older copy is not of then.
+    found = above_info(audited(corpus, root, when_is_given=case.kind in ABSENT))
     true = corpora.manifest(corpus)["expect"]  # what was not said before because more was there that explained it
     new = [f for f in found if f.rule not in MAY[case.kind] and not any(matches(e, f) for e in true)]
     return [f for f in new if not any(_covers(b, f) for b in before)]
