@@ -105,7 +105,7 @@ class WhatIfAudit(Audit):
         """What the policies would have changed, and what each broker's memory would have cost."""
         names, brokers = self.names, self.result["brokers"]
         rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
-        found = [Finding(**row) for row in rows]
+        found = [Finding.of(row) for row in rows]
         found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
         found = resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
         return signed(found, self.inventory.cluster_ids)

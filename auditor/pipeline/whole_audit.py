@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor.base import uris
+from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
 from auditor.connectors.files import Inventory
@@ -247,10 +248,16 @@ class Audit:
             for kind, row in self.runner.judge(replicas, clusters, judge):
                 if kind == "finding":
                     if row["kind"] in self._kinds:
-                        found.add(Finding(**row))
+                        found.add(Finding.of(row))
                 else:
-                    rows[kind].append(row)
+                    rows[kind].append(self._addressed(row))
             return {"finding": found.findings()} | {kind: gathered.in_order() for kind, gathered in rows.items()}
+
+    def _addressed(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row with the commands of its advice, where it has one, as this cluster takes them."""
+        if self.options.bootstrap is None or "advice" not in row:
+            return row
+        return row | {"advice": commands.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
 
     @cached_property
     def _kinds(self) -> frozenset[str]:
@@ -279,19 +286,19 @@ class Audit:
             groups.setdefault(row["topic"], set()).update(row["groups"])
         about = held.by_producer(self.findings, self.accepted.accepted) if len(self.judged["blocked"]) else {}
 
-        def addressed(row: dict[str, Any]) -> dict[str, Any]:
-            remedy = commands.addressed(row["remedy"], self.options.bootstrap)
-            further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": remedy}
+        def described(row: dict[str, Any]) -> dict[str, Any]:
+            further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
             return row | further | held.settled(row, about, self.rule_ids)
 
-        return RowsSeen(self.judged["blocked"], addressed)
+        return RowsSeen(self.judged["blocked"], described)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, after one cause was made one finding."""
         found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
         for finding in found:
-            finding.remedy = commands.addressed(finding.remedy, self.options.bootstrap)
+            if finding.advice is not None:
+                finding.advice = commands.addressed(finding.advice, self.options.bootstrap)
         found = signed(found, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return found
