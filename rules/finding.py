@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
+
+from auditor.base.advice import Advice, text
 
 SEVERITIES = ("critical", "error", "warning", "info")
 
@@ -18,7 +20,8 @@ class Finding:
 
     ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is ISO-8601 UTC with milliseconds; ``position`` a byte
     in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``. ``if_true``: the severity that
-    it would have if what is in doubt were so, None where nothing is.
+    it would have if what is in doubt were so, None where nothing is. ``kind``: which of the rule's questions, the
+    rule's id where it has one alone. ``fingerprint`` is given once all findings are known.
     """
 
     rule: str
@@ -37,13 +40,35 @@ class Finding:
     position: int | None = None
     message: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)
-    remedy: str = ""
     source: str = ""
     if_true: str | None = None
+    kind: str = ""
+    fingerprint: str = ""
+    advice: Advice | None = None
+
+    def __post_init__(self) -> None:
+        self.kind = self.kind or self.rule
+
+    @property
+    def remedy(self) -> str:
+        """What to do on one line, made of the advice; empty where there is none yet."""
+        return "" if self.advice is None else text(self.advice.row())
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields in the contract's order."""
-        return {name: getattr(self, name) for name in FIELDS}
+        """The fields in the contract's order, ``advice`` as an object."""
+        row = {name: getattr(self, name) for name in FIELDS}
+        return row | {"advice": None if self.advice is None else self.advice.row()}
+
+    def carried(self) -> dict[str, Any]:
+        """All that it is made of, for :meth:`of` in another process."""
+        row = {name: getattr(self, name) for name in MADE_OF}
+        return row | {"advice": None if self.advice is None else self.advice.carried()}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Finding:
+        """What :meth:`carried` or :meth:`to_dict` made."""
+        given = {name: row[name] for name in MADE_OF}
+        return cls(**given | {"advice": None if row["advice"] is None else Advice.of(row["advice"])})
 
     def to_json(self) -> str:
         """One line: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 kept as it is."""
@@ -56,7 +81,7 @@ class Finding:
         row = self.to_dict()
         row["evidence"] = json.dumps(self.evidence, sort_keys=True, ensure_ascii=False)
         lead = ("topic", "partition", "broker_id", "offset")
-        names = (*lead, *(name for name in FIELDS if name not in lead and name != "severity"))
+        names = (*lead, *(name for name in FIELDS if name not in (*lead, "severity", "advice")))
         return (SEVERITIES.index(self.severity), *((row[name] is not None, row[name]) for name in names))
 
 
@@ -76,7 +101,9 @@ def _place(f: Finding) -> tuple[Any, ...]:
     return (SEVERITIES.index(f.severity), *((value is not None, value) for value in given), f.rule)
 
 
-FIELDS = ("rule", "if_true", *(f.name for f in fields(Finding) if f.name not in ("rule", "if_true")))
+MADE_OF = tuple(f.name for f in fields(Finding))
+_FIRST, _LAST = ("rule", "kind", "fingerprint", "if_true"), ("remedy", "advice", "source")
+FIELDS = (*_FIRST, *(name for name in MADE_OF if name not in (*_FIRST, *_LAST)), *_LAST)
 
 
 def lowered(severity: str) -> str:
