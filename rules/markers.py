@@ -32,6 +32,7 @@ from auditor.rules.skipped import (
     key,
     of_the_defect,
 )
+from auditor.rules.together import in_flight
 from auditor.rules.view import LogView
 from auditor.rules.windows import (
     SAME_CLOCK_MS,
@@ -98,8 +99,10 @@ def _at_marker(
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
     moving=True,
-    together="{count} transactions were decided and completed, but {log} has no markers of them: "
-    "its files may have been copied before those came",
+    together=in_flight(
+        "{count} transactions were decided and completed, but {log} has no markers of them: its files may have been "
+        "copied before those came"
+    ),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here

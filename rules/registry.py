@@ -7,7 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from auditor.rules.view import LogView
 
 Check = Callable[["LogView"], Iterable[Finding]]
+# Of a rule's findings in a cluster those that stay where several have one cause, given the remedy of its page.
+Together = Callable[[Sequence[Finding], str], list[Finding]]
 
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "What to do", "Source")
 FAMILIES = (
@@ -69,9 +71,8 @@ class Rule:
     coordinator has decided the transaction, so that an abort would contradict it; ``prevented_by`` what would have
     prevented them. ``moving``: they may only have been seen in motion, so ``auditor live`` asks the leader again.
     ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
-    ``unverified``: why verification refuses such data. ``together``: what is said, with ``{count}`` and ``{log}``, of
-    several of a log that only may be in flight. ``loses``: critical ones say that acknowledged records are lost, or
-    will be.
+    ``unverified``: why verification refuses such data. ``together``: which of its findings have one cause, and are one
+    finding. ``loses``: critical ones say that acknowledged records are lost, or will be.
     """
 
     id: str
@@ -92,7 +93,7 @@ class Rule:
     moving: bool = False
     before_start: bool = False
     unverified: Unverified | None = None
-    together: str | None = None
+    together: Together | None = None
     loses: bool = False
 
     @property
@@ -144,7 +145,7 @@ def rule(
     moving: bool = False,
     before_start: bool = False,
     unverified: Unverified | None = None,
-    together: str | None = None,
+    together: Together | None = None,
     loses: bool = False,
 ) -> Callable[[Check], Check]:
     """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
