@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Advice
 from auditor.base.words import duration, few, plural
 from auditor.rules.finding import Finding, highest, iso
 from auditor.rules.named import SKEW_MS, Named
@@ -18,7 +19,7 @@ RULE = "clock-skew"
 MOST_LOOKED_AT = 10_000  # markers of a producer
 
 
-def _once(found: Sequence[Finding], remedy: str) -> list[Finding]:
+def _once(found: Sequence[Finding], advice: Advice) -> list[Finding]:
     """One finding for two brokers in place of one a partition: the farthest apart.
 
     Where one broker is in all of several pairs, it is its clock that differs, and that is one finding.

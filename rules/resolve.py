@@ -146,5 +146,5 @@ def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Rule]) -
     for rule_id, found in several.items():
         each = catalogue[rule_id]
         assert each.together is not None
-        out += each.together(in_order(found), each.remedy)
+        out += each.together(in_order(found), each.advice)
     return out

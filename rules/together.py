@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from auditor.rules.finding import FIELDS, Finding
+from auditor.base.advice import Advice
+from auditor.rules.finding import MADE_OF, Finding
 from auditor.rules.floods import ENTRIES, SUMMED, is_summed
 from auditor.rules.registry import Together
 
@@ -28,15 +29,15 @@ def by_cause(
     not listed, too.
     """
 
-    def fold(found: Sequence[Finding], remedy: str) -> list[Finding]:
+    def fold(found: Sequence[Finding], advice: Advice) -> list[Finding]:
         groups: dict[Hashable, list[Finding]] = defaultdict(list)
         for number, f in enumerate(found):
             known = None if is_summed(f) and not sums else cause(f)
-            of = remedy if is_summed(f) else f.remedy
+            of = advice if is_summed(f) else f.advice
             groups[number if known is None else (f.severity, f.if_true, of, known)].append(f)
         out: list[Finding] = []
         for group in groups.values():
-            out += [_one_of(group, said, remedy)] if len(group) > few else group
+            out += [_one_of(group, said, advice)] if len(group) > few else group
         return out
 
     return fold
@@ -62,13 +63,13 @@ def logs_of(group: Iterable[Finding]) -> list[str]:
     return list(dict.fromkeys(f"{f.topic}-{f.partition}" for f in group))
 
 
-def _one_of(group: Sequence[Finding], said: Callable[[Sequence[Finding]], str], remedy: str) -> Finding:
-    alike = {name: getattr(group[0], name) for name in FIELDS if len({str(getattr(f, name)) for f in group}) == 1}
+def _one_of(group: Sequence[Finding], said: Callable[[Sequence[Finding]], str], advice: Advice) -> Finding:
+    alike = {name: getattr(group[0], name) for name in MADE_OF if len({str(getattr(f, name)) for f in group}) == 1}
     names = logs_of(group)
     if len(names) > 1:
         alike |= dict.fromkeys(("topic", "partition", *OF_A_PLACE))
-    own = next((f.remedy for f in group if not is_summed(f)), remedy)
-    return Finding(**alike | {"message": said(group), "evidence": _evidence(group, names), "remedy": own})
+    own = next((f.advice for f in group if not is_summed(f)), advice)
+    return Finding(**alike | {"message": said(group), "evidence": _evidence(group, names), "advice": own})
 
 
 def _evidence(group: Sequence[Finding], names: Sequence[str]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_slack_says_what_to_do_and_cuts_no_command(receiver: Receiver) -> None:
     """Half a command is another command."""
     abort = "kafka-transactions.sh --bootstrap-server B abort --topic t --partition 3 --start-offset 71"
     short, long = f"Confirm first ; then: {abort} . It loses <1> record", f"{'x' * 2880}. {abort}"
-    rows = [row(remedy=short), row(1, remedy=long)]
+    rows = [row() | {"remedy": short}, row(1) | {"remedy": long}]
     alerts.send(News(rows, (), (), None), ["slack"])
     said = [block["text"]["text"] for block in receiver.posts[0]["blocks"] if block["type"] == "section"]
     assert f"\n```{abort}```\n" in said[1]
