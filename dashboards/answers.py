@@ -320,7 +320,7 @@ def _unsure(finding: Finding) -> bool:
 def _cost_of_abort(row: Mapping[str, Any], state: str) -> str:
     count, volume = row.get("records"), row.get("bytes")
     lost = "the transaction's records" if count is None else plural(count, "record")
-    lost += "" if volume is None else f" ({size(volume)})"
+    lost += "" if volume is None or volume < 0 else f" ({size(volume)})"  # text dumps do not show sizes
     verb = "becomes" if count == 1 else "become"
     said = f"{lost} {verb} aborted, which read_committed readers never see; nothing committed is touched"
     if state == "CompleteCommit":
