@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+from auditor.base.advice import Advice
+
 SEVERITIES = ("critical", "error", "warning", "info")
 
 
@@ -18,7 +20,8 @@ class Finding:
 
     ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is ISO-8601 UTC with milliseconds; ``position`` a byte
     in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``. ``if_true``: the severity that
-    it would have if what is in doubt were so, None where nothing is.
+    it would have if what is in doubt were so, None where nothing is. ``kind``: which of the rule's questions, the
+    rule's id where it has one alone. ``fingerprint`` is given once all findings are known.
     """
 
     rule: str
@@ -40,10 +43,17 @@ class Finding:
     remedy: str = ""
     source: str = ""
     if_true: str | None = None
+    kind: str = ""
+    fingerprint: str = ""
+    advice: Advice | None = None
+
+    def __post_init__(self) -> None:
+        self.kind = self.kind or self.rule
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields in the contract's order."""
-        return {name: getattr(self, name) for name in FIELDS}
+        """The fields in the contract's order, ``advice`` as an object."""
+        row = {name: getattr(self, name) for name in FIELDS}
+        return row | {"advice": None if self.advice is None else self.advice.row()}
 
     def to_json(self) -> str:
         """One line: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 kept as it is."""
@@ -56,7 +66,7 @@ class Finding:
         row = self.to_dict()
         row["evidence"] = json.dumps(self.evidence, sort_keys=True, ensure_ascii=False)
         lead = ("topic", "partition", "broker_id", "offset")
-        names = (*lead, *(name for name in FIELDS if name not in lead and name != "severity"))
+        names = (*lead, *(name for name in FIELDS if name not in (*lead, "severity", "advice")))
         return (SEVERITIES.index(self.severity), *((row[name] is not None, row[name]) for name in names))
 
 
@@ -76,7 +86,8 @@ def _place(f: Finding) -> tuple[Any, ...]:
     return (SEVERITIES.index(f.severity), *((value is not None, value) for value in given), f.rule)
 
 
-FIELDS = ("rule", "if_true", *(f.name for f in fields(Finding) if f.name not in ("rule", "if_true")))
+_FIRST, _LAST = ("rule", "kind", "fingerprint", "if_true"), ("advice", "source")
+FIELDS = (*_FIRST, *(f.name for f in fields(Finding) if f.name not in (*_FIRST, *_LAST)), *_LAST)
 
 
 def lowered(severity: str) -> str:
