@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from auditor.connectors import threads
 from auditor.connectors.asking import REFUSED
@@ -27,6 +27,19 @@ class Coming(NamedTuple):
     uri: str
     path: str
     size: int
+
+
+@runtime_checkable
+class Comes(Protocol):
+    """A piece of work that knows which files of stores it reads."""
+
+    def coming(self) -> Iterable[Coming]:
+        """These, in the order of reading."""
+
+
+def of_work(work: Iterable[object]) -> Iterator[Iterable[Coming]]:
+    """What comes with pieces of work, a group each."""
+    return (one.coming() if isinstance(one, Comes) else () for one in work)
 
 
 class _Fetched(NamedTuple):

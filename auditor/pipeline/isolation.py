@@ -33,7 +33,7 @@ from functools import cached_property
 from typing import Any, NoReturn, Self, TypeVar
 
 from auditor.base.errors import StoreTrouble
-from auditor.connectors import asking, gate
+from auditor.connectors import ahead, asking, gate
 from auditor.connectors.gate import ALL, PATIENCE_S
 
 Task = TypeVar("Task")
@@ -434,15 +434,13 @@ def _serve(line: _Line, note: _Note) -> None:
         opened = _Opened(line, note, heard)
         results, end = [], "done"
         try:
-            for number, task, refused, rounds in content:
-                opened.file(number, ALL)
-                with (
-                    gate.guarded(refused, functools.partial(opened.file, number), patience_s),
-                    asking.resigned(rounds),
-                    asking.heard_by(opened.waits),
-                ):
-                    results.append(work(task))  # type: ignore[misc]
-                    end = "gave up" if asking.gave_up() else end
+            with asking.heard_by(opened.waits), ahead.coming(ahead.of_work(task for _, task, *_ in content)):
+                for number, task, refused, rounds in content:
+                    opened.file(number, ALL)
+                    guarded = gate.guarded(refused, functools.partial(opened.file, number), patience_s)
+                    with guarded, asking.resigned(rounds):
+                        results.append(work(task))  # type: ignore[misc]
+                        end = "gave up" if asking.gave_up() else end
         except StoreTrouble as error:  # no file's doing either: another time it may be read
             line.say(("store", error.code))
         except Exception as error:
