@@ -45,7 +45,9 @@ _CURL = re.compile(r"(curlCode: \d+), ([^;]+)")
 _GOOGLE = re.compile(r"google::cloud::Status\((\w+)")
 NO_BODY = "No response body"  # of a HEAD
 _NO_REASON = re.compile(rf"AWS Error ACCESS_DENIED[^:]*: (?:{NO_BODY}\.)?\s*$")
-_DENIED = re.compile(r"AWS Error ACCESS_DENIED|Status\(PERMISSION_DENIED|AccessControlException|AuthorizationPermission")
+_DENIED = re.compile(
+    r"AWS Error ACCESS_DENIED|Status\(PERMISSION_DENIED|AccessControlException|AuthorizationPermission"
+)
 _NO_NAME = (pa.ArrowInvalid, pa.ArrowNotImplementedError, NotImplementedError, IsADirectoryError, NotADirectoryError)
 
 

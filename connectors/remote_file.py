@@ -176,4 +176,3 @@ class RemoteFile:
             raise
         except REFUSED as error:  # who reads a file expects nothing else
             raise OSError(errno.EIO, asking.code_of(error)) from error
-

@@ -270,7 +270,8 @@ def _infos(where: Place, *, deep: bool) -> list[pafs.FileInfo]:
 def open_file(where: Place, name: str = "", *, until: int | None = None) -> BinaryFile | DecodeError:
     """Open the file ``name`` below ``where`` (or ``where`` itself) for reading from byte 0.
 
-    ``until``: of a remote one, the byte up to which it will be read, where that is known. ``name`` goes into the error as it is. A link, pipe or device that took a file's place is refused, not opened.
+    ``until``: of a remote one, the byte up to which it will be read, where that is known. ``name``
+    goes into the error as it is. A link, pipe or device that took a file's place is refused, not opened.
     """
     if reason := gate.closed(f"{where.path}/{name}" if name else where.path):
         return DecodeError(printable(name or where.name), 0, -1, "unreadable", reason)

@@ -50,9 +50,9 @@ class Request(NamedTuple):
 
 @dataclass
 class Fault:
-    """What is done badly to requests whose key has ``key`` in it, of a ``method`` or of all, ``count`` times (-1: always).
+    """What is done badly to requests whose key has ``key`` in it, of a ``method`` or of all, ``count`` times.
 
-    ``share``: at random, to so many of them.
+    ``count`` -1: always; ``share``: at random, to so many of them.
     """
 
     what: str
@@ -64,8 +64,8 @@ class Fault:
 
 @dataclass
 class Manner:
-    """How a server behaves; it may be changed while it serves. ``latency_s``: before the first byte; ``bytes_per_s``: of
-    a connection."""
+    """How a server behaves; it may be changed while it serves. ``latency_s``: before the first byte; ``bytes_per_s``: of a
+    connection."""
 
     latency_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -115,7 +115,7 @@ class _Answer(BaseHTTPRequestHandler):
     wbufsize = 1 << 16
     server: FailingStore
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:
         """Says nothing."""
 
     def do_HEAD(self) -> None:
@@ -156,7 +156,9 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _refused(self, status: int, code: str) -> None:
-        body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}, it is a test</Message></Error>".encode()
+        body = (
+            f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}, it is a test</Message></Error>".encode()
+        )
         self._head(status, len(body), Content_Type="application/xml")
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -206,8 +208,9 @@ class _Answer(BaseHTTPRequestHandler):
         size = end - start
         given = size // 3 if what in (BREAKS_OFF, TOO_SHORT) else size
         status = 206 if asked else 200
+        said = given if what == TOO_SHORT and self.command == "GET" else size
         self._head(
-            status, given if what == TOO_SHORT and self.command == "GET" else size, Last_Modified="Tue, 24 Nov 2026 00:00:00 GMT",
+            status, said, Last_Modified="Tue, 24 Nov 2026 00:00:00 GMT",
             Content_Range=f"bytes {start}-{end - 1}/{whole}",
         )  # fmt: skip
         if self.command == "HEAD":

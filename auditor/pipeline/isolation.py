@@ -183,7 +183,8 @@ class Pool:
         """``(number, work(task))`` of every task as they end; one worker gives them in order.
 
         A task for which a store refuses files is done again later; of one that failed :data:`asking.ROUNDS` times they
-        are unreadable, or, without ``rows``, :class:`StoreTrouble` is raised. What kills a worker is an ``unreadable`` file to the next. ``work`` is a function of a module, or a partial of
+        are unreadable, or, without ``rows``, :class:`StoreTrouble` is raised. What kills a worker is an ``unreadable``
+        file to the next. ``work`` is a function of a module, or a partial of
         one; ``patience_s``: seconds for one file; ``refused``: paths of files not to be opened, and why; those that
         killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing;
         ``opens``: hears which task opens which file, some time later; ``sizes``: bytes of each task, of which small

@@ -33,9 +33,7 @@ def attempts(spark: SparkSession) -> int:
     return int(said) if said.isdigit() else asking.ROUNDS
 
 
-def read_each(
-    tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = asking.ROUNDS
-) -> Iterator[Result]:
+def read_each(tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = asking.ROUNDS) -> Iterator[Result]:
     """``read`` of each task in turn; in a process apart where workers of Spark's died over these tasks before.
 
     ``tries``: how often Spark tries this.

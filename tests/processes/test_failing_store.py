@@ -37,7 +37,9 @@ def audited(path: str, out: Path, master: str, server: FailingStore, patience: f
 def a_segment() -> str:
     """The longest of the corpus, by its key."""
     folder = corpora.unpack(NAME)
-    longest = max((p for p in folder.rglob("*.log") if not p.parent.name.startswith("__")), key=lambda p: p.stat().st_size)
+    longest = max(
+        (p for p in folder.rglob("*.log") if not p.parent.name.startswith("__")), key=lambda p: p.stat().st_size
+    )
     return longest.relative_to(folder).as_posix()
 
 
