@@ -44,8 +44,7 @@ class Opened:
         try:
             data = self._answer(start, size)
             if len(data) == size and data[-1] == _UNWRITTEN:  # so it is of one block in 256
-                again = self._answer(start + size - 1, 1, _OTHER)
-                data = data if len(again) and again[0] == _UNWRITTEN else data[:0]
+                data = data if self._ends_so(start + size - 1) else data[:0]
         except REFUSED as error:
             if not _BEYOND.search(str(error)):
                 raise
@@ -56,6 +55,14 @@ class Opened:
             raise OSError(errno.EIO, "an answer that breaks off")
         self.end = min(self.end, now)  # it is shorter than it was: what is left is read anew
         return self._answer(start, now - start) if now > start else data[:0]
+
+    def _ends_so(self, last: int) -> bool:
+        """Whether a byte really is what unwritten ones are; a refusal of so few bytes comes without a reason."""
+        try:
+            again = self._answer(last, 1, _OTHER)
+        except REFUSED:
+            return False
+        return bool(len(again) and again[0] == _UNWRITTEN)
 
     def _answer(self, start: int, size: int, last: int = _UNWRITTEN) -> np.ndarray:
         """What a request gives. pyarrow's S3 says of an answer that is too short that it was whole, and the rest of the

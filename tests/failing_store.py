@@ -8,6 +8,7 @@ its own: ``python -m tests.failing_store FOLDER LATENCY_MS MB_PER_S``.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,8 +66,10 @@ class Fault:
 
 @dataclass
 class Manner:
-    """How a server behaves; it may be changed while it serves. ``latency_s``: before the first byte; ``bytes_per_s``: of a
-    connection."""
+    """How a server behaves, which may be changed.
+
+    ``latency_s``: before the first byte; ``bytes_per_s``: of a connection.
+    """
 
     latency_s: float = 0.0
     bytes_per_s: float = 0.0
@@ -248,10 +252,16 @@ def failing(**buckets: Path) -> Iterator[FailingStore]:
             server.shutdown()
 
 
-if __name__ == "__main__":
-    with FailingStore(
-        {"copies": Path(sys.argv[1])}, Manner(float(sys.argv[2]) / 1e3, float(sys.argv[3]) * 1e6)
-    ) as alone:
-        sys.stdout.write(f"{alone.environment()['AWS_ENDPOINT_URL']}\n")
+def main(folder: str, latency_ms: str, mb_per_s: str) -> None:
+    """Serves until standard input ends, and then says how many requests there were of each method."""
+    with FailingStore({"copies": Path(folder)}, Manner(float(latency_ms) / 1e3, float(mb_per_s) * 1e6)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        sys.stdout.write(f"{server.environment()['AWS_ENDPOINT_URL']}\n")
         sys.stdout.flush()
-        alone.serve_forever()
+        sys.stdin.read()
+        server.shutdown()
+        sys.stdout.write(json.dumps(Counter(request.method for request in server.log)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
