@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.facts.snapshot_links import Difference, SnapshotLink
@@ -154,7 +155,7 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
             "confidence": "undecidable",
             "missing": missing,
         },
-        remedy="Audit again with server.properties of the broker beside its log directories",
+        advice=Advice(Verdict.LOOK, then="audit again with server.properties of the broker beside its log directories"),
     )
 
 
@@ -188,27 +189,28 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
         },
-        remedy=_without_snapshot(replica, link),
+        advice=_without_snapshot(replica, link),
     )
 
 
-def _without_snapshot(replica: ReplicaFacts, link: SnapshotLink) -> str:
+def _without_snapshot(replica: ReplicaFacts, link: SnapshotLink) -> Advice:
     """Doing without a wrong snapshot, where the log that it sums up is still there."""
     older = any(other.offset < link.offset for other in replica.snapshots)
-    if not older and (replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0)):
-        return (
-            f"Do not delete {link.file}: the log below it is gone, so what it knows of older producers would be lost; "
-            "compare it with the snapshots of the other replicas"
+    begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
+    if not older:
+        return Advice(
+            Verdict.DO_NOT_ACT,
+            "the log below it is gone, so what it knows of older producers would be lost"
+            if begins_later
+            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
+            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
         )
-    start = f"Stop broker {replica.broker_id}, move {link.file} out of the folder and keep it"
-    if older:
-        return f"{start}, start it: an older one is loaded, the log replayed. It loses nothing: the log has it all"
-    return (
-        "Nothing in haste: a start that finds no snapshot forgets all producers, unless it is one as after a crash. "
-        f"Where the recovery of {replica.log_dir} in summary.json cuts nothing: {start}, with "
-        ".kafka_cleanshutdown of the log directory, start it: it recovers the last segment of every log there (and "
-        "would cut it at a broken batch), and makes the snapshots anew"
-    )
+    return Advice(
+        Verdict.ACT, "it loses nothing: the log has it all",
+        (Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}"),),
+        act=(Act(f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older "
+                 "one is loaded, the log replayed"),),
+    )  # fmt: skip
 
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:
@@ -325,7 +327,7 @@ def _in_another_segment(
             "transactions": count if count > 1 else None,
             "expected_file": belongs,
         },
-        remedy=repairs.rebuild(replica, belongs, f"{belongs.removesuffix('.txnindex')}.index"),
+        advice=repairs.rebuild(log, replica, belongs, f"{belongs.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -377,9 +379,12 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
             "transactions": count if count > 1 else None,
             **({"confidence": "undecidable", "missing": "the .txnindex files"} if not_copied else {}),
         },
-        remedy=f"Look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too"
+        advice=Advice(
+            Verdict.LOOK,
+            then=f"look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too",
+        )
         if not_copied
-        else repairs.rebuild(replica, file, f"{file.removesuffix('.txnindex')}.index"),
+        else repairs.rebuild(log, replica, file, f"{file.removesuffix('.txnindex')}.index"),
     )
 
 
@@ -454,5 +459,5 @@ def _extra(
             "found": [entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]],
             "expected": None if t is None else [t["first_offset"], t["marker_offset"], t["last_stable_offset"]],
         },
-        remedy=repairs.rebuild(replica, f"{stem}.txnindex", f"{stem}.index"),
+        advice=repairs.rebuild(log, replica, f"{stem}.txnindex", f"{stem}.index"),
     )

@@ -213,10 +213,13 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         return
     for p in writing[history.forgotten(writing["producer_id"])]:
         last = log.last_entry(int(p["producer_id"]))
-        if last is None or log.time(p["data_time"]) <= last.record_time + SKEW_MS:
+        if last is None:
+            continue
+        expired = last.record_time + log.cluster.went_back  # by a clock that was set back since, it was then
+        if log.time(p["data_time"]) <= expired + SKEW_MS:
             continue
         _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))
-        if 0 <= latest <= last.record_time + skew(log, last.partition):  # its client's clock alone says later
+        if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later
             continue
         yield log.finding(
             "expired-id-still-producing",

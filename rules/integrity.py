@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from auditor.base.advice import Advice, Look
 from auditor.base.errors import DecodeError
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, Kind
@@ -75,9 +77,13 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
                     "records_behind_it": max(0, replica.log_end - int(e["base_offset"])),
                 },
                 doubt=in_flight,
-                remedy=f"Look first at {commands.dump(replica.file(int(e['segment'])), '--deep-iteration')} ; "
-                f"{repairs.refetch(log, replica)}",
+                advice=_looked_at(repairs.refetch(log, replica), replica.file(int(e["segment"]))),
             )
+
+
+def _looked_at(advice: Advice, file: str | None) -> Advice:
+    """The same, with a look at the batches before."""
+    return replace(advice, look=(Look(commands.dump(file, "--deep-iteration")), *advice.look))
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
@@ -140,7 +146,7 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        remedy=repairs.keep_tail(log, replica) if beyond else "",
+        advice=repairs.keep_tail(log, replica) if beyond else None,
     )
 
 
@@ -277,7 +283,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
                 replica=replica,
                 last_offset=last["last_offset"],
                 evidence={"expected": expected, "found": e["base_offset"], "batches": len(run)},
-                remedy=repairs.refetch(log, replica),
+                advice=repairs.refetch(log, replica),
             )
 
 
@@ -346,7 +352,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
                   "segment_position": None if time else e["entry_position"],
                   "missing": "the index's end in memory" if left_over else None},
         doubt=left_over,
-        remedy=repairs.rebuild(replica,
+        advice=repairs.rebuild(log, replica,
                                *(f"{log_file.removesuffix('.log')}.{kind}" for kind in ("index", "timeindex"))),
     )  # fmt: skip
 
@@ -392,7 +398,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 replica=replica,
                 last_offset=run[-1]["last_offset"],
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
-                remedy=repairs.refetch(log, replica),
+                advice=repairs.refetch(log, replica),
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.words import few
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs
@@ -68,7 +69,9 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
             "up": offline.up,
             "missing": _missing(log, since),
         },
-        remedy=None if stopped else f"B{repairs.leader_back(log.cluster, [name]).strip()[1:]} . {repairs.LOOK}",
+        advice=Advice(Verdict.WAIT, "it is led again once that broker starts")
+        if stopped
+        else repairs.without_leader(log.cluster, [name], "nothing is lost by starting a broker that has all of it"),
     )
 
 
@@ -150,8 +153,12 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
                 "confidence": "proved" if sure else "undecidable",
                 "missing": None if sure else "the removal of its topic in __cluster_metadata",
             },
-            remedy=f"Copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its records "
-            f"are missed. {repairs.LOOK}",
+            advice=Advice(
+                Verdict.WAIT,
+                "its start sets the folder aside",
+                then=f"copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its "
+                "records are missed",
+            ),
         )
 
 
@@ -184,10 +191,23 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
                 "ends": {c.log_dir: {"leader_epoch": c.rank[0], "log_end": c.log_end} for c in (one, other)},
                 "missing": None if known else "directory.id in meta.properties",
             },
-            remedy=f"Keep both. {repairs.VOTE}; a broker reads the one in metadata.log.dir. {repairs.LOOK}"
+            advice=Advice(
+                Verdict.DO_NOT_ACT,
+                repairs.VOTE,
+                then="keep both, and move neither: a broker reads the one in metadata.log.dir",
+            )
             if log.topic == METADATA_TOPIC
-            else f"Keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
-            f"directory, since {ahead.log_dir}/{ahead.folder} goes as far or further. {repairs.LOOK}",
+            else Advice(
+                Verdict.ACT,
+                "nothing is lost: both are kept",
+                (Condition(f"{ahead.log_dir}/{ahead.folder} goes as far or further", True, "both logs"),),
+                act=(
+                    Act(
+                        f"keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
+                        "directory"
+                    ),
+                ),
+            ),
         )
 
 

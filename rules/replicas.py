@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from auditor.base.advice import Act, Advice, Condition, Look, Verdict
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
@@ -142,7 +144,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
             "lost": lost,
         },
-        remedy=repairs.rescue(log, as_it_was.replica, lost["first_offset"]) if as_it_was is not None and lost else "",
+        advice=repairs.rescue(log, as_it_was.replica, lost["first_offset"]) if as_it_was is not None and lost else None,
     )
 
 
@@ -260,11 +262,20 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
             "leader_epochs": {"this_copy": _lineage(replica), "leader_copy": _lineage(leader)},
             "topic_ids": [replica.topic_id, leader.topic_id] if replica.topic_id != leader.topic_id else None,
         },
-        remedy=repairs.rescue(log, replica, first)
+        advice=repairs.rescue(log, replica, first)
         if lost is not None or log.topic == METADATA_TOPIC
-        else f"Compare both at offset {first}: {commands.dump(None, '--print-data-log')} ; look at the leader "
-        f"epochs in the evidence too; if broker {leader.broker_id} is right, {repairs.refetch(log, replica, leader)}",
+        else _which_is_right(log, replica, first),
     )
+
+
+def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
+    """Of two replicas of one lineage that differ nothing in the input shows which one is right."""
+    leader = log.leader
+    right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
+    advice = repairs.refetch(log, replica, leader).unless(right)
+    look = Look(commands.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
+    then = f"compare both at offset {first}, and the leader epochs in the evidence"
+    return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, advice.then))))
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
@@ -356,7 +367,9 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             else "perhaps a segment file that was not copied" if not_copied else None,
         },
         doubt=late,
-        remedy="None: a replica that lags catches up" if late or severity == "info" else _cure(log, without, holder),
+        advice=Advice(Verdict.WAIT, "nothing is to be done about a replica that lags: it catches up")
+        if late or severity == "info"
+        else _cure(log, without, holder),
     )  # fmt: skip
 
 
@@ -379,13 +392,25 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) ->
     return f"they begin below the high watermark {pair.high}: {loss}"
 
 
-def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> str:
-    refetch = repairs.refetch(log, without, holder)
+def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
+    again = repairs.refetch(log, without, holder)
     if log.topic == METADATA_TOPIC:
-        return refetch
-    if without is log.leader:
-        keep = f"Before anything else copy broker {holder.broker_id}'s folder {holder.folder} to a safe place"
-        if why := repairs.keeps_out(log, holder):
-            return f"{keep}. Do not make it leader: {why}. Read the copy: {commands.dump(None, '--print-data-log')}"
-        return f"{keep}. If broker {holder.broker_id} is in the Isr, {repairs.lead(log, holder)}; then {refetch}"
-    return f"Do not let broker {without.broker_id} become leader of {log.name}: {refetch}"
+        return again
+    if without is not log.leader:
+        return replace(
+            again, then=_and(f"do not let broker {without.broker_id} become leader of {log.name}", again.then)
+        )
+    keep = f"copy broker {holder.broker_id}'s folder {holder.folder} to a safe place before anything else"
+    if why := repairs.keeps_out(log, holder):
+        return Advice(
+            Verdict.DO_NOT_ACT, f"broker {holder.broker_id} has them, but must not lead: {why}",
+            then=f"{keep}, and read the copy: {commands.dump(None, '--print-data-log')}",
+        )  # fmt: skip
+    if not again.act:
+        return replace(again, then=_and(keep, again.then))
+    acts = (Act(keep), *repairs.lead(log, holder), *again.act)
+    return replace(again, act=acts, moves=replace(again.moves, leads=holder.broker_id))
+
+
+def _and(first: str, then: str) -> str:
+    return f"{first}; {then}" if then else first

@@ -12,7 +12,7 @@ from typing import Any
 
 from auditor.rules import clocks, registry
 from auditor.rules.crossed import settled
-from auditor.rules.finding import FIELDS, Finding, highest, in_order
+from auditor.rules.finding import MADE_OF, Finding, highest, in_order
 from auditor.rules.floods import SUMMED, is_summed
 from auditor.rules.registry import Rule
 from auditor.rules.relations import By
@@ -151,7 +151,7 @@ def _in_flight_together(findings: list[Finding], catalogue: Mapping[str, Rule]) 
 
 
 def _one_of(group: list[Finding], each: Rule) -> Finding:
-    alike = {name: getattr(group[0], name) for name in FIELDS if len({str(getattr(f, name)) for f in group}) == 1}
+    alike = {name: getattr(group[0], name) for name in MADE_OF if len({str(getattr(f, name)) for f in group}) == 1}
     count = sum(f.evidence.get(SUMMED, 1) for f in group)
     times = sorted(f.timestamp for f in group if f.timestamp is not None)
     ids = sorted({f.transactional_id for f in group if f.transactional_id is not None})
@@ -162,4 +162,4 @@ def _one_of(group: list[Finding], each: Rule) -> Finding:
     if also := [other for f in group for other in f.evidence.get("also", ())]:
         evidence["also"] = also
     said = str(each.together).format(count=count, log=f"{group[0].topic}-{group[0].partition}")
-    return Finding(**alike | {"message": said, "evidence": evidence, "remedy": each.remedy})
+    return Finding(**alike | {"message": said, "evidence": evidence, "advice": each.advice})

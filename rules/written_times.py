@@ -89,11 +89,13 @@ def _known_from(log: LogView, producer_id: int) -> int:
 
 def began(log: LogView) -> int:
     """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
-    show to be slow by as much as none of them came sooner. -1: nothing shows when."""
+    show to be slow by as much as none of them came sooner. -1: nothing shows when, as where what is left of a log has no
+    such marker: its clients' clocks may be any."""
     if "began" not in log.cache:
         ended = closed(log)
         slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
-        log.cache["began"] = log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+        known = log.leader.first_time >= 0 and (len(ended) or log.leader.log_start == 0)
+        log.cache["began"] = log.leader.first_time + slow if known else -1
     found: int = log.cache["began"]
     return found
 

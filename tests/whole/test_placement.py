@@ -131,7 +131,7 @@ def test_in_sync_is_who_was_before_the_shutdowns_that_end_the_metadata(tmp_path:
     log.save()
     (f,) = of_rule(opened(root), "batch-crc-mismatch")
     assert f.remedy is not None
-    assert "check that broker 2 or 3 is in the Isr" in f.remedy
+    assert "the Isr of trio.log-1 lists broker 2 or 3" in f.remedy
 
 
 # --- two folders ---
