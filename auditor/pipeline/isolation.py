@@ -205,7 +205,7 @@ class Pool:
                         worker = key.data
                         message = worker.hear()
                         if message is not None and message[0] in ("opens", "waits"):
-                            self._hear(*message, heard)
+                            self._hear(message[0], message[1], heard)
                             continue
                         waiting.unregister(worker.line.pipe)
                         del busy[worker.pid]
