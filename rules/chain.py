@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from auditor.rules.relations import (
     snapshot_of_the_missing,
     snapshot_with_the_number_expected,
 )
+from auditor.rules.together import by_cause
 from auditor.rules.view import LogView
 
 TOP = 20  # differences of one snapshot shown in its evidence
@@ -58,6 +59,19 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
                 )
 
 
+def _one_unknown(f: Finding) -> Hashable:
+    """What the input does not show of a broker, and all of its snapshots may be right by."""
+    return (f.evidence["log_dir"], f.evidence["missing"]) if "snapshots" in f.evidence else None
+
+
+def _all_undecidable(found: Sequence[Finding]) -> str:
+    name, why = "largest_expiration_that_fits_ms", found[0].message.rpartition(", ")[2]
+    limits = [int(f.evidence[name]) for f in found if f.evidence.get(name) is not None]
+    if len(limits) == len(found):
+        why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
+    return f"Snapshots of {plural(len(found), 'partition')} disagree with their logs, {why}"
+
+
 @rule(
     "snapshot-replay-mismatch",
     family=FAMILY,
@@ -75,6 +89,7 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
         By("unknown-coordinator-epoch", snapshot_of_another_coordinator),
         By("coordinator-epoch-regression", snapshot_of_another_coordinator),
     ),
+    together=by_cause(_one_unknown, _all_undecidable),
 )
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
@@ -87,7 +102,7 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     consumers for a transaction that does not exist.
     Can be wrong: a producer that the snapshot lacks may have expired. That is no finding unless a broker-written time
     proves the contrary, or the snapshot has another one that was idle for longer: brokers expire by their own clocks,
-    which stamps of clients say nothing about. It is one undecidable info of a log where the broker's settings are not
+    which stamps of clients say nothing about. It is one undecidable info of a broker where its settings are not
     in the input (with the largest producer.id.expiration.ms that fits), and where a replica may have been created
     again. None is either: brokers up to 2.3 drop a producer with its last data below the log start; 0.11 stores the
     offset of an end marker; a replica that was built from remote storage begins without producers (seen with 4.3.1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,9 +31,11 @@ from auditor.rules.relations import (
 )
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.tails import tails
+from auditor.rules.together import by_cause
 from auditor.rules.view import LogView, is_ahead_of_all, runs
 
 FAMILY = "segment integrity"
+OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
@@ -402,6 +404,14 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             )
 
 
+def _of_one_directory(f: Finding) -> Hashable:
+    return f.evidence["log_dir"] if f.evidence.get("in_flight") else None
+
+
+def _all_beyond(found: Sequence[Finding]) -> str:
+    return f"Checkpoints of {plural(len(found), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
+
+
 @rule(
     "checkpoint-beyond-log-end",
     family=FAMILY,
@@ -414,6 +424,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
         By("replica-missing-range", end_that_another_has),
     ),
     prevented_by=(CLEAN_ELECTION,),
+    together=by_cause(_of_one_directory, _all_beyond),
     loses=True,
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
@@ -459,7 +470,7 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
         "checkpoint-beyond-log-end",
         severity,
         f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
-        + (" (files of a live directory may be of different times)" if live else ": the tail of this replica is lost"),
+        + (OF_DIFFERENT_TIMES if live else _lost_tail(name, replica)),
         replica=replica,
         offset=limit,
         last_offset=value,
@@ -467,6 +478,12 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
                   "high_watermark": replica.high_watermark, **_perhaps_not_copied(replica)},
         doubt=live and not replica.unreadable,
     )  # fmt: skip
+
+
+def _lost_tail(name: str, replica: ReplicaFacts) -> str:
+    if name == "log start":
+        return ": brokers delete nothing beyond it"
+    return ": the tail of this replica is lost" + (", or was not copied" if _perhaps_not_copied(replica) else "")
 
 
 def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:

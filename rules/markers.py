@@ -33,6 +33,7 @@ from auditor.rules.skipped import (
     of_the_defect,
     until_it_is_fixed,
 )
+from auditor.rules.together import in_flight
 from auditor.rules.view import LogView
 from auditor.rules.windows import (
     SAME_CLOCK_MS,
@@ -102,8 +103,10 @@ NOTHING_OPEN = "nothing of it is open, so there is nothing to abort"
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
     moving=True,
-    together="{count} transactions were decided and completed, but {log} has no markers of them: "
-    "its files may have been copied before those came",
+    together=in_flight(
+        "{count} transactions were decided and completed, but {log} has no markers of them: its files may have been "
+        "copied before those came"
+    ),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here

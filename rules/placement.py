@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
-from auditor.base.words import few
+from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import repairs
 from auditor.rules.elections import SHUTTING_DOWN, UP, Offline, WithoutLeader
 from auditor.rules.finding import Finding
 from auditor.rules.registry import rule
+from auditor.rules.together import by_cause
 from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
 OF_REMOVED = "replica-of-removed-topic"
+WHILE = ", while "
 STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
+
+
+def _of_one_stop(f: Finding) -> Hashable:
+    """What the same brokers had when they were stopped, and nobody leads since."""
+    stopped = f.severity == "info" and f.if_true is None
+    return f.message.partition(WHILE)[2] if stopped else None
+
+
+def _all_offline(found: Sequence[Finding]) -> str:
+    return f"Nobody leads {plural(len(found), 'partition')}{WHILE}{found[0].message.partition(WHILE)[2]}"
 
 
 @rule(
     "partition-offline",
     family=FAMILY,
     severity="critical for internal topics, else error; info where a broker that has all of it was stopped cleanly",
+    together=by_cause(_of_one_stop, _all_offline),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
     """Nobody leads a partition, though the cluster is up
@@ -55,7 +68,7 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     return log.finding(
         "partition-offline",
         "info" if stopped else "critical" if topic.startswith("__") else "error",
-        f"Nobody leads {name}, while {'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
+        f"Nobody leads {name}{WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
         + ("; it is led again once that broker starts" if stopped else ""),
         doubt=_missing(log, since) is not None,
@@ -88,7 +101,26 @@ def _stands(how: str) -> str:
     return "up: look for a failed log directory" if how == UP else "stopped cleanly" if how == SHUTTING_DOWN else how
 
 
-@rule("replica-absent", family=FAMILY, severity="critical; info where files were copied one after another", loses=True)
+def _of_one_copy(f: Finding) -> Hashable:
+    """Of each that may be there, in a directory that was copied file by file: the broker's copy is in question."""
+    return None if f.severity != "info" else f.broker_id
+
+
+def _all_absent(found: Sequence[Finding]) -> str:
+    alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in found)
+    return (
+        f"Broker {found[0].broker_id} has no folder of {plural(len(found), 'partition')}, which it has in sync by the "
+        "metadata; " + (f"of {alone} of them nobody else has all" if alone else "others are in sync beside it")
+    )
+
+
+@rule(
+    "replica-absent",
+    family=FAMILY,
+    severity="critical; info where files were copied one after another",
+    together=by_cause(_of_one_copy, _all_absent),
+    loses=True,
+)
 def replica_absent(log: LogView) -> Iterator[Finding]:
     """A broker has no folder of a partition that it has in sync
 

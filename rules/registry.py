@@ -7,7 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from auditor.rules.view import LogView
 
 Check = Callable[["LogView"], Iterable[Finding]]
+# Of a rule's findings in a cluster those that stay where several have one cause, given the remedy of its page.
+Together = Callable[[Sequence[Finding], Advice], list[Finding]]
 
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "What to do", "Source")
 FAMILIES = (
@@ -71,10 +73,10 @@ class Rule:
     prevented them. ``moving``: they may only have been seen in motion, so ``auditor live`` asks the leader again.
     ``before_start``: their infos are on what lies before the first offset, which is no news where reading began later.
     ``verdict``: what its "What to do" comes to, for findings that say nothing of their own. ``unverified``: why
-    verification refuses such data. ``together``: what is said, with ``{count}`` and ``{log}``, of
-    several of a log that only may be in flight. ``loses``: critical ones say that acknowledged records are lost, or
-    will be. ``former``: rules of the past that it asks the questions of, each with its family: they are its findings'
-    kinds, by which fingerprints are made and which ``--rule``, ``--skip-rule`` and baselines take.
+    verification refuses such data. ``together``: which of its findings have one cause, and are one finding. ``loses``:
+    critical ones say that acknowledged records are lost, or will be. ``former``: rules of the past that it asks the
+    questions of, each with its family: they are its findings' kinds, by which fingerprints are made and which
+    ``--rule``, ``--skip-rule`` and baselines take.
     """
 
     id: str
@@ -96,7 +98,7 @@ class Rule:
     before_start: bool = False
     verdict: Verdict = Verdict.LOOK
     unverified: Unverified | None = None
-    together: str | None = None
+    together: Together | None = None
     loses: bool = False
     former: Mapping[str, str] = field(default_factory=dict)
 
@@ -153,7 +155,7 @@ def rule(
     before_start: bool = False,
     verdict: Verdict = Verdict.LOOK,
     unverified: Unverified | None = None,
-    together: str | None = None,
+    together: Together | None = None,
     loses: bool = False,
     former: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Check], Check]:

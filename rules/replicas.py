@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from auditor.base.advice import Act, Advice, Condition, Look, Verdict
+from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules import commands, repairs
 from auditor.rules.elections import Election
@@ -25,10 +26,14 @@ from auditor.rules.relations import (
 )
 from auditor.rules.replica_batches import COMPARED
 from auditor.rules.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.together import by_cause, logs_of
 from auditor.rules.view import METADATA_TOPIC, LogView
 
 FAMILY = "replicas"
 TOP = 20  # transactions or producers of one finding shown in its evidence
+WITHOUT = " without having been in sync "
+COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
+FEW = 5  # partitions in which a replica is behind, each of which is named
 EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
 
@@ -77,11 +82,23 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
             yield _diverging(log, pair)
 
 
+def _one_start(f: Finding) -> Hashable:
+    """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
+    alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
+    return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
+
+
+def _elected(found: Sequence[Finding]) -> str:
+    leader, how = found[0].evidence["leader"], found[0].message.partition(WITHOUT)[2]
+    return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
+
+
 @rule(
     "unclean-election",
     family=FAMILY,
     severity="critical; warning where the replicas show that nothing was lost; info where nothing committed can be",
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    together=by_cause(_one_start, _elected),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
     """A replica became leader that did not have to have everything
@@ -125,8 +142,8 @@ def _unclean(log: LogView, election: Election) -> Finding:
     return log.finding(
         "unclean-election",
         severity,
-        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch} without having been "
-        f"in sync ({_in_sync(election.isr_before)}): {meaning}",
+        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
+        f"({_in_sync(election.isr_before)}): {meaning}",
         offset=begins,
         doubt=severity != "info" and log.cluster.may_be_uncommitted(election.offset),
         time_ms=election.time,
@@ -294,6 +311,21 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
     return {name: row[name] for name in COMPARED} if row else {}
 
 
+def _behind(f: Finding) -> Hashable:
+    """A broker whose replicas are all behind for one reason, that is no loss."""
+    why = next((why for why in (COPIED_BEFORE, ABOVE) if f.message.endswith(why)), None)
+    return None if why is None or f.severity != "info" else (why, f.evidence["missing_in"]["log_dir"])
+
+
+def _all_behind(found: Sequence[Finding]) -> str:
+    broker, offsets = found[0].evidence["missing_in"]["broker_id"], sum(f.evidence["offsets"] for f in found)
+    why = found[0].message.endswith(ABOVE)
+    return (
+        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(found)), 'partition')}, which other "
+        f"brokers have: {'they begin at or above the high watermarks, ' + ABOVE if why else COPIED_BEFORE}"
+    )
+
+
 @rule(
     "replica-missing-range",
     family=FAMILY,
@@ -304,6 +336,7 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
         By("torn-tail", from_its_torn_end_on),
     ),
     prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    together=by_cause(_behind, _all_behind, few=FEW),
     loses=True,
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
@@ -385,9 +418,9 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) ->
     if forked:
         return f"their lineages part at offset {pair.forked_at}"
     if late:
-        return "its files may have been copied before these came"
+        return COPIED_BEFORE
     if not committed:
-        return f"they begin at or above the high watermark {pair.high}, so they are not committed on both"
+        return f"they begin at or above the high watermark {pair.high}, {ABOVE}"
     loss = "acknowledged records are lost" if gap.in_leader else "acknowledged records are lost if it becomes leader"
     return f"they begin below the high watermark {pair.high}: {loss}"
 

@@ -89,8 +89,8 @@ def _known_from(log: LogView, producer_id: int) -> int:
 
 def began(log: LogView) -> int:
     """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
-    show to be slow by as much as none of them came sooner. -1: nothing shows when, as where what is left of a log has no
-    such marker: its clients' clocks may be any."""
+    show to be slow by as much as none of them came sooner. -1: nothing shows when, as where what is left of a log has
+    no such marker: its clients' clocks may be any."""
     if "began" not in log.cache:
         ended = closed(log)
         slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
