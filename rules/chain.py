@@ -65,9 +65,9 @@ def _one_unknown(f: Finding) -> Hashable:
 
 
 def _all_undecidable(found: Sequence[Finding]) -> str:
-    limits = [f.evidence.get("largest_expiration_that_fits_ms") for f in found]
-    why = found[0].message.rpartition(", ")[2]
-    if None not in limits:
+    name, why = "largest_expiration_that_fits_ms", found[0].message.rpartition(", ")[2]
+    limits = [int(f.evidence[name]) for f in found if f.evidence.get(name) is not None]
+    if len(limits) == len(found):
         why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
     return f"Snapshots of {plural(len(found), 'partition')} disagree with their logs, {why}"
 

@@ -107,8 +107,8 @@ def news(audit: Audit, least: str) -> News:
         before = runs.before(options.history, options.run_id, results.cluster_ids(audit))
     old = runs.open_findings(options.history, before) if before and options.history else found.slice(0, 0)
     change = runs.diff(old, found)
-    rows = [[results.unfolded(row) for row in part] for part in (change.new, change.gone, change.still)]
-    return _news_of(*rows, audit, least)
+    new, gone, still = ([results.unfolded(row) for row in part] for part in (change.new, change.gone, change.still))
+    return _news_of(new, gone, still, audit, least)
 
 
 def news_of_watch(lines: Sequence[Row], holding: Mapping[str, Row], audit: Audit, least: str) -> News:

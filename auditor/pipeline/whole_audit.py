@@ -21,6 +21,7 @@ from auditor.base import uris
 from auditor.base.advice import Advice, text
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.words import plural
+from auditor.connectors import asking
 from auditor.connectors.files import Inventory
 from auditor.connectors.inventory import discover
 from auditor.connectors.tiered import with_remote
@@ -92,6 +93,7 @@ class Audit:
         self.options = options
         self.runner = runner
         self.say = say
+        runner.pool.waits = say
         self.timings: dict[str, float] = {}
         self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
@@ -104,7 +106,7 @@ class Audit:
     @cached_property
     def _found(self) -> Inventory:
         """What there is below the paths, the remote parts of logs for themselves."""
-        with self.step("open"):
+        with self.step("open"), asking.heard_by(self.say):
             found = discover(list(self.options.inputs), self.options.limits)
         if self.options.remote and not found.remote:
             raise AuditInputError(

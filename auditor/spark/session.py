@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
+LOCAL_ATTEMPTS = re.compile(r"local(?:\[(?:\*|\d+)(?:,(\d+))?\])?")
+ATTEMPTS_OF = "spark.task.maxFailures"
 TASK_FAILURES = 4  # attempts of a task; a worker that dies once must not end the audit
 SUBMITTED = "SPARK_SUBMIT_MODE"  # set by auditor/job.py
 NUMBA_CACHE = "NUMBA_CACHE_DIR"
