@@ -85,6 +85,7 @@ def _at_marker(
 
 
 NOTHING_OPEN = "nothing of it is open, so there is nothing to abort"
+NOT_YET = "{count} transactions were decided and completed, but {log} has no markers of them: files may be older"
 
 
 @rule(
@@ -103,10 +104,7 @@ NOTHING_OPEN = "nothing of it is open, so there is nothing to abort"
     decided=True,
     prevented_by=(CLEAN_ELECTION,),
     moving=True,
-    together=in_flight(
-        "{count} transactions were decided and completed, but {log} has no markers of them: its files may have been "
-        "copied before those came"
-    ),
+    together=in_flight(NOT_YET),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
