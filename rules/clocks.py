@@ -49,7 +49,7 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     return f
 
 
-@rule(RULE, together=_once, family="coordinator", severity="warning; info where two brokers differ by 30 s or less")
+@rule(RULE, together=_once, family="coordinator", severity="warning; info where two brokers differ by 30 s or less, or one marker alone shows it")
 def clock_skew(log: LogView) -> Iterator[Finding]:
     """The clocks of two brokers differ, or one broker's went back
 
@@ -107,7 +107,8 @@ def _apart(log: LogView) -> Iterator[Finding]:
         if 2 * len(off) > len(found):  # fewer are markers that came late, or were written by hand
             by, _, row = sorted(off, key=lambda each: abs(each[0]))[len(off) // 2]  # a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
-            yield _finding(log, "warning" if abs(by) > SKEW_MS else "info", row, pair, by, since)
+            far = abs(by) > SKEW_MS and len(off) > 1  # one alone may be a marker that was written by hand
+            yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
 def _said(evidence: Mapping[str, Any]) -> str:

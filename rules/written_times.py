@@ -49,7 +49,8 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     just_now = t["first_timestamp"] >= t["first_time"] - NO_CLOCK_MS
-    stamp = log.time(t["first_time"]) + (CLIENT_MS if just_now else 0)
+    # A stamp that is no clock's says nothing, and that the data lies behind a marker only when it was not there yet.
+    stamp = log.time(t["first_time"]) + CLIENT_MS if just_now else int(t["first_timestamp"])
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
     needed_by = max(written, int(t["marker_timestamp"]))
     other = skew(log, partition) > SAME_CLOCK_MS
