@@ -46,7 +46,8 @@ MAY: dict[str, frozenset[str]] = {
     # Without it, or with another broker's copy alone, the coordinator's log may begin late; an absent folder is named.
     "a folder is gone": frozenset({"coordinator-log-starts-late", "replica-absent"}),
     "a folder is gone everywhere": frozenset({"coordinator-log-starts-late", "replica-absent"}),
-    "some brokers": frozenset({"coordinator-log-starts-late"}),
+    # The election is in the metadata; that nothing was lost by it only the copy of the leader before can show.
+    "some brokers": frozenset({"coordinator-log-starts-late", "unclean-election"}),
 }
 ABSENT = ("a folder is gone", "a folder is gone everywhere", "some brokers")
 # What was true of it earlier, by cluster.
